@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,15 @@ def quantile(values: Iterable[float], part: float) -> float:
 def median(values: Iterable[float]) -> float:
     """The value in the middle."""
     return quantile(values, 0.5)
+
+
+def in_turns(count: int, *calls: Callable[[int], object]) -> list[float]:
+    """The median seconds of each call, where all have the same weather."""
+    taken: list[list[float]] = [[] for _ in calls]
+    for number in range(count):
+        for call, seconds in zip(calls, taken, strict=True):
+            seconds.append(timed(partial(call, number)))
+    return [median(seconds) for seconds in taken]
 
 
 class LoopGaps:

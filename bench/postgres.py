@@ -6,11 +6,9 @@ HOLDFAST_BENCH_POSTGRES=postgresql://USER@HOST/DATABASE python bench/run.py --on
 from __future__ import annotations
 
 import os
-import statistics
 import time
-from collections.abc import Callable
 
-from common import Row, told
+from common import Row, in_turns, told
 
 from holdfast import sync
 
@@ -40,7 +38,7 @@ def _measured(server: str, durability: str, level: str, count: int) -> list[Row]
             with sync.open(url, durability=durability) as store:
                 state = store.agent("a")
                 insert = f"INSERT INTO {schema}_bare VALUES (%s, %s)"
-                sets, inserts, gets = _in_turns(
+                sets, inserts, gets = in_turns(
                     count,
                     lambda n: state.set("plan", {"step": n, "text": "x" * 200}),
                     lambda _: bare.execute(insert, (os.urandom(16), os.urandom(400))),
@@ -54,14 +52,3 @@ def _measured(server: str, durability: str, level: str, count: int) -> list[Row]
         told(f"PostgreSQL, {durability}: a bare insert", inserts * 1000, "ms"),
         told(f"PostgreSQL, {durability}: a get", gets * 1000, "ms"),
     ]
-
-
-def _in_turns(count: int, *calls: Callable[[int], object]) -> list[float]:
-    """The median seconds of each call, where all have the same weather."""
-    taken: list[list[float]] = [[] for _ in calls]
-    for number in range(count):
-        for call, seconds in zip(calls, taken, strict=True):
-            begun = time.perf_counter()
-            call(number)
-            seconds.append(time.perf_counter() - begun)
-    return [statistics.median(seconds) for seconds in taken]

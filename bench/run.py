@@ -24,6 +24,7 @@ THEMES = (
     "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
     "retention", "keys", "forks", "streams", "lookups", "policies", "schedules", "langgraph_saver",
     "langgraph_store", "agents", "agents_machines", "recovery", "postgres",
+    "redis_cache",
 )  # fmt: skip
 
 

@@ -1709,4 +1709,32 @@ BUGS = (
         "if self._size >= SIZE:",
         "tests/replicas/test_replicas_model.py",
     ),
+    Bug(
+        "value of a cache believed without its hash",
+        "store/ledger.py",
+        "        if not all(self._is_named(atoms, ref, place) for ref, place in wanted):\n",
+        "        if not atoms:\n",
+        "tests/store/test_redis.py",
+    ),
+    Bug(
+        "rubbish in a cache taken for damage",
+        "store/ledger.py",
+        "        except HoldfastError:\n            return None\n",
+        "        except KeyMissingError:\n            return None\n",
+        "tests/store/test_redis.py",
+    ),
+    Bug(
+        "what is sensitive put into a cache",
+        "store/nearby.py",
+        "return not quiet if encrypted else packed",
+        "return True",
+        "tests/store/test_redis.py",
+    ),
+    Bug(
+        "what was dropped stays in a cache",
+        "storage/cached.py",
+        "if batch.drops or batch.blanks or batch.swaps:",
+        "if batch.blanks:",
+        "tests/store/test_redis.py",
+    ),
 )

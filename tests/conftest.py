@@ -60,6 +60,16 @@ def mongodb() -> Iterator[Any]:
     server.remove()
 
 
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Any]:
+    """A Redis server that all tests share, as caches of stores can."""
+    from redis_kit import Server
+
+    server = Server()
+    yield server
+    server.remove()
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a store that does not exist yet, once for each engine that needs no server."""

@@ -178,6 +178,8 @@ def test_document_runs(page: Path, folder: Path, request: pytest.FixtureRequest)
         os.environ["DATABASE_URL"] = request.getfixturevalue("postgres").url
     if page.name == "mongodb.md":
         os.environ["MONGODB_URL"] = request.getfixturevalue("mongodb").place("page")
+    if page.name == "redis.md":
+        os.environ["REDIS_URL"] = request.getfixturevalue("redis").url(1)
     run_page(str(page), page.read_text(), folder)
 
 

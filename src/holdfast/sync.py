@@ -13,6 +13,7 @@ from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store.blocking import Change, State, Store, View
+from holdfast.store.caching import HOUR
 from holdfast.store.clock import Clock
 from holdfast.store.handles import StoreHandle
 from holdfast.store.leasing import Lease
@@ -105,6 +106,8 @@ def open(
     limits: ValueLimits | None = None,
     clock: Clock | None = None,
     storage: Storage | None = None,
+    cache: str | None = None,
+    cache_ttl: float = HOUR,
 ) -> Store:
     """Open or create a store; see `holdfast.open` for the arguments."""
     core = open_core(
@@ -119,6 +122,8 @@ def open(
         limits=limits,
         clock=clock,
         storage=storage,
+        cache=cache,
+        cache_ttl=cache_ttl,
     )
     return Store(StoreHandle(core))
 

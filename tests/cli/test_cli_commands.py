@@ -262,6 +262,16 @@ def test_key_append(cli: Cli, agent: str) -> None:
     assert cli(f"key append {agent} plan 1").code == 2
 
 
+def test_what_stdin_holds_is_not_read_without_end(
+    cli: Cli, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.key._MOST", 8)
+    refused = cli("key", "set", agent, "talk", "-", stdin=b'"1234567"')
+    assert refused.code == 2
+    assert "key put" in refused.err
+    assert cli("key", "set", agent, "talk", "-", stdin=b'"123456"').code == 0
+
+
 def test_key_delete(cli: Cli, agent: str) -> None:
     assert cli(f"key delete {agent} plan --if-version 1").code == 5
     assert cli(f"key delete {agent} plan --json").json["key"] == "plan"

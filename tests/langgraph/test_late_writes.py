@@ -190,3 +190,18 @@ def test_a_write_on_a_checkpoint_with_a_newer_id_than_the_newest_is_there_at_onc
         assert tasks(saver, one) == []
         saver.put(one, checkpoint(x=3), by("A"), {})
         assert tasks(saver, two) == ["B"]
+
+
+def test_a_checkpoint_put_again_is_listed_once_whatever_the_order_of_ids() -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        first, second, third = checkpoint(x=1), checkpoint(x=2), checkpoint(x=3)
+        head = WHERE
+        for one in (second, first, {**second, "channel_values": {"x": 4}}):
+            head = saver.put(head, one, by("A"), {"x": "again"})
+        found = list(saver.list(WHERE))
+        assert [it.checkpoint["id"] for it in found] == [second["id"], first["id"]]
+        assert found[0].checkpoint["channel_values"] == {"x": 4}
+        for one in (third, first, third):
+            head = saver.put(head, one, by("A"), {})
+        found = list(saver.list(WHERE))
+        assert [it.checkpoint["id"] for it in found] == [third["id"], second["id"], first["id"]]

@@ -141,3 +141,21 @@ def test_a_copy_of_a_pruned_thread_can_be_pruned_too() -> None:
         assert floor(store) > 0
         saver.copy_thread("one", "two")
         assert values(store, 4, "two") == before
+
+
+@pytest.mark.parametrize("rare", [[], [5]], ids=["never", "once"])
+def test_a_channel_that_is_hardly_ever_written_keeps_nothing_from_before(rare: list[int]) -> None:
+    with sync.open("memory:") as store:
+        for turn in range(9):
+            said = {"log": [f"in {turn}"]} | ({"rare": ["once"]} if turn in rare else {})
+            graph(store, 4, "rare").invoke(said, thread())
+        before = graph(store, 4, "rare").get_state(thread()).values
+        assert before["rare"] == ["once"] * len(rare)
+        prune(store, "prune")
+        assert floor(store) > 0
+        assert graph(store, 4, "rare").get_state(thread()).values == before
+        HoldfastSaver(store).prune(["one"], strategy="keep_latest")
+        assert graph(store, 4, "rare").get_state(thread()).values == before
+        assert len(list(HoldfastSaver(store).list(thread()))) < 27
+        graph(store, 4, "rare").invoke({"log": ["on"], "rare": ["twice"]}, thread())
+        assert graph(store, 4, "rare").get_state(thread()).values["rare"][-1] == "twice"

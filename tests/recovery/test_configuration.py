@@ -91,10 +91,42 @@ def test_the_documents_configuration_can_be_read_and_says_what_is_not_there() ->
     with pytest.raises(ConfigurationError) as refused:
         sync.set_up(config)
     assert [text.partition(": ")[2].split(":")[0] for text in refused.value.problems] == [
-        "storage.cache.type redis",
         "synchronization",
         "monitoring.alert_thresholds",
     ]
+
+
+@pytest.mark.spec("K260")
+def test_a_configuration_puts_a_cache_in_front_of_the_store(tmp_path: Path, redis: Any) -> None:
+    config = Configuration.from_yaml(DOCUMENT)
+    assert (config.cache, config.cache_ttl) == ("redis://localhost:6379/2", 3600)
+    storage = {
+        "primary": {"type": "sqlite", "connection": str(tmp_path / "a.db")},
+        "cache": {"type": "redis", "connection": redis.url(2), "ttl": "1m"},
+    }
+    config = Configuration.of(made(storage=storage))
+    long = {"text": "a sentence that repeats, " * 30}
+    with sync.set_up(config, initial={"plan": long}) as managed:
+        lineage = managed.store.stats()["lineage"]
+    client = redis.client(2)
+    (name,) = client.scan_iter(f"holdfast:{lineage}:*")
+    assert 0 < client.pttl(name) <= 60_000
+    with sync.set_up(config) as managed:
+        assert managed.state.get("plan") == long
+        assert managed.store.metrics().by("cache", "result", call="read") == {"hit": 1}
+    with sync.open(f"sqlite:{tmp_path / 'a.db'}") as store, sync.set_up(config, store=store) as one:
+        assert any(note.startswith("storage.cache: the store that") for note in one.report.notes)
+    right = {"type": "redis", "connection": redis.url(2)}
+    for wrong in ("redis://user:secret@", "", 7):
+        with pytest.raises(ConfigurationError, match=r"storage\.cache") as refused:
+            Configuration.of(made(storage={"cache": right | {"connection": wrong}}))
+        assert len(refused.value.problems) == 1
+        assert "secret" not in str(refused.value)
+    for wrong in ({"ttl": "31d"}, {"ttl": 0}, {"type": "memcached"} | {"ttl": -1}):
+        with pytest.raises(ConfigurationError, match=r"storage\.cache") as refused:
+            Configuration.of(made(storage={"cache": right | wrong}))
+        assert len(refused.value.problems) == 1
+        assert "secret" not in str(refused.value)
 
 
 def test_connections_are_never_shown() -> None:

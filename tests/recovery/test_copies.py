@@ -118,7 +118,7 @@ def test_a_copy_that_went_its_own_way_is_not_taken_for_ours(home: Place) -> None
     assert k == "elsewhere 1"
 
 
-@pytest.mark.parametrize("kind", sorted({*FAILURES, "mine"} - {"interrupted_handover"}))
+@pytest.mark.parametrize("kind", sorted({*FAILURES, "mine"}))
 def test_an_agent_that_is_not_in_the_store_begins_anew(home: Place, kind: str) -> None:
     """From a copy, another store that has one of that name, or from defaults."""
     store = home.open()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
 import pytest
-from store_kit import Place, put_row
+from store_kit import Place, put_row, rows_of
 
 from holdfast import Failure, Target, Task, Unfit, sync
 from holdfast.errors import CriticalStepFailureError, RecoveryFailedError
@@ -157,6 +158,29 @@ def test_a_task_that_was_handed_over_is_not_had_by_two_afterwards(place: Place, 
     if kind == "interrupted_handover":
         giver.restore(safe)  # by hand: both have it
     assert sync.Recovery(store).recover(giver, kind).success
+    assert sync.AgentState(giver).ids("tasks") == []
+    assert sync.AgentState(taker).ids("tasks") == ["t1"]
+
+
+def test_damage_keeps_no_handover_from_being_recovered(place: Place) -> None:
+    store = place.open()
+    giver, taker = store.agent("giver"), store.agent("taker")
+    sync.AgentState(giver).put("tasks", "t1", Task(id="t1", title="refund"))
+    giver.set("notes", "few")
+    safe = giver.checkpoint("safe")
+    sync.Handovers(store).hand_over(giver, taker, "t1", reason="theirs")
+    giver.restore(safe)
+    giver.set("notes", os.urandom(50_000))
+    place.close()
+    storage = place.storage()
+    for key, row in rows_of(storage, b"V"):
+        put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()
+    store = place.open()
+    report = sync.Recovery(store).recover("agent:giver", "interrupted_handover")
+    assert (report.strategy, report.attempts) == ("journal", 1)
+    giver, taker = store.agent("giver"), store.agent("taker")
+    assert giver.get("notes") == "few"
     assert sync.AgentState(giver).ids("tasks") == []
     assert sync.AgentState(taker).ids("tasks") == ["t1"]
 

@@ -10,8 +10,11 @@ import pytest
 from holdfast.errors import Conflict, DamagedRecordError
 from holdfast.storage import open_storage
 from holdfast.storage.batches import check_range
+from holdfast.storage.cached import Cached
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage, _Space
+from holdfast.storage.redis_cache import RedisCache
+from holdfast.storage.redis_url import Address
 from holdfast.storage.wrappers import Counting, Faulty
 from holdfast.testing import CHECKS, check_storage
 
@@ -22,7 +25,7 @@ SERVERS = ["postgres-full", "postgres-normal", "mongodb-full", "mongodb-normal"]
 KINDS = ["memory", "sqlite-full", "sqlite-normal", *SERVERS]
 
 
-@pytest.fixture(params=[*KINDS, "counting", "faulty"])
+@pytest.fixture(params=[*KINDS, "counting", "faulty", "cached"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     kind = request.param
     if kind in SERVERS:
@@ -30,6 +33,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         server = request.getfixturevalue(engine).place(f"conformance_{durability}")
         return lambda: open_storage(server, durability=durability)
     space = _Space()
+    if kind == "cached":
+        address = Address.of(request.getfixturevalue("redis").url())
+        return lambda: Cached(MemoryStorage(space), RedisCache(address, "conformance:", 60))
     url = f"sqlite:{tmp_path / 'store.db'}"
     places: dict[str, Place] = {
         "memory": lambda: MemoryStorage(space),

@@ -32,6 +32,7 @@ ON_SERVER = {
     "test_forks",
     "test_history",
     "test_leases",
+    "test_redis",
     "test_state",
     "test_swapping",
     "test_verify",

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 AGENTS = 20_000
 """Agents that are watched at once; one that is left out is measured anew with its next write."""
-TOGETHER = 64
+TOGETHER = 256
 """Writes that are counted together, at most: fewer if a policy may be met by their number."""
 LATEST = 0.02
 """Seconds after which they are, however few there are."""

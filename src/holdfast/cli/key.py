@@ -17,6 +17,7 @@ from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
+from holdfast.seal.limits import ValueLimits
 from holdfast.store import json_values
 from holdfast.store.classes import SENSITIVE
 from holdfast.store.masking import MASK
@@ -114,10 +115,19 @@ def _raw(value: Any) -> None:
     sys.stdout.buffer.write(content)
 
 
+_MOST = 2 * ValueLimits().size
+"""Bytes that are read of stdin: JSON may take more than what it stands for."""
+
+
 def _read(value: str, text: bool) -> Any:
     """The value that was given, or that stdin holds."""
     if value == "-":
-        content = sys.stdin.buffer.read()
+        content = sys.stdin.buffer.read(_MOST + 1)
+        if len(content) > _MOST:
+            raise InvalidInputError(
+                f"stdin holds more than the {_MOST >> 20} MiB that a value may have; "
+                "`key put` takes bytes of any size"
+            )
         try:
             value = content.decode()
         except UnicodeDecodeError:

@@ -49,7 +49,7 @@ DRIFTED = Procedure("drifted_agent", ("drift", "error_rate"), _WHOLE, name="drif
 INTERRUPTED_HANDOVER = Procedure(
     "interrupted_handover",
     ("interrupted_handover",),
-    (BACKUP, RecoveryStep("validate_state"), TRACK, NOTIFY, CLEAN),
+    _WHOLE,
     name="an interrupted handover",
     retries=3,
 )

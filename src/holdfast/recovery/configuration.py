@@ -17,6 +17,7 @@ from holdfast.recovery.procedure import Procedure
 from holdfast.storage.servers import take_options
 from holdfast.store.arguments import is_seconds
 from holdfast.store.asking import LONGEST
+from holdfast.store.caching import HOUR, CachePlan
 from holdfast.store.scopes import Scope
 from holdfast.yaml_text import read_yaml
 
@@ -85,6 +86,9 @@ class Configuration:
     key: str | None = field(default=None, repr=False)
     signer: str | None = None
     durability: str = "full"
+    cache: str | None = field(default=None, repr=False)
+    cache_ttl: float = HOUR
+    """Seconds for which a cache keeps what it holds."""
     backup: BackupPlace | None = None
     replication: Replication | None = None
     policies: tuple[Policy, ...] = ()
@@ -140,8 +144,9 @@ class Configuration:
     def passed_over(self) -> tuple[str, ...]:
         """What it says of a store, and does not matter if an open one is given."""
         said = self.url.partition(":")[2] or self.key or self.signer or self.durability != "full"
-        note = "storage.primary: the store that was given is used, as it was opened"
-        return (note,) if said else ()
+        parts = [("storage.primary", said), ("storage.cache", self.cache)]
+        note = "the store that was given is used, as it was opened"
+        return tuple(f"{part}: {note}" for part, there in parts if there)
 
 
 class _Reading:
@@ -164,7 +169,6 @@ class _Reading:
             self.problems.append(f"agent_id is the id of an agent: {error}")
         storage = self._section(whole.get("storage", {}), "storage")
         opened = self._primary(self._section(storage.get("primary", {}), "storage.primary"))
-        self._cache(storage)
         peers = self._section(whole.get("synchronization", {}), "synchronization")
         replication = self._synchronization(peers)
         self._monitoring(self._section(whole.get("monitoring", {}), "monitoring"))
@@ -174,6 +178,7 @@ class _Reading:
         return Configuration(
             agent,
             **opened,
+            **self._cache(storage),
             backup=self._backup(storage),
             replication=replication,
             policies=self._each(checkpointing, "checkpointing.policies", _policy),
@@ -294,16 +299,35 @@ class _Reading:
             data.get("encryption", False) is True,
         )
 
-    def _cache(self, storage: Mapping[str, Any]) -> None:
+    def _cache(self, storage: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of `open` for the cache."""
         if "cache" not in storage:
-            return
+            return {}
         data = self._section(storage["cache"], "storage.cache")
         kind = self._text(data, "storage.cache", "type", "")
         self._length(data, "storage.cache", "ttl")
         if kind == "memory":
             self._notes.append("storage.cache: what is read is kept in the process in any case")
-        else:
+        elif kind != "redis":
             self._unavailable.append(f"storage.cache.type{_word(kind)}")
+        else:
+            return self._redis(data)
+        return {}
+
+    def _redis(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        length = milliseconds(data.get("ttl", int(HOUR * 1000)))
+        if not is_number(length) or length <= 0:
+            return {}  # said already
+        if data.get("connection", "") == "":
+            self.problems.append("storage.cache.connection is missing")
+        place = self._text(data, "storage.cache", "connection", "")
+        if not place:
+            return {}
+        try:
+            CachePlan.of(place, length / 1000)
+        except InvalidInputError as error:
+            self.problems.append(f"storage.cache: {error}")
+        return {"cache": place, "cache_ttl": length / 1000}
 
     def _synchronization(self, data: Mapping[str, Any]) -> Replication | None:
         """Replicas of the store, which follow it."""

@@ -56,7 +56,7 @@ FAILURES: dict[str, Kind] = {
         "critical", (COPY, KEYS, JOURNAL, NEWEST, DEFAULTS), "storage lost rows"
     ),
     "failed_transition": Kind("medium", _ROLLBACK, "a transition of its machine did not end"),
-    "interrupted_handover": Kind("medium", (NOTHING, NEWEST), "a handover did not end"),
+    "interrupted_handover": Kind("medium", _RESTART, "a handover did not end"),
     "drift": Kind("medium", _ROLLBACK, "it repeats itself, stalls, or errs too often"),
     "validation_failed": Kind("high", _ROLLBACK, "its state breaks its own rules"),
     "error_rate": Kind("medium", _ROLLBACK, "too many of its operations fail"),

@@ -232,6 +232,8 @@ def opening(config: Configuration) -> dict[str, Any]:
         "key": config.key,
         "signer": config.signer,
         "durability": config.durability,
+        "cache": config.cache,
+        "cache_ttl": config.cache_ttl,
     }
 
 

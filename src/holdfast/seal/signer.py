@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -137,6 +138,7 @@ class Signer:
         return first + self._keys() + bytes(self._second.sign(data))
 
     @staticmethod
+    @lru_cache(maxsize=256)  # who goes back to a checkpoint checks it several times
     def verify(public: bytes, data: bytes, signature: bytes) -> bool:
         """Whether the holder of this public key signed exactly this data, with all that it has."""
         try:

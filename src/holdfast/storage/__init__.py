@@ -11,7 +11,7 @@ Glossary of this layer:
   refuses everything, that of a server replaces its connection and goes on;
 - **version**: a token that stays equal while nobody else commits;
 - **turn**: the right to commit, taken early;
-- **wrapper**: something with the same contract around an engine: counting, faults.
+- **wrapper**: something with the same contract around an engine: counting, faults, a cache.
 
 `contract` says what may and may not be assumed; `holdfast.testing` has the conformance
 suite that every engine passes.

@@ -17,7 +17,7 @@ What may not be assumed: that two reads see one moment, unless they are those of
 notifications arrive; that a clock runs; that `version` distinguishes more than "nobody else has
 committed since".
 
-Retry, counting, fault injection and latency are wrappers of this same contract.
+Retry, counting, fault injection, latency and a cache are wrappers of this same contract.
 """
 
 from __future__ import annotations

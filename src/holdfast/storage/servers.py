@@ -31,11 +31,11 @@ def shown(url: str) -> str:
         return re.sub(r":[^:@/]*@", ":***@", url)
     scheme = url.partition(":")[0]
     scheme = "postgresql" if scheme == "postgres" else scheme
-    found = _hosts_and_path(url)
+    found = hosts_and_path(url)
     return f"{scheme}://{found}" if found is not None else f"{scheme}:"
 
 
-def _hosts_and_path(url: str) -> str | None:
+def hosts_and_path(url: str) -> str | None:
     """What a URL says behind user and password; None if it cannot be told where those end.
 
     A password with a sign that ends it in a URL would be taken for a host, path or option.
@@ -47,11 +47,11 @@ def _hosts_and_path(url: str) -> str | None:
     return given["place"]
 
 
-def take_options(url: str, *more: str) -> tuple[str, dict[str, str]]:
+def take_options(url: str, *more: str, what: str = "store") -> tuple[str, dict[str, str]]:
     """The URL as the server's driver understands it, and the options in it that are ours."""
-    if _hosts_and_path(url) is None:
+    if hosts_and_path(url) is None:
         raise InvalidInputError(
-            "the URL of the store is not of the form SCHEME://USER:PASSWORD@HOST:PORT/DATABASE?"
+            f"the URL of the {what} is not of the form SCHEME://USER:PASSWORD@HOST:PORT/DATABASE?"
             "OPTION=VALUE; in a user's name and a password write @ as %40, / as %2F, ? as %3F, "
             "# as %23"
         )
@@ -63,20 +63,20 @@ def take_options(url: str, *more: str) -> tuple[str, dict[str, str]]:
         if name not in (*_OPTIONS, *more):
             theirs.append(part)
         elif name in ours:
-            raise InvalidInputError(f"the URL of the store gives {name} twice")
+            raise InvalidInputError(f"the URL of the {what} gives {name} twice")
         else:
             ours[name] = unquote(value)
     return "?".join([start, "&".join(theirs)]) if theirs else start, ours
 
 
-def whole(given: dict[str, str], name: str, default: int) -> int:
+def whole(given: dict[str, str], name: str, default: int, what: str = "store") -> int:
     """An option that is a whole number."""
     value = given.get(name)
     if value is None:
         return default
     if not value.isascii() or not value.isdigit() or not 0 < int(value) <= 1_000_000_000:
-        what = "milliseconds" if name == "timeout" else "connections"
-        raise InvalidInputError(f"{name} in the URL of the store is a whole number of {what}")
+        unit = "milliseconds" if name == "timeout" else "connections"
+        raise InvalidInputError(f"{name} in the URL of the {what} is a whole number of {unit}")
     return int(value)
 
 

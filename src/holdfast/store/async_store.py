@@ -18,6 +18,7 @@ from holdfast.store.async_state import Change, State
 from holdfast.store.async_streaming import StoreStreaming
 from holdfast.store.async_watching import StoreFollowing
 from holdfast.store.blocks import async_block
+from holdfast.store.caching import HOUR
 from holdfast.store.cancelling import here_or_away, read_away, surely, to_the_end
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.clock import Clock
@@ -83,6 +84,8 @@ def open(
     limits: ValueLimits | None = None,
     clock: Clock | None = None,
     storage: Storage | None = None,
+    cache: str | None = None,
+    cache_ttl: float = HOUR,
 ) -> Opening:
     """Open a store, or create it: `async with holdfast.open(url) as store`, or await it.
 
@@ -99,6 +102,8 @@ def open(
         the storage is on a server.
     registry, limits, clock: of named types, of values, and for times.
     storage: an engine of your own, already open; see docs/storage-engines.md.
+    cache: `redis://USER:PASSWORD@HOST:PORT/NUMBER`, asked for values before the storage is, and
+        `cache_ttl`, seconds for which it keeps them; see docs/redis.md.
     """
     options = {
         "key": key,
@@ -111,6 +116,8 @@ def open(
         "limits": limits,
         "clock": clock,
         "storage": storage,
+        "cache": cache,
+        "cache_ttl": cache_ttl,
     }
     return Opening(url, options, commit)
 

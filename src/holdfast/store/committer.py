@@ -48,7 +48,7 @@ from holdfast.store.outcomes import (
     outcome,
     seal_outcome,
 )
-from holdfast.store.stage import Mark, Stage
+from holdfast.store.stage import Mark, Stage, share
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
@@ -174,6 +174,7 @@ class Committer:
             ledger.birth = None
         attempt.settle()
         self._core.committed(attempt.results)
+        share(self._core.near, attempt.stages.values())
 
     def _conflicted(self, attempt: _Attempt, conflict: Conflict) -> None:
         """Forget what was overtaken; what only wrote is built again on what is there now."""

@@ -39,6 +39,7 @@ from holdfast.store.lapsing import Lapses
 from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger
 from holdfast.store.metering import Meter
+from holdfast.store.nearby import Near
 from holdfast.store.pins import Pins
 from holdfast.store.scopes import Scope
 from holdfast.store.subjects import Subjects
@@ -86,6 +87,7 @@ class Core:
         self.writer = new_writer()
         self.meter = Meter()
         self.gates = Gates(self.meter)
+        self.near: Near | None = None  # there is none, unless who opens the store is given one
         self.atoms = AtomCache()
         self.nodes = NodeCache()
         self.ephemerals = Ephemerals()

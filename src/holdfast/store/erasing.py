@@ -178,6 +178,8 @@ class _Erasure:
         yield "exports made of it before hold its content; this store refuses to import them"
         if not self._settled:
             yield IN_LOGS
+        if self.core.near is not None:
+            yield self.core.near.left()
         yield "processes that had it open keep in memory what they read until they look again"
         yield (
             "what other scopes wrote of it names it still, as handovers, letters and checkpoints "

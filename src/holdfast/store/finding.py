@@ -105,7 +105,7 @@ def find(reader: Reader, asked: Question, values: bool, plain: bool) -> Page:
         if not values:
             return Page(keys, after)
         slots = [(key, search.slot(key)) for key in keys]
-    timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in slots)
+    reader.fetch(timeline, slots)
     page = Page([(key, reader.value(timeline, key, slot, plain)) for key, slot in slots], after)
     reader.told(timeline, slots)
     return page

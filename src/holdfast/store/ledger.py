@@ -36,6 +36,7 @@ from holdfast.store.values import Grower
 if TYPE_CHECKING:
     from holdfast.storage.contract import Storage
     from holdfast.store.feed import FeedItem
+    from holdfast.store.nearby import Found, Near, Wanted
     from holdfast.store.slots import Slot
     from holdfast.store.timeline import Timeline
 
@@ -254,20 +255,48 @@ class Ledger:
         except msgspec.MsgspecError:
             raise DamagedRecordError("a pack cannot be read") from None
 
-    def atom(self, ref: bytes, place: Any) -> bytes:
-        """The bytes of an atom, checked against its ref."""
+    def atom(self, ref: bytes, place: Any, near: Near | None = None) -> bytes:
+        """The bytes of an atom, checked against its ref; `near` is asked for it first."""
         if ref[0] == refs.ATOM_INLINE:
             return ref[1:]
         held = self._atoms.get((self.number, place))
         if held is not None and held[0] == ref:
             return held[1]  # type: ignore[no-any-return]
-        key = self.row_of(place)
-        data = self._pick(key, self.atoms_in(key, self.storage.get([key])[0]), ref, place)
+        ((_, _, data),) = self._load({self.row_of(place): [(ref, place)]}, near)
         self._atoms.put((self.number, place), ref, data)
         return data
 
+    def _load(self, by_row: dict[bytes, list[tuple[bytes, Any]]], near: Near | None) -> list[Found]:
+        """Atoms by the rows in which they lie, checked."""
+        held = near.atoms(self, by_row) if near is not None else {}
+        found = [atom for atoms in held.values() for atom in atoms]
+        keys = [key for key in by_row if key not in held] if held else list(by_row)
+        if not keys:
+            return found
+        read = self.storage.get(keys)
+        for key, row in zip(keys, read, strict=True):
+            atoms = self.atoms_in(key, row)
+            found += [(ref, at, self._pick(key, atoms, ref, at)) for ref, at in by_row[key]]
+        if near is not None:
+            near.offer(self, zip(keys, read, strict=True))
+        return found
+
+    def named_atoms(self, key: bytes, row: bytes, wanted: Wanted) -> list[Found] | None:
+        """Atoms in a row that may be anything; None unless it holds all that the refs name."""
+        try:
+            of_entry = key[:1] == b"E"
+            atoms = self._open_entry(key, row)[1].atoms if of_entry else self._open_pack(key, row)
+        except HoldfastError:
+            return None
+        if not all(self._is_named(atoms, ref, place) for ref, place in wanted):
+            return None
+        return [(ref, place, bytes(atoms[place[3]])) for ref, place in wanted]
+
+    def _is_named(self, found: list[bytes], ref: bytes, place: Any) -> bool:
+        return place[3] < len(found) and self.value_hash(found[place[3]]) == ref[1:33]
+
     def _pick(self, key: bytes, found: list[bytes], ref: bytes, place: Any) -> bytes:
-        if place[3] >= len(found) or self.value_hash(found[place[3]]) != ref[1:33]:
+        if not self._is_named(found, ref, place):
             raise self.damage(key, "a value is not the one that the index names")
         return bytes(found[place[3]])
 
@@ -276,20 +305,17 @@ class Ledger:
         if ref[0] != refs.ATOM_INLINE:
             self._atoms.put((self.number, place), ref, data)
 
-    def fetch_atoms(self, wanted: Iterable[tuple[bytes, Any]]) -> None:
-        """Bring atoms into the cache with few storage calls."""
+    def fetch_atoms(self, wanted: Iterable[tuple[bytes, Any]], near: Near | None = None) -> None:
+        """Bring atoms into the cache of this process with few calls."""
         by_row: dict[bytes, list[tuple[bytes, Any]]] = {}
         for ref, place in wanted:
             if ref[0] == refs.ATOM and not self._atoms.holds((self.number, place), ref):
                 by_row.setdefault(self.row_of(place), []).append((ref, place))
         keys = list(by_row)
         for start in range(0, len(keys), _PREFETCH):
-            page = keys[start : start + _PREFETCH]
-            for key, row in zip(page, self.storage.get(page), strict=True):
-                found = self.atoms_in(key, row)
-                for ref, place in by_row[key]:
-                    data = self._pick(key, found, ref, place)
-                    self._atoms.put((self.number, place), ref, data)
+            page = {key: by_row[key] for key in keys[start : start + _PREFETCH]}
+            for ref, place, data in self._load(page, near):
+                self._atoms.put((self.number, place), ref, data)
 
     def read_atoms(self, wanted: Sequence[tuple[bytes, Any]]) -> list[bytes]:
         """The bytes of atoms, checked; they are not kept, for they are read once."""
@@ -343,31 +369,39 @@ class Ledger:
 
     # values
 
-    def value(self, ref: bytes, location: Any, codec: Codec | None = None) -> Any:
+    def value(
+        self, ref: bytes, location: Any, codec: Codec | None = None, near: Near | None = None
+    ) -> Any:
         """The value that a ref and its location describe; the caller owns it.
 
         `codec.plain_reader` in place of the ledger's own codec leaves objects unbuilt.
         """
         try:
-            return self._value(ref, location, codec or self.codec)
+            return self._value(ref, location, codec or self.codec, near)
         except (ValueError, IndexError, StopIteration) as error:
             if isinstance(error, HoldfastError):
                 raise
             raise DamagedRecordError(f"{self.scope}: a value cannot be put together") from None
 
-    def value_of(self, key: str, slot: Slot, codec: Codec | None = None) -> Any:
+    def value_of(
+        self, key: str, slot: Slot, codec: Codec | None = None, near: Near | None = None
+    ) -> Any:
         """The value of a key; an error says which key has one that cannot be read here."""
         try:
-            return self.value(slot.ref, slot.location, codec)
+            return self.value(slot.ref, slot.location, codec, near)
         except (InvalidValueError, UnknownTypeError) as error:
             raise self._of(key, error) from None
 
     def items_of(
-        self, key: str, elements: list[tuple[Any, ...]], codec: Codec | None = None
+        self,
+        key: str,
+        elements: list[tuple[Any, ...]],
+        codec: Codec | None = None,
+        near: Near | None = None,
     ) -> list[Any]:
         """Some items of the list under a key, in the same way."""
         try:
-            items: list[Any] = self.assemble(refs.LIST, elements, codec)
+            items: list[Any] = self.assemble(refs.LIST, elements, codec, near)
         except (InvalidValueError, UnknownTypeError) as error:
             raise self._of(key, error) from None
         return items
@@ -377,24 +411,29 @@ class Ledger:
         error.args = (f"{self.scope}: the value of {key!r} cannot be read: {error}",)
         return error
 
-    def _value(self, ref: bytes, location: Any, codec: Codec) -> Any:
+    def _value(self, ref: bytes, location: Any, codec: Codec, near: Near | None) -> Any:
         if ref[0] == refs.ATOM_INLINE:
             return codec.decode(ref[1:])
         if ref[0] == refs.ATOM:
-            return codec.decode(self.atom(ref, location))
+            return codec.decode(self.atom(ref, location, near))
         if ref[0] == refs.TYPED:
             name, version, inner = refs.read_typed(ref)
-            return codec.build(name, version, self._value(inner, location, codec))
+            return codec.build(name, version, self._value(inner, location, codec, near))
         kind, hash_, count, size = refs.read_tree(ref)
         if kind == refs.BYTES and size - 3 * count > codec.limits.size:
             raise LimitExceededError(
                 f"a value of over {codec.limits.size} bytes is not read whole; "
                 "open_read (`holdfast key fetch`) gives it in pieces"
             )
-        return self.assemble(kind, self.trees.all(self.trees.load(location, hash_)), codec)
+        elements = self.trees.all(self.trees.load(location, hash_))
+        return self.assemble(kind, elements, codec, near)
 
     def assemble(
-        self, kind: int, elements: list[tuple[Any, ...]], codec: Codec | None = None
+        self,
+        kind: int,
+        elements: list[tuple[Any, ...]],
+        codec: Codec | None = None,
+        near: Near | None = None,
     ) -> Any:
         """A list, mapping, text or byte string of its elements."""
         codec = codec or self.codec
@@ -402,8 +441,8 @@ class Ledger:
         found: list[Any] = []
         for start in range(0, len(elements), step):
             part = elements[start : start + step]
-            self.fetch_atoms((e[1], e[2]) for e in part)
-            found.extend([self._value(e[1], e[2], codec) for e in part])
+            self.fetch_atoms(((e[1], e[2]) for e in part), near)
+            found.extend([self._value(e[1], e[2], codec, near) for e in part])
         if kind == refs.LIST:
             return found
         if kind == refs.MAP:

@@ -69,7 +69,8 @@ RECOVERIES = Measure(
     "recoveries", ("failure", "outcome"), "recoveries that came to an end", good="succeeded"
 )
 INVALID = Measure("validation_failures", ("what",), "states that were refused as not valid")
-MEASURES = {one.name: one for one in (SAVES, COMMITS, TRANSITIONS, RECOVERIES, INVALID)}
+CACHE = Measure("cache", ("call", "result"), "records asked of, and given to, a cache in Redis")
+MEASURES = {one.name: one for one in (SAVES, COMMITS, TRANSITIONS, RECOVERIES, INVALID, CACHE)}
 FIGURES = tuple(
     measure.name + end
     for measure in MEASURES.values()
@@ -114,11 +115,15 @@ class Meter:
         self._begun = perf_counter()
 
     def add(
-        self, measure: Measure, labels: tuple[str, ...] = (), seconds: float | None = None
+        self,
+        measure: Measure,
+        labels: tuple[str, ...] = (),
+        seconds: float | None = None,
+        count: int = 1,
     ) -> None:
-        """Note that something happened once, and how long it took if that is known."""
+        """Note that something happened, and how long it took if that is known."""
         with self._lock:
-            self._add(measure, labels, seconds)
+            self._add(measure, labels, seconds, count)
 
     def saved(self, tickets: Iterable[Ticket]) -> None:
         """Note changes whose outcome is known."""
@@ -136,14 +141,16 @@ class Meter:
         self.add(INVALID, (what,))
         return error
 
-    def _add(self, measure: Measure, labels: tuple[str, ...], seconds: float | None) -> None:
+    def _add(
+        self, measure: Measure, labels: tuple[str, ...], seconds: float | None, count: int = 1
+    ) -> None:
         known = self._known[measure]
         series = known.get(labels)
         if series is None:
             if len(known) >= MOST:
                 labels = _folded(measure, labels)
             series = known.setdefault(labels, _Series())
-        series.count += 1
+        series.count += count
         if seconds is not None:
             series.seconds += seconds
             place = frexp(seconds)[1] - _LEAST if seconds else 0

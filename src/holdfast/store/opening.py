@@ -19,7 +19,6 @@ from holdfast.errors import (
     KeyNotNeededError,
     NewerFormatError,
     NotAStoreError,
-    ReadOnlyError,
     StoreNotFoundError,
     WitnessError,
     WrongKeyError,
@@ -41,11 +40,15 @@ from holdfast.storage import (
     open_storage,
     shown,
 )
+from holdfast.storage.cached import Cached
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import leftovers, rows
 from holdfast.store.arguments import check_filters, check_flag
+from holdfast.store.caching import HOUR, CachePlan
 from holdfast.store.clock import Clock
 from holdfast.store.core import Core
+from holdfast.store.marked_replicas import check_replica
+from holdfast.store.nearby import Near
 
 FORMAT = 1
 """Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
@@ -90,6 +93,7 @@ class Opening:
     registry: Registry
     limits: ValueLimits | None
     clock: Clock
+    cache: CachePlan | None
 
     def run(self, storage: Storage | None) -> Core:
         """Open the store, or create it where that is allowed."""
@@ -112,7 +116,7 @@ class Opening:
                 "has; for one of ours give its URL alone"
             )
         try:
-            self.check_replica(storage)
+            check_replica(storage, self.url, read_only=self.read_only)
             meta = read_meta(storage)
             if meta is not None:
                 return self.open(storage, meta)
@@ -127,8 +131,10 @@ class Opening:
 
     def check_source(self) -> None:
         """What cannot be used must not leave half a store behind: a key, or a place for one that
-        is made with the store, or for a signer."""
+        is made with the store, or for a signer; a cache whose driver is missing."""
         source = self.source
+        if self.cache is not None:
+            self.cache.driver()
         if isinstance(source, EnvKey) or (isinstance(source, FileKey) and source.path.exists()):
             source.load()
         elif isinstance(source, FileKey) and self.create:
@@ -141,22 +147,6 @@ class Opening:
                 Signer.generate(hybrid=True)  # refused where there is no ML-DSA
         if source is not None and on_server(self.url):
             self.ring_url()
-
-    def check_replica(self, storage: Storage) -> None:
-        """Refuse to write to what another store is copied to, and to open what is not whole."""
-        if not storage.cells(rows.FOLLOWS, rows.FOLLOWS + b"\0", limit=1):
-            return
-        if storage.get([META])[0] is None:
-            raise StoreNotFoundError(
-                f"the replica at {shown(self.url)} is not finished: it is no store yet. Sync it "
-                "again"
-            )
-        if not self.read_only:
-            raise ReadOnlyError(
-                f"{shown(self.url)} is a replica, and follows another store: write to that, or "
-                "open this one with read_only=True. If that store is lost, promote the replica "
-                "first: promote_replica, or `holdfast replica promote`"
-            )
 
     def open(self, storage: Storage, meta: Meta) -> Core:
         """Open what is there."""
@@ -285,7 +275,9 @@ class Opening:
         signer: Signer | None,
     ) -> Core:
         """The open store."""
-        return Core(
+        if self.cache is not None:
+            storage = self.cache.before(storage, meta.lineage, meta.instance)
+        core = Core(
             storage,
             meta.lineage,
             instance=meta.instance,
@@ -298,6 +290,9 @@ class Opening:
             clock=self.clock,
             read_only=self.read_only,
         )
+        if isinstance(storage, Cached):
+            core.near = Near(storage.cache, core.meter)
+        return core
 
     def ring_url(self) -> str:
         """Where the ring lies."""
@@ -415,6 +410,8 @@ def open_core(
     limits: ValueLimits | None = None,
     clock: Clock | None = None,
     storage: Storage | None = None,
+    cache: str | None = None,
+    cache_ttl: float = HOUR,
 ) -> Core:
     """Open or create a store; see `holdfast.open` for the arguments."""
     if not isinstance(url, str):
@@ -448,6 +445,7 @@ def open_core(
         registry or default_registry,
         limits,
         clock or Clock(),
+        CachePlan.of(cache, cache_ttl),
     )
     return opening.run(storage)
 

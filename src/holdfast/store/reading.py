@@ -39,6 +39,7 @@ from holdfast.store.gates import Reading
 from holdfast.store.items import Item, Page
 from holdfast.store.lifetimes import Terms, read_meta
 from holdfast.store.lookups import derived, passed_over
+from holdfast.store.nearby import Near
 from holdfast.store.scopes import RESERVED, Scope, check_key
 from holdfast.store.slots import Slot
 from holdfast.store.subjects import Kept, erased, kept_subject
@@ -47,7 +48,6 @@ from holdfast.store.timeline import Timeline
 _NOTHING = Cause()
 ATTEMPTS = 5
 """How often a read begins anew because its scope was erased meanwhile."""
-
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -227,7 +227,21 @@ class Reader:
 
     def value(self, timeline: Timeline, key: str, slot: Slot, plain: bool = False) -> Any:
         """The value of a key that a slot describes; `plain`: with objects as `Typed`."""
-        return timeline.ledger.value_of(key, timeline.settled(slot), self._codec(plain))
+        near = self.core.near and self._near(timeline, key, slot)
+        return timeline.ledger.value_of(key, timeline.settled(slot), self._codec(plain), near)
+
+    def _near(self, timeline: Timeline, key: str, slot: Slot) -> Near | None:
+        """The cache outside of the process, where there is one and it may know of the key."""
+        near = self.core.near
+        shut = near is None or class_of(key, slot.meta, timeline.declared) == SENSITIVE
+        return None if shut else near
+
+    def fetch(self, timeline: Timeline, found: Sequence[tuple[str, Slot]]) -> None:
+        """Bring values into the cache of this process, with few calls."""
+        any_near = self.core.near
+        for near in {any_near, None}:
+            mine = [s for k, s in found if not any_near or self._near(timeline, k, s) is near]
+            timeline.ledger.fetch_atoms(((slot.ref, slot.location) for slot in mine), near)
 
     @_rebuilding
     def to_update(self, key: str, default: Any) -> tuple[Any, int, Kept | None]:
@@ -258,7 +272,7 @@ class Reader:
         with timeline.lock:
             found = [(key, self.live(timeline, name)) for key, name in names]
         present = [(key, slot) for key, slot in found if slot is not None]
-        timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
+        self.fetch(timeline, present)
         values = {key: self.value(timeline, key, slot, plain) for key, slot in present}
         self.told(timeline, present)
         return values
@@ -345,7 +359,7 @@ class Reader:
         if timeline is None:
             return []
         found = list(self._slots(prefix, limit, after, timeline))
-        timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in found)
+        self.fetch(timeline, found)
         values = [(key, self.value(timeline, key, slot, plain)) for key, slot in found]
         self.told(timeline, found)
         return values
@@ -457,7 +471,8 @@ class Reader:
             found = list(timeline.ledger.trees.slice(root, low, min(high, count)))
         if high > count:
             found.extend((slot.tail or ())[max(0, low - count) : high - count])
-        return timeline.ledger.items_of(key, found, self._codec(plain))
+        near = self._near(timeline, key, slot)
+        return timeline.ledger.items_of(key, found, self._codec(plain), near)
 
 
 def check_listing(prefix: object, limit: object, after: object) -> None:

@@ -149,8 +149,9 @@ def reseal_scope(handle: StoreHandle, scope: Scope | str) -> Resealed:
 
 def _settled(core: Core, done: list[Resealed]) -> list[Resealed]:
     """What was done, once the engine's logs are rid of the keys and records that were replaced."""
-    still = (_COPIES,) if settle(core) else (_COPIES, IN_LOGS)
-    return [replace(one, open=still) for one in done]
+    still = [_COPIES] if settle(core) else [_COPIES, IN_LOGS]
+    still += [core.near.left()] if core.near is not None else []
+    return [replace(one, open=tuple(still)) for one in done]
 
 
 def _resealed(handle: StoreHandle, scope: Scope | str) -> Resealed:

@@ -7,7 +7,7 @@ the commit has failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from holdfast.store.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
 from holdfast.store.feed import FeedItem
 from holdfast.store.folding import edits_of, fold
+from holdfast.store.nearby import Near
 from holdfast.store.operating import operate
 from holdfast.store.packing import MOST_ATOM, Packer, node_packs
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
@@ -468,3 +469,12 @@ class Stage:
             if self._redeclared:
                 timeline.redeclare()
             timeline.seen = token
+
+
+def share(near: Near | None, stages: Iterable[Stage]) -> None:
+    """Give rows with values that were committed to the cache outside of the process."""
+    if near is None:
+        return
+    for stage in stages:
+        keys = {stage.ledger.row_of(place) for place, _, _ in stage.laid}
+        near.offer(stage.ledger, [row for row in stage.rows if row[0] in keys])

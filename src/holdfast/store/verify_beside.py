@@ -20,6 +20,7 @@ import msgspec
 
 from holdfast.seal.codec import Codec, Unbuilt
 from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal
+from holdfast.storage.cached import engine_of
 from holdfast.storage.sqlite import SqliteStorage
 from holdfast.store.cache import AtomCache, NodeCache
 from holdfast.store.cancelling import safe_point
@@ -59,10 +60,11 @@ class ReadBeside:
 
     def __init__(self, core: Core, ledger: Ledger, lines: Sequence[tuple[int, int]]) -> None:
         """Start it; `possible` says whether that can be done."""
-        assert isinstance(core.storage, SqliteStorage)
+        engine = engine_of(core.storage)
+        assert isinstance(engine, SqliteStorage)
         keys = core.ring.scope_keys(ledger.id) if core.ring is not None else None
         task = _Task(
-            core.storage.path,
+            engine.path,
             core.lineage,
             str(ledger.scope),
             ledger.number,
@@ -127,7 +129,7 @@ def possible(core: Core) -> bool:
     """Whether a second process can read this store, and there is a processor for it."""
     name = os.path.basename(sys.executable or "")
     return (
-        isinstance(core.storage, SqliteStorage)
+        isinstance(engine_of(core.storage), SqliteStorage)
         and name.startswith(("python", "pypy"))  # else it is a program with Python inside
         and _processors() > 1
     )

@@ -214,7 +214,7 @@ class Import:
         draft = Draft(thread)
         newest = thread.newest(space)
         assert newest is not None
-        key = space.writes if id >= newest.record.id else space.late(id)
+        key = space.writes if id == newest.record.id else space.late(id)
         for (task, path), group in groupby(writes, lambda write: (write.task, write.path)):
             items = [
                 (write.idx, write.channel, self._types.plain(write.value, thread.parts.ref))

@@ -61,7 +61,7 @@ def put(
                     "was one, or the thread was deleted since; nothing of this step is stored"
                 ) from None
             raise
-        twin = _twin(thread, space, checkpoint["id"], before)
+        twin = _twin(draft, space, checkpoint["id"], before)
         if twin is not None:
             draft.rest_on_all()
         short, apart = draft.channels(space, checkpoint.get("channel_values", {}), before)
@@ -90,11 +90,18 @@ def _copied(updated: Any) -> Any:
     return list(updated) if isinstance(updated, (list, tuple)) else updated
 
 
-def _twin(thread: Thread, space: Space, id: str, before: Loaded | None) -> Loaded | None:
+def _twin(draft: Draft, space: Space, id: str, before: Loaded | None) -> Loaded | None:
     """The checkpoint that is put again, if others were put since."""
-    if before is None or before.record.id <= id:
+    if before is None or before.record.id == id:
         return None
-    return Past(thread, space).get(id)
+    if before.record.id < id and _before_all(draft.reader.get(space.mixed), id):
+        return None
+    return Past(draft.thread, space).get(id)
+
+
+def _before_all(mixed: Any, id: str) -> bool:
+    """Whether no checkpoint before the newest can have an id that is not less than this one."""
+    return mixed is None or (mixed is not True and mixed < id)
 
 
 def _pass_over(draft: Draft, space: Space, id: str, twin: Loaded | None) -> None:
@@ -132,8 +139,10 @@ def _head(
         recent = before.record.recent
         if before.record.id != record.id:
             recent = (*recent, before.entry)
-        if before.record.id > record.id and not made.reader.exists(space.mixed):
-            made.note("set", space.mixed, True)
+        if before.record.id > record.id and _before_all(
+            made.reader.get(space.mixed), before.record.id
+        ):
+            made.note("set", space.mixed, before.record.id)
         if twin is not None:  # put again: the newer one counts
             _log(made, space, [entry for entry in thread.log(space)[0] if entry != twin.entry])
             recent = ()
@@ -170,6 +179,7 @@ def _resting(past: Past, record: Record) -> Iterator[Loaded]:
     loaded = past.get(record.parent) if wanted and record.parent else None
     while loaded is not None and wanted:
         yield loaded
+        wanted = wanted.intersection(loaded.record.versions)  # others were first written here
         wanted = wanted.difference(loaded.record.values, loaded.record.apart)
         loaded = past.parent(loaded)
 

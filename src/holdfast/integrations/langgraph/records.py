@@ -9,7 +9,8 @@ A thread is the scope `custom:langgraph/THREAD`. The state after an entry that p
 | `channel/NAME` | a long value of a channel; a list grows by appending |
 | `log` | the entries that put the checkpoints before, in order and in lots of some; the head has
 |       | those since the last lot |
-| `mixed` | there if ids, which tell the time, are not in the order of putting: a clock went back |
+| `mixed` | there if ids, which tell the time, are not in the order of putting, as if a clock went
+|         | back: the greatest id that a lesser one followed; true if that is not known |
 | `writes` | what tasks wrote on top of the newest checkpoint; the next one takes it away, and what
 |          | was written on top of an older one is told by the entries that wrote it |
 | `$needs/deltas` | the entry that put the oldest checkpoint which delta channels of the newest one
@@ -113,7 +114,7 @@ class Space(NamedTuple):
 
     @property
     def mixed(self) -> str:
-        """Key of the mark that ids are not in the order of putting."""
+        """Key of the greatest id that a lesser one followed."""
         return self._key("mixed")
 
     @property
@@ -267,10 +268,13 @@ def run_in(metadata: Any) -> str | None:
 
 
 def deltas_in(record: Record) -> set[str]:
-    """Delta channels whose values are not in a checkpoint, but have to be made of those before."""
+    """Delta channels whose values are not in a checkpoint, but have to be made of those before.
+
+    LangGraph counts for those, too, that were never written: they have no version, and no value.
+    """
     counters = record.metadata.get(COUNTERS) if type(record.metadata) is dict else None
     found = set(counters) if isinstance(counters, dict) else set()
-    return found.difference(record.values, record.apart)
+    return found.intersection(record.versions).difference(record.values, record.apart)
 
 
 class Writes(NamedTuple):
