@@ -33,7 +33,8 @@ Exit codes:
   1   verify found something; diff --exit-code: there are differences; import: not all was taken;
       agent run: its program failed, or it drifted and refreshing did not help;
       agent check: something is wrong; doctor: health is below --at-least;
-      repair, recovery boot|scrub: something is left; backup verify: something is wrong
+      repair, recovery boot|scrub: something is left; backup verify: something is wrong;
+      replica sync|status: one is not up to date
   2   bad usage, or refused (also a key that does not fit)
   3   verify was stopped by its budget, nothing found so far
   4   not found: store, scope, key, point, checkpoint or timeline
