@@ -239,6 +239,28 @@ def open_when_read(fifo: str) -> int:
             time.sleep(0.02)
 
 
+# ---- letters -------------------------------------------------------------------------------
+
+
+def test_what_the_terminal_has_no_letter_for_is_escaped(agent: str) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        store.scope(agent).set("way", "→ é")
+    there = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    for words, says in (("key get {} way", b'"\\u2192 \xe9"'), ("diff {} 1", b"\\u2192")):
+        line = [*PROGRAM, *words.format(agent).split()]
+        done = subprocess.run(line, env=there, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert says in done.stdout
+
+
+def test_a_value_that_is_not_utf_8_is_refused(agent: str) -> None:
+    for more in ([], ["--text"]):
+        line = [*PROGRAM, "key", "set", agent, "odd", b'"a\xffb"', *more]
+        done = subprocess.run(line, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "not UTF-8" in done.stderr
+
+
 # ---- completion ----------------------------------------------------------------------------
 
 
