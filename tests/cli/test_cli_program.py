@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from cli_kit import PROGRAM, Cli
 
+from holdfast import sync
+
 COLOUR = re.compile(r"\x1b\[[0-9;]+m")
 
 
@@ -237,6 +239,28 @@ def open_when_read(fifo: str) -> int:
             time.sleep(0.02)
 
 
+# ---- letters -------------------------------------------------------------------------------
+
+
+def test_what_the_terminal_has_no_letter_for_is_escaped(agent: str) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        store.scope(agent).set("way", "→ é")
+    there = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    for words, says in (("key get {} way", b'"\\u2192 \xe9"'), ("diff {} 1", b"\\u2192")):
+        line = [*PROGRAM, *words.format(agent).split()]
+        done = subprocess.run(line, env=there, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert says in done.stdout
+
+
+def test_a_value_that_is_not_utf_8_is_refused(agent: str) -> None:
+    for more in ([], ["--text"]):
+        line = [*PROGRAM, "key", "set", agent, "odd", b'"a\xffb"', *more]
+        done = subprocess.run(line, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "not UTF-8" in done.stderr
+
+
 # ---- completion ----------------------------------------------------------------------------
 
 
@@ -270,7 +294,7 @@ def test_completion_answers(agent: str, shell: str) -> None:
     assert any("plan" in line for line in complete(shell, f"holdfast key get {agent} p"))
 
 
-def in_bash(tmp_path: Path, line: str) -> list[str]:
+def in_bash(tmp_path: Path, line: str, between: str | None = None) -> list[str]:
     """What bash would offer for a line, with the real script."""
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)
@@ -289,7 +313,7 @@ def in_bash(tmp_path: Path, line: str) -> list[str]:
         check=True,
     )
     assert done.stderr == ""
-    return done.stdout.split()
+    return done.stdout.strip().split(between)
 
 
 def test_completion_in_bash(cli: Cli, agent: str, here: Path) -> None:
@@ -301,3 +325,24 @@ def test_completion_in_bash(cli: Cli, agent: str, here: Path) -> None:
     )
     assert in_bash(here, "holdfast key get agent:77 ") == ["other"]
     assert in_bash(here, "holdfast --store none.db key get a") == []
+
+
+def test_no_name_that_bash_completes_is_a_command(cli: Cli, agent: str, here: Path) -> None:
+    names = ["x;touch it", "x$(touch it)", "x`touch it`", "x'", "x&y"]
+    for name in names:
+        cli("key", "set", agent, name, "1")
+    offered = in_bash(here, f"holdfast key get {agent} x", "\n")
+    assert [shlex.split(one) for one in offered] == [[one] for one in sorted(names)]
+    for one in offered:  # as if it stood in the line, and Enter was pressed
+        done = subprocess.run(["bash", "-c", f"printf %s {one}"], capture_output=True, text=True)
+        assert done.stdout in names
+    assert not (here / "it").exists()
+
+
+def test_scopes_of_every_kind_are_completed_beside_many_agents(agent: str, here: Path) -> None:
+    with sync.open(f"sqlite:{here / 'holdfast.db'}") as store, store.change() as change:
+        for number in range(201):
+            change[f"agent:many-{number}"].set("k", 1)
+        change["session:s"].set("k", 1)
+    assert in_bash(here, "holdfast show s") == ["session:s"]
+    assert in_bash(here, "holdfast show session:") == ["s"]

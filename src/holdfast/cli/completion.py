@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.commands import Command
 from holdfast.cli.session import Session
+from holdfast.store.scopes import KINDS
 
 if TYPE_CHECKING:
     from click.shell_completion import ShellComplete
@@ -25,7 +26,7 @@ _holdfast_completion() {
     COMPREPLY=()
     while IFS=, read -r kind value; do
         case $kind in
-            plain) COMPREPLY+=("${value#"$cut"}") ;;
+            plain) printf -v value %q "${value#"$cut"}"; COMPREPLY+=("$value") ;;
             dir) compopt -o dirnames ;;
             file) compopt -o default ;;
         esac
@@ -82,10 +83,13 @@ def complete_scope(context: click.Context, _: click.Parameter, begun: str) -> li
     """Scopes of the store; none if it cannot be opened without asking."""
     try:
         with _session(context).reading() as store:
-            page = store.scopes(prefix=begun.partition(":")[2], limit=MOST)
+            kind, named, prefix = begun.partition(":")
+            kinds = [kind] if named else [one for one in KINDS if one.startswith(kind)]
+            pages = [store.scopes(kind=one, prefix=prefix, limit=MOST) for one in kinds]
     except Exception:  # whatever is wrong, pressing a key is no time to say it
         return []
-    return [text for one in page.items if (text := str(one.scope)).startswith(begun)]
+    found = [str(one.scope) for page in pages for one in page.items]
+    return [text for text in found if text.startswith(begun)]
 
 
 def complete_key(context: click.Context, _: click.Parameter, begun: str) -> list[str]:

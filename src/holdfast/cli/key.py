@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -128,10 +129,12 @@ def _read(value: str, text: bool) -> Any:
                 f"stdin holds more than the {_MOST >> 20} MiB that a value may have; "
                 "`key put` takes bytes of any size"
             )
-        try:
-            value = content.decode()
-        except UnicodeDecodeError:
-            raise InvalidInputError('what stdin holds is not UTF-8; use {"$bytes": …}') from None
+    else:
+        content = os.fsencode(value)  # the bytes that were given, whatever they stand for
+    try:
+        value = content.decode()
+    except UnicodeDecodeError:
+        raise InvalidInputError('the value is not UTF-8; use {"$bytes": …}') from None
     return value if text else json_values.loads(value)
 
 

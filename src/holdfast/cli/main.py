@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import TextIO
 
 import click
@@ -121,6 +122,9 @@ def _complete_streams() -> None:
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             setattr(sys, name, open(number, "w" if number else "r"))  # noqa: SIM115 - it stays
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what a terminal has no letter for is escaped
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _silence(stream: TextIO) -> None:

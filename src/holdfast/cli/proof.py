@@ -96,12 +96,12 @@ def verify(
 
 
 def _verdict(ok: bool, count: int, resume: str | None) -> str:
-    if not ok:
-        return click.style(f"{count} findings", fg="red", bold=True)
+    found = f"{count} findings" if count else "nothing found"
     if resume is not None:
-        return output.clean(
-            f"stopped by the budget, nothing found so far; go on with --resume {resume}"
-        )
+        go_on = f"stopped by the budget, {found} so far; go on with --resume {shlex.quote(resume)}"
+        return click.style(output.clean(go_on), fg=None if ok else "red", bold=not ok)
+    if not ok:
+        return click.style(found, fg="red", bold=True)
     return click.style("nothing was found", fg="green", bold=True)
 
 

@@ -300,12 +300,15 @@ class _Check:
                 "damage", "timeline 0", "the row of timeline main is missing", str(ledger.scope)
             )
             lines = [(0, "main", 0, 0), *lines]
-        named = self.feed.lines.get(ledger.number, set())
-        for number in sorted(named - {line[0] for line in lines}):
+        for number in sorted(self.feed.named(ledger.number) - {line[0] for line in lines}):
             message = f"the feed names timeline {number}: it is missing"
             self.find("feed", f"scope {ledger.number:x}", message, str(ledger.scope))
         floors = find_floors(self, ledger, [number for number, _, _, _ in lines])
         self.feed.catch_up()  # the anchors that were found are among what is looked at
+        for number in sorted({line[0] for line in lines} - self.feed.named(ledger.number) - {0}):
+            key = rows.line(b"T", ledger.number, number)
+            message = "nothing made this timeline: the feed names no entry of it"
+            self.find("unaccounted", rows.describe(key), message, str(ledger.scope), row=key)
         heads = {number: self.feed.judged(ledger.number, number) for number, _, _, _ in lines}
         self._epochs(ledger)
         check_timelines(self, ledger, set(heads))

@@ -74,7 +74,7 @@ class Accounts:
 
     def counts_block(self, scope: int, line: int, block: int) -> bool:
         """Whether all entries of a block can say which correlations they have."""
-        return not self._is_pruned(scope, line, block * rows.BLOCK)
+        return not self._is_pruned(scope, line, max(block * rows.BLOCK, 1))
 
     def of_pruned(self, plain: bytes) -> bool:
         """Whether the entry that stands for a change with an id is pruned."""

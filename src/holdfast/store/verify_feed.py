@@ -61,6 +61,10 @@ class FeedCheck:
         for lane in range(LANES):
             self._read(lane, None)
 
+    def named(self, scope: int) -> set[int]:
+        """Timelines of a scope that the feed names."""
+        return self.lines.get(scope, set())
+
     def judged(self, scope: int, timeline: int) -> Head:
         """The newest entry of a timeline that is known of now: that is what it is judged by."""
         line = scope, timeline
@@ -78,10 +82,13 @@ class FeedCheck:
         return self._heads.get((scope, timeline), _Named()).last
 
     def moved(self) -> bool:
-        """Whether something was committed that has not been looked at."""
+        """Whether something was committed that has not been looked at; nothing is of the erased."""
         self.catch_up()
+        erased = self._check.directory.erased
         return any(
-            found.last > self._judged.get(line, (0, 0))[0] for line, found in self._heads.items()
+            found.last > self._judged.get(line, (0, 0))[0]
+            for line, found in self._heads.items()
+            if line[0] not in erased
         )
 
     def _read(self, lane: int, expected: Head | None) -> None:
