@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
@@ -43,14 +44,20 @@ def policies_of(store: sync.Store) -> list[str]:
     return [one.metadata["policy"] for one in store.agent("a").checkpoints()]
 
 
-def test_a_policy_that_came_back_unseen_has_its_schedule_again(place: Place, hands: Hands) -> None:
+@pytest.mark.parametrize("other", [False, True], ids=["removed", "slower"])
+def test_a_policy_that_came_back_unseen_has_its_schedule_again(
+    place: Place, hands: Hands, other: bool
+) -> None:
     """A restore in a process without policies; the next runner finds what it brought back."""
     with place.open(clock=hands.clock) as gone:
         policies = sync.Policies(gone, defaults=(), watch=False)
         policies.set(A, MINUTE)
         gone.agent("a").checkpoint("with")
-        policies.remove(A, "minute")
-        assert sync.Scheduler(gone).schedules() == []
+        if other:
+            policies.set(A, replace(MINUTE, frequency=PolicyFrequency(6 * 3_600_000)))
+        else:
+            policies.remove(A, "minute")
+            assert sync.Scheduler(gone).schedules() == []
         gone.agent("a").restore("with")
         for number in range(300):
             gone.agent(f"other {number}").set("k", 1)
@@ -63,6 +70,18 @@ def test_a_policy_that_came_back_unseen_has_its_schedule_again(place: Place, han
     assert (info.scope, info.policy) == (A, "minute")
     assert pass_(hands, scheduler, 70) == ["saved"]
     assert store.agent("a").checkpoints()[0].metadata["policy"] == "minute"
+
+
+def test_policies_whose_names_run_together_have_schedules_of_their_own(place: Place) -> None:
+    store = place.open()
+    policies = sync.Policies(store, defaults=(), watch=False)
+    policies.set("agent:2", replace(MINUTE, id="x/agent:1"))
+    policies.set("agent:1/agent:2", replace(MINUTE, id="x"))
+    scheduler = sync.Scheduler(store)
+    found = {(info.scope, info.policy) for info in scheduler.schedules()}
+    assert found == {("agent:2", "x/agent:1"), ("agent:1/agent:2", "x")}
+    policies.remove("agent:1/agent:2", "x")
+    assert [info.scope for info in scheduler.schedules()] == ["agent:2"]
 
 
 @pytest.mark.spec("K115", "K136", "K142")

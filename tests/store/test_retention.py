@@ -42,7 +42,8 @@ def names(state: sync.State) -> list[str]:
 
 def make(state: sync.State, name: str, type: str = "manual", **metadata: object) -> None:
     state.set("k", f"{name} " + "x" * 200)
-    state.checkpoint(name, type=type, metadata=metadata or None)
+    tags = [f"policy:{metadata['policy']}"] if "policy" in metadata else []
+    state.checkpoint(name, type=type, tags=tags, metadata=metadata or None)
 
 
 @pytest.mark.spec("D10", "D26", "D29", "D32", "S74")
@@ -390,3 +391,19 @@ def test_an_age_that_never_comes_leaves_the_count(store: sync.Store, age: float)
     state.set("x", 9)
     judged = sync.Retention(store).plan(state).lines[0].judged
     assert [one.stays for one in judged] == [True, True, False, False, False]
+
+
+def test_checkpoints_of_a_policy_are_counted_together_and_none_of_somebody_elses(
+    store: sync.Store,
+) -> None:
+    state = store.agent("1")
+    policies = sync.Policies(store, defaults=(), watch=False)
+    rare = (Condition("operation_count", "operation_count", "greater_than", 10**6),)
+    policies.set(state, Policy("gold", rare, retention=PolicyRetention(max_count=2)))
+    for n in range(4):
+        make(state, f"gold {n}", ("automatic", "triggered")[n % 2], policy="gold")
+        state.checkpoint(f"mine {n}", metadata={"policy": "gold"})
+    make(state, "last")
+    Retention(store).run(state)
+    assert [name for name in names(state) if "gold" in name] == ["gold 3", "gold 2"]
+    assert len(names(state)) == 7

@@ -781,3 +781,32 @@ def test_cancelling_does_not_tear_what_is_being_saved(plain: Place) -> None:
             assert (await scheduler.schedules())[0].runs == 1
 
     asyncio.run(main())
+
+
+def test_no_schedule_takes_the_place_of_something_elses(place: Place) -> None:
+    store = place.open()
+    for name in ("team", "team/worker", "7"):
+        store.agent(name).set("k", 1)
+    scheduler = sync.Scheduler(store, jobs={"agent:7": print})
+    scheduler.every(300, store.agent("team/worker"))
+    fork = store.agent("team").fork("worker")
+    with pytest.raises(InvalidInputError, match="give this one another name="):
+        scheduler.every(60, fork)
+    scheduler.every(60, fork, name="worker of team")
+    scheduler.every(60, "agent:7")
+    with pytest.raises(InvalidInputError, match="another name="):
+        scheduler.every(60, job="agent:7")
+    scheduler.every(90, "agent:7")
+    known = {info.name: info.when.seconds for info in scheduler.schedules()}  # type: ignore[union-attr]
+    assert known == {"agent:team/worker": 300, "worker of team": 60, "agent:7": 90}
+
+
+def test_states_of_another_store_are_refused(place: Place) -> None:
+    store = place.open()
+    with sync.open("memory:") as other:
+        state = other.agent("a")
+        state.set("k", 1)
+        with pytest.raises(InvalidInputError, match="of another store"):
+            sync.Scheduler(store).every(60, state)
+        with pytest.raises(InvalidInputError, match="of another store"):
+            holdfast.ShutdownCheckpoints(store, [state])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -10,6 +11,7 @@ from holdfast.errors import CheckpointValidationError, InvalidInputError, Restor
 from holdfast.store.arguments import listed
 from holdfast.store.handles import LineHandle, StoreHandle
 
+_ONE = "give a request, or its fields: one of the two"
 _MADE = {one.name for one in fields(CheckpointRequest)}
 _WHERE = {one.name for one in fields(Locator)}
 _RESTORED = {one.name for one in fields(RestoreRequest)} - {"where"}
@@ -17,14 +19,19 @@ _RESTORED = {one.name for one in fields(RestoreRequest)} - {"where"}
 
 def checkpoint_request(request: Any, given: dict[str, Any]) -> CheckpointRequest:
     """A request from itself, or from a name and fields."""
-    unknown = sorted(given.keys() - _MADE)
+    unknown = _no_fields(given.keys() - _MADE)
+    if isinstance(request, CheckpointRequest):
+        if given:
+            raise CheckpointValidationError([*unknown, _ONE])
+        return request
+    made = CheckpointRequest(request, **{name: given[name] for name in given.keys() & _MADE})
     if unknown:
-        raise CheckpointValidationError([f"{one} is no field of a request" for one in unknown])
-    if not isinstance(request, CheckpointRequest):
-        return CheckpointRequest(request, **given)
-    if given:
-        raise CheckpointValidationError(["give a request, or its fields: one of the two"])
-    return request
+        raise CheckpointValidationError([*unknown, *made.problems()])
+    return made
+
+
+def _no_fields(unknown: Iterable[str]) -> list[str]:
+    return [f"{one} is no field of a request" for one in sorted(unknown)]
 
 
 def locator(given: dict[str, Any]) -> Locator:
@@ -37,16 +44,17 @@ def locator(given: dict[str, Any]) -> Locator:
 
 def restore_request(request: Any, given: dict[str, Any]) -> RestoreRequest:
     """A request from itself, or from a point and fields, those of a locator among them."""
-    unknown = sorted(given.keys() - _RESTORED - _WHERE)
-    if unknown:
-        raise RestoreValidationError([f"{one} is no field of a request" for one in unknown])
+    unknown = _no_fields(given.keys() - _RESTORED - _WHERE)
     if isinstance(request, RestoreRequest):
         if given:
-            raise RestoreValidationError(["give a request, or its fields: one of the two"])
+            raise RestoreValidationError([*unknown, _ONE])
         return request
     where = Locator(**{name: given[name] for name in given.keys() & _WHERE})
     rest = {name: given[name] for name in given.keys() & _RESTORED}
-    return RestoreRequest(request, where, **rest)
+    made = RestoreRequest(request, where, **rest)
+    if unknown:
+        raise RestoreValidationError([*unknown, *made.problems()])
+    return made
 
 
 def group_members(handle: StoreHandle, states: Any) -> list[LineHandle]:

@@ -27,6 +27,7 @@ from holdfast.checkpoints.metrics import (
     process_memory,
 )
 from holdfast.checkpoints.policy import CIPHER, PREFIX, Policy, longest_count, merged
+from holdfast.checkpoints.rules import MADE_BY
 from holdfast.checkpoints.saving import Saved, Wanted, save_all, switched_off
 from holdfast.checkpoints.tracker import NOTHING, TIMER, WRITE, Event, Tracker
 from holdfast.checkpoints.worker import Worker
@@ -454,7 +455,7 @@ class Engine(Gate):
             "",
             policy.type,
             self._about(tracker, policy, result),
-            tags=(f"policy:{policy.id}",),
+            tags=(MADE_BY + policy.id,),
             description=result.reason,
             behind=tracker.metrics.basis.checkpoint,
             head=head,

@@ -21,6 +21,7 @@ from holdfast.checkpoints.export_records import (
     sign_description,
 )
 from holdfast.checkpoints.policy import CIPHER
+from holdfast.checkpoints.rules import policy_of
 from holdfast.errors import DamagedIndexError, InvalidInputError, LimitExceededError
 from holdfast.seal.compress import NAMES
 from holdfast.seal.keys import parse_key
@@ -175,10 +176,10 @@ def export_state(
     core.check_open()
     _check_asked(handle, format, key, plain, unsigned, reveal)
     view, checkpoint = checkpoint_view(handle, at)
-    about = checkpoint.metadata
-    if key is None and about.get("policy") and about.get("encryption") == CIPHER:
+    policy = policy_of(checkpoint)
+    if key is None and policy and checkpoint.metadata.get("encryption") == CIPHER:
         raise InvalidInputError(
-            f"{handle.scope}: {checkpoint.id} was made by the policy {about.get('policy')}, which "
+            f"{handle.scope}: {checkpoint.id} was made by the policy {policy}, which "
             "demands encryption: give key= and no other format, or export another checkpoint"
         )
     handle.history.check_point(view, checkpoint.sequence, "references")
@@ -192,7 +193,7 @@ def export_state(
             raise LimitExceededError(
                 f"{handle.scope}: what is declared of it does not fit into an export"
             )
-        method = NAMES.get(str(about.get("compression")))
+        method = NAMES.get(str(checkpoint.metadata.get("compression")))
         parts: Iterable[bytes] = export_parts(frame, source.content(), parse_key(key), method)
     elif format == "json":
         from holdfast.checkpoints.readable_json import json_parts

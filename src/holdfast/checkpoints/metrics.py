@@ -26,6 +26,7 @@ from holdfast.checkpoints.conditions import (
     base_of,
 )
 from holdfast.checkpoints.policy import PREFIX
+from holdfast.checkpoints.rules import policy_of
 from holdfast.store import refs
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
@@ -334,8 +335,8 @@ def _fired(handle: LineHandle, ticks: float, claimed: int) -> dict[str, float]:
     history = handle.history
     for line, sequence, envelope, body in islice(history.points.statements(), MOST_MADE):
         one = history.described(line, handle.timeline, sequence, envelope, body)
-        policy = one.metadata.get("policy")
-        if isinstance(policy, str):
+        policy = policy_of(one)
+        if policy:
             found.setdefault(policy, ticks - max(0, claimed - body.time) / 1_000_000)
     return found
 

@@ -48,7 +48,7 @@ class Participation:
     """One participant, and the timeline that keeps what it holds."""
 
     def __init__(self, core: Core, target: Any, participant: Participant) -> None:
-        scope, timeline = target_of(target)
+        scope, timeline = target_of(core, target)
         self.line = (Scope.parse(scope or ""), timeline)
         self._handle = LineHandle(core, *self.line)
         self._participant = participant

@@ -22,7 +22,8 @@ OWNED = RESERVED + "policy/"
 
 def name_of(scope: Scope, id_: str) -> str:
     """The name of a policy's schedule."""
-    return f"{OWNED}{id_}/{scope}"
+    escaped = id_.replace("%", "%25").replace("/", "%2F")  # where the scope begins is to be told
+    return f"{OWNED}{escaped}/{scope}"
 
 
 def when_of(policy: Policy) -> Every:
@@ -50,12 +51,12 @@ def schedule_policies(
 
 
 def reconcile(engine: Engine, scope: Scope) -> bool:
-    """Store the schedules of an agent's own policies that have none: a restore or an import may
-    have brought the policies back while nobody watched. Whether there were any."""
+    """Store the schedules of an agent's own policies that have none, or another: a restore or an
+    import may have brought the policies back while nobody watched. Whether there were any."""
     schedules, found = Schedules(engine.core), False
     for policy in stored_policies(LineHandle(engine.core, scope, "main")).values():
         wanted = is_scheduled(policy) and not engine.refused(policy, own=True)
-        if wanted and not schedules.has(name_of(scope, policy.id)):
+        if wanted and schedules.when(name_of(scope, policy.id)) != when_of(policy):
             schedule_policies(schedules, scope, [policy])
             found = True
     return found

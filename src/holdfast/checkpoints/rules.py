@@ -11,6 +11,8 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.items import TYPES, Checkpoint
 
 PRIORITIES = ("low", "medium", "high", "critical")
+MADE_BY = "policy:"
+"""Begins the tag of a checkpoint that a policy made; its id follows."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,20 @@ class RuleBook:
         name = f"{one.type}:{trigger}"
         if name not in self._rules:
             name = one.type
-        policy = str(one.metadata.get("policy", ""))
+        policy = policy_of(one)
         own = _own(self._policies.get(policy, one.metadata.get("retention")))
         if own is None:
             return [(self._rules.get(name, Rule()), (name,))]
-        found: list[tuple[Rule, Group]] = [(own, ("own", name, policy or repr(own)))]
+        # Those of a policy are counted together, of whatever type they were when it made them.
+        group = ("policy", policy) if policy else ("own", name, repr(own))
+        found: list[tuple[Rule, Group]] = [(own, group)]
         return [*found, (self._rules[name], (name,))] if name in self._given else found
+
+
+def policy_of(one: Checkpoint) -> str:
+    """The policy that made a checkpoint; empty if none did, whatever its metadata says."""
+    id_ = str(one.metadata.get("policy", ""))
+    return id_ if f"{MADE_BY}{id_}" in one.tags else ""
 
 
 def _own(said: Any) -> Rule | None:

@@ -127,7 +127,7 @@ class Scheduler:
         retention: bool,
     ) -> ScheduleInfo:
         check_flag(retention, "retention")
-        scope, timeline = target_of(target)
+        scope, timeline = target_of(self._schedules.core, target)
         if (scope is None) == (job is None):
             raise InvalidInputError("give either what a checkpoint is made of, or job=")
         if retention and (scope is None or timeline != "main"):
@@ -139,7 +139,9 @@ class Scheduler:
         default = job or (f"{scope}" if timeline == "main" else f"{scope}/{timeline}")
         if retention:
             default = f"retention/{scope}"
-        made = self._schedules.put(name or default, when, scope, timeline, job, retention=retention)
+        made = self._schedules.put(
+            name or default, when, scope, timeline, job, retention=retention, named=bool(name)
+        )
         self._stir()
         return self._schedules.info(made)
 

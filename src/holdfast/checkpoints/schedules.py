@@ -20,7 +20,9 @@ from holdfast.errors import (
     ScheduleNotFoundError,
 )
 from holdfast.store import rows
+from holdfast.store.arguments import check_own
 from holdfast.store.core import Core
+from holdfast.store.handles import LineHandle
 from holdfast.store.reading import moment
 from holdfast.store.schedule_cells import ScheduleCells
 from holdfast.store.scopes import Scope, check_key
@@ -75,10 +77,14 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
 
     def same(self, other: Schedule) -> bool:
         """Whether both say the same, however far they are."""
-        return self._said() == other._said()
+        return self.when == other.when and self.is_of(other)
 
-    def _said(self) -> tuple[Any, ...]:
-        return (self.when, self.scope, self.timeline, self.job, self.policy, self.retention)
+    def is_of(self, other: Schedule) -> bool:
+        """Whether both are about the same, whenever that is."""
+        return self._about() == other._about()
+
+    def _about(self) -> tuple[Any, ...]:
+        return (self.scope, self.timeline, self.job, self.policy, self.retention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +136,12 @@ class Schedules:
         *,
         policy: str | None = None,
         retention: bool = False,
+        named: bool = True,
     ) -> Schedule:
-        """Add or replace a schedule; one that says the same already goes on as it is."""
+        """Add or replace a schedule; one that says the same already goes on as it is.
+
+        If nobody gave it its name, one of something else that has it is not replaced.
+        """
         now = self.core.clock.claimed()
         name = check_name(name, owner=policy is not None)
         done = ((now // 1_000_000,) * 2,) if isinstance(when, Cron) else ()
@@ -145,6 +155,11 @@ class Schedules:
         def made(before: bytes | None) -> bytes:
             nonlocal kept
             old = self._read(key, before)
+            if old is not None and not named and not old.is_of(new):
+                raise InvalidInputError(
+                    f"there is a schedule {name!r} already, of something else: give this one "
+                    "another name="
+                )
             kept = old if old is not None and old.same(new) else new
             return before if before is not None and kept is old else _encode(new)
 
@@ -168,6 +183,14 @@ class Schedules:
     def has(self, name: str) -> bool:
         """Whether there is a schedule of this name."""
         return self.cells.get(self.cells.key_of(name)) is not None
+
+    def when(self, name: str) -> When | None:
+        """When the schedule of a name runs; None if there is none that can be read."""
+        key = self.cells.key_of(name)
+        row = self.cells.get(key)
+        with suppress(DamagedRecordError):
+            return self.open(key, row).when if row is not None else None
+        return None
 
     def infos(self) -> Iterator[ScheduleInfo]:
         """What is told of all schedules, in no order; of one that is damaged, where it lies."""
@@ -233,8 +256,8 @@ def check_name(name: str, *, owner: bool = False) -> str:
         ) from None
 
 
-def target_of(target: Target | None) -> tuple[str | None, str]:
-    """(scope, timeline) of what checkpoints are to be made."""
+def target_of(core: Core, target: Target | None) -> tuple[str | None, str]:
+    """(scope, timeline) of what checkpoints are to be made; a state of another store is refused."""
     if target is None or isinstance(target, Scope):
         return str(target) if target else None, "main"
     if isinstance(target, str):
@@ -242,4 +265,7 @@ def target_of(target: Target | None) -> tuple[str | None, str]:
     scope, timeline = getattr(target, "scope", None), getattr(target, "timeline", None)
     if not isinstance(scope, Scope) or not isinstance(timeline, str):
         raise InvalidInputError("a checkpoint is made of a state, or of a scope as in 'agent:7'")
+    line = getattr(target, "_handle", target)
+    if isinstance(line, LineHandle):
+        check_own(core, f"that state of {scope}", line)
     return str(scope), timeline

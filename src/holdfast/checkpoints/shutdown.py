@@ -73,7 +73,7 @@ class ShutdownCheckpoints:
         self._core = core
         self._lines: dict[tuple[Scope, str], None] = {}
         for one in () if scopes is None else listed(scopes, "scopes"):
-            scope, timeline = target_of(one)
+            scope, timeline = target_of(core, one)
             self._lines[Scope.parse(scope or ""), timeline] = None
         self._noting = _Noting(self._lines) if scopes is None else None
         self._participants = participations(core, participants)
