@@ -29,7 +29,6 @@ from holdfast.agents.handover_records import (
     OUT,
     PACKAGES,
     REFUSED,
-    SEEN,
     STANDINGS,
     WAITING,
     WITHDRAWN,
@@ -53,6 +52,7 @@ from holdfast.errors import (
     InvalidInputError,
 )
 from holdfast.store.arguments import check_text, listed
+from holdfast.store.companions import SEEN
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.reading import moment
 from holdfast.store.scopes import check_key
@@ -300,6 +300,8 @@ class HandoverBook:
         ]
         carried = package.carried if package is not None else record.carry
         problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
+        if standing.away and prepared.giver.get(SEEN + record.task) != standing.handover:
+            problems.append(f"the task {record.task!r} was handed on: reconcile() this agent first")
         problems += Reading(line, table()).problems()
         if package is None or problems:
             raise self._invalid(record.giver, record.task, problems)
