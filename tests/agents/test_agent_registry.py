@@ -19,7 +19,7 @@ import pytest
 from store_kit import Hands, Place, put_row, rows_of, same
 
 import holdfast
-from holdfast import sync
+from holdfast import Worked, sync
 from holdfast.errors import (
     AgentValidationError,
     InvalidInputError,
@@ -170,6 +170,45 @@ def test_an_agent_whose_lease_is_lost_is_spawned_anew(plain: Place) -> None:
     assert agents.get("7") is not stale
     assert agents.get("7").greeted == ["ann"]
     agents.close()
+
+
+@pytest.mark.parametrize("end", ["stop", "fail"])
+def test_an_agent_that_ended_by_itself_is_spawned_anew(plain: Place, end: str) -> None:
+    agents = registry(plain.open())
+    agents.register("7", kind="greeter")
+    over = agents.get("7")
+    over.greet("ann")
+    agents.running()["7"].save()
+    agents.running()["7"].fail(ValueError()) if end == "fail" else over.stop()
+    assert agents.running() == {}
+    assert [one.here for one in agents.list()] == [False]
+    again = agents.get("7")
+    assert (again is over, again.greeted) == (False, ["ann"])
+    assert again is agents.get("7")
+    again.greet("bob")
+    over.greet("nobody hears it")
+    with pytest.raises(LeaseLostError):
+        over.start()
+    agents.close()
+    assert plain.open().agent("7").get("$agent/attached/greeted") == ["ann", "bob"]
+
+
+def test_an_agent_that_ended_by_itself_can_be_stopped_or_run(plain: Place) -> None:
+    class Worker(Greeter):
+        def step(self) -> Worked:
+            self.greet("in a loop")
+            return Worked("greet", done=True)
+
+    agents = Agents(plain.open(), {"worker": lambda _: Worker()})
+    agents.register("7", kind="worker")
+    agents.get("7").stop()
+    agents.stop("7")
+    other = Agents(plain.open(), {"worker": lambda _: Worker()})
+    other.get("7").stop()
+    assert other.run("7", signals=()).cycles == 1
+    assert agents.get("7").greeted == ["in a loop"], "no lease is left behind"
+    agents.close()
+    other.close()
 
 
 @pytest.mark.spec("S41", "S52", "S53")
@@ -374,6 +413,9 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.lines: list[str] = []
 
+        async def step(self) -> Worked:
+            return Worked("talk", done=True)
+
     async def main() -> None:
         options = place.options()
         async with holdfast.open(place.url, **options) as store:
@@ -396,6 +438,16 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
                 await other.close()
                 with pytest.raises(MissingError):
                     await agents.get("8")
+                over = await agents.get("7")
+                await over.stop()
+                assert agents.running() == {}
+                again = await agents.get("7")
+                assert again is not over
+                again.lines.append("again")
+            assert (await store.agent("7").get("$agent/attached/lines")) == ["hi", "again"]
+            async with holdfast.Agents(store, kinds) as agents:
+                await (await agents.get("7")).stop()
+                assert (await agents.run("7", signals=())).cycles == 1
             assert (await agents.identity("7")).name == "Seven"
             with pytest.raises(InvalidInputError, match="these Agents are closed"):
                 await agents.get("7")

@@ -21,7 +21,7 @@ from store_kit import Place, rows_of, same
 
 import holdfast
 from holdfast import PersistentAgent, sync
-from holdfast.agents.saving import APART, ATTACHED
+from holdfast.agents.saving import APART
 from holdfast.errors import (
     AgentValidationError,
     Conflict,
@@ -30,6 +30,7 @@ from holdfast.errors import (
     LimitExceededError,
     NewerFormatError,
 )
+from holdfast.store.companions import ATTACHED
 from holdfast.sync import Agent, attach
 
 
@@ -398,7 +399,7 @@ def test_what_somebody_else_changed_is_not_overwritten(place: Place) -> None:
     first.save()
     place.open().agent("7").restore(safe)
     mine.log.append(2)
-    with pytest.raises(Conflict, match="or a restore"):
+    with pytest.raises(Conflict, match="a restore"):
         first.save()
     third = attach(Plain(), place.open().agent("7"), fields=FIELDS)
     third.agent.plan = "new"
@@ -420,7 +421,7 @@ def test_a_restore_of_one_field_is_noticed_by_who_keeps_the_agent(
     kept.save()
     sync.Checkpoints(state).restore("then", prefixes=[f"{ATTACHED}/plan"])
     agent.log.append("b")
-    with pytest.raises(Conflict, match="or a restore"):
+    with pytest.raises(Conflict, match="a restore"):
         kept.save()
     assert kept.restore()
     assert (agent.plan["k0"], agent.log) == (0, ["a"])
@@ -429,6 +430,52 @@ def test_a_restore_of_one_field_is_noticed_by_who_keeps_the_agent(
     again = Plain()
     attach(again, state, fields=["plan", "log"]).start()
     assert (again.plan, again.log) == (agent.plan, ["a", "b"])
+
+
+@pytest.mark.parametrize("size", [2, APART + 8])
+def test_a_merge_is_noticed_by_who_keeps_the_agent(store: sync.Store, size: int) -> None:
+    """Also if both lines were saved equally often, so that the first key is the same on both."""
+    state, agent, other = store.agent("7"), Plain(), Plain()
+    kept = attach(agent, state, fields=FIELDS)
+    agent.plan, agent.log = {f"k{number}": 0 for number in range(size)}, ["a"]
+    kept.save()
+    trial = attach(other, state.fork("trial"), fields=FIELDS)
+    trial.restore()
+    other.plan["k0"] = 1
+    other.log.append("of the fork")
+    trial.save()
+    agent.facts = {"of": "main"}
+    kept.save()
+    done = state.merge("trial")
+    assert ATTACHED not in done.keys, "told are those that are another now"
+    agent.log.append("b")
+    with pytest.raises(Conflict, match="a merge"):
+        kept.save()
+    assert kept.restore()
+    assert (agent.plan["k0"], agent.log) == (1, ["a", "of the fork"])
+    assert agent.facts == {"of": "main"}
+    agent.log.append("b")
+    kept.save()
+    assert state.get(f"{ATTACHED}/log") == ["a", "of the fork", "b"]
+
+
+def test_a_revert_is_noticed_by_who_keeps_the_agent(store: sync.Store) -> None:
+    state, agent = store.agent("7"), Plain()
+    kept = attach(agent, state, fields=FIELDS)
+    kept.save()
+    agent.plan = {"step": 2}
+    wrong = kept.save()
+    agent.log.append("later")
+    kept.save()
+    done = state.revert(entries=[wrong])
+    assert done.done == [f"{ATTACHED}/plan"]
+    agent.log.append("more")
+    with pytest.raises(Conflict, match="a revert"):
+        kept.save()
+    assert kept.restore()
+    assert held(agent) == {"plan": {"step": 1}, "log": ["later"], "facts": {}}
+    agent.log.append("more")
+    kept.save()
 
 
 def test_versions_of_a_class(store: sync.Store) -> None:

@@ -204,6 +204,30 @@ def test_errors_say_whether_it_may_have_happened(place: Place, post: Post) -> No
         effects.call("send", lambda _: post.send("x"), id="TimeoutError")
 
 
+def test_a_harmless_error_says_nothing_of_attempts_before(place: Place, post: Post) -> None:
+    state, effects = forget(place)
+
+    def fail(error: type[BaseException]) -> str:
+        harmless = (ConnectionRefusedError,)
+        with pytest.raises(error), effects.once("send", key="1", harmless=harmless) as effect:
+            assert effect.due
+            raise error
+        found = effects.get("send", key="1")
+        assert found is not None
+        return found.status
+
+    assert fail(ConnectionRefusedError) == "planned"
+    assert fail(KeyboardInterrupt) == "unknown"
+    assert [fail(ConnectionRefusedError) for _ in range(2)] == ["unknown", "unknown"]
+    call = {"id": "1", "type": "function", "function": {"name": "send", "arguments": "{}"}}
+    state.append("talk", {"role": "assistant", "content": None, "tool_calls": [call]})
+    [orphan] = effects.orphans("talk")
+    assert "not carried out" not in orphan.answer.text
+    assert effects.settle("send", "repeat", key="1").status == "planned", "somebody knows better"
+    assert fail(ConnectionRefusedError) == "planned"
+    assert effects.call("send", lambda _: post.send("x"), key="1")
+
+
 def test_what_is_written_with_the_result(place: Place, post: Post) -> None:
     state, effects = forget(place)
     state.set("draft", "hello")

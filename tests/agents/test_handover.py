@@ -14,6 +14,7 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Message, Scope, Task, sync
+from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.handover_records import Standing, begins, without
 from holdfast.agents.keys import CONVERSATION, CURRENT_TASK, own_change
 from holdfast.errors import (
@@ -287,6 +288,55 @@ def test_another_who_is_faster(place: Place) -> None:
 
     handovers.accept(bob, offer.id, check=talking)
     assert heard(bob) == ["hello", "it is about money", "one more thing", "and another"]
+
+
+@pytest.mark.parametrize("between", ["_prepared", "_look"])
+def test_several_who_accept_one_offer(
+    place: Place, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    """The slower one, which reads before and after the faster one has taken it, is told that it is
+    taken, not that something is wrong."""
+    store, other = place.open(), place.open()
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    offer = handovers.offer(ada, bob, "t1", reason="x")
+    original = getattr(HandoverBook, between)
+    faster: list[Any] = []
+
+    def slow(self: Any, *given: Any) -> Any:
+        if not faster:
+            faster.append(None)
+            faster.append(sync.Handovers(other).accept("agent:bob", offer.id))
+        return original(self, *given)
+
+    monkeypatch.setattr(HandoverBook, between, slow)
+    assert handovers.accept(bob, offer.id) == faster[1]
+    assert faster[1].status == "accepted"
+    assert (tasks(ada), tasks(bob)) == ([], ["t1"])
+    assert handovers.history(bob) == [faster[1]]
+
+
+def test_a_return_takes_along_what_is_there_of_what_came(store: sync.Store) -> None:
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    keys = ["stays", "removed", "made again"]
+    for key in keys:
+        ada.set(key, "ada's")
+    handovers.hand_over(ada, bob, "t1", reason="x", carry=keys)
+    bob.set("stays", "bob's")
+    bob.delete("removed")
+    ada.set("made again", "new")
+    back = handovers.give_back(bob, "t1", reason="y")
+    before = ada.checkpoint("before")
+    handovers.accept(ada, back.id)
+    mine = ["made again", "stays"]
+    assert [ada.get(key) for key in mine] == ["new", "bob's"]
+    assert [bob.get(key) for key in mine] == ["ada's", None], "nothing is lost"
+    assert not ada.exists("removed")
+    assert (tasks(ada), tasks(bob)) == (["t1"], [])
+    ada.restore(before)
+    assert handovers.reconcile(ada).put_back == ("t1",)
+    assert [ada.get(key) for key in mine] == ["new", "bob's"]
 
 
 def owners(store: sync.Store, *agents: str) -> list[str]:

@@ -83,3 +83,68 @@ def test_one_owner_who_has_heard_all(program: list[tuple[str, ...]]) -> None:
             chain = sync.Handovers(store).chain(f"agent:{owner}", task)
             assert [one.giver for one in chain[1:]] == [one.taker for one in chain[:-1]]
         assert store.verify().findings == []
+
+
+TWO = AGENTS[:2]
+two = st.sampled_from(TWO)
+moves = st.one_of(
+    st.tuples(st.just("begin"), two),
+    st.tuples(st.just("hand"), two, st.sampled_from(["bob", "ada"])),
+    st.tuples(st.just("back"), two),
+    st.tuples(st.just("mark"), two),
+    st.tuples(st.just("put back"), two, st.sampled_from(["", "$agent/", "$agent/tasks/"])),
+    st.tuples(st.just("fork"), two),
+    st.tuples(st.just("merge"), two),
+)
+
+
+class Moved:
+    """Agents whose states are put back and merged beside their handovers."""
+
+    def __init__(self, store: sync.Store) -> None:
+        self.store = store
+        self.handovers = sync.Handovers(store)
+        self.owner: dict[str, str] = {}
+        """Of each task that was handed over."""
+        self.forks: dict[str, str] = {}
+
+    def take(self, number: int, what: str, agent: str, *more: str) -> None:
+        state = self.store.agent(agent)
+        mine = tasks(state)
+        if what == "begin":
+            put(state, **{f"t{number}": {"id": f"t{number}"}})
+        elif what == "hand" and mine and more[0] != agent:
+            self.handovers.hand_over(state, f"agent:{more[0]}", mine[0], reason="x")
+            self.owner[mine[0]] = more[0]
+        elif what == "back":
+            came = [one for one in self.handovers.history(state) if one.taker == state.scope]
+            ids = [one.task for one in came if self.owner[one.task] == agent and not one.returns]
+            for id in ids[:1]:
+                offer = self.handovers.give_back(state, id, reason="x")
+                self.handovers.accept(offer.taker, offer.id)
+                self.owner[id] = offer.taker.id
+        elif what == "mark" and mine:
+            state.checkpoint("mark")
+        elif what == "put back" and mine and state.checkpoints(name="mark"):
+            sync.Checkpoints(state).restore("mark", prefixes=[more[0]] if more[0] else None)
+            self.handovers.reconcile(state)
+        elif what == "fork" and mine:
+            fork = state.fork(f"f{number}")
+            put(fork, **{id: {"id": id, "title": f"as of {number}"} for id in mine})
+            self.forks[agent] = fork.timeline
+        elif what == "merge" and agent in self.forks:
+            state.merge(self.forks[agent], strategy="theirs")
+            self.handovers.reconcile(state)
+
+
+@given(st.lists(moves, max_size=15))
+def test_one_owner_whatever_is_put_back_or_merged(program: list[tuple[str, ...]]) -> None:
+    with closing(sync.open("memory:")) as store:
+        moved = Moved(store)
+        begun = [(what, agent) for agent in TWO for what in ("begin", "mark", "fork")]
+        for number, (what, agent, *more) in enumerate([*begun, *program]):
+            moved.take(number, what, agent, *more)
+        for task, owner in moved.owner.items():
+            having = [agent for agent in TWO if task in tasks(store.agent(agent))]
+            assert having == [owner]
+            assert moved.handovers.owner(f"agent:{owner}", task).id == owner

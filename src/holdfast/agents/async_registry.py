@@ -14,7 +14,7 @@ from holdfast.agents.async_loop import Loop
 from holdfast.agents.async_nesting import NestingLock
 from holdfast.agents.looping import LoopResult
 from holdfast.agents.registering import AgentInfo, Make, Registering, Wanting, refuse_beside
-from holdfast.agents.registry_runs import Run, closing
+from holdfast.agents.registry_runs import ALIVE, Run, closing, runs
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.async_leasing import taken
@@ -132,12 +132,22 @@ class Agents:
     # those that run
 
     def running(self) -> Mapping[str, Attached]:
-        """The agents that run here, by ids; without those whose lease another has by now."""
-        return {id: kept for id, (kept, lease) in self._running.items() if lease.held}
+        """The agents that run here, by ids.
+
+        Without those that have ended, by their own `stop` or by an error, or whose lease another
+        has by now; who ended so is spawned anew when it is asked for.
+        """
+        known = self._running.items()
+        return {id: one[0] for id, one in known if runs(*one)}
 
     def _here(self, id: str) -> Attached | None:
-        kept, lease = self._running.get(Scope("agent", id).id, (None, None))
-        return kept if lease is not None and lease.held else None
+        found = self._running.get(Scope("agent", id).id)
+        return found[0] if found is not None and runs(*found) else None
+
+    async def _let_go(self, id: str) -> None:
+        """Give the lease of an agent back that has ended by itself."""
+        if id in self._running and self._here(id) is None:
+            await surely(self._running.pop(id)[1].release)
 
     async def get(self, id: str, *, wait: float | None = 0) -> Any:
         """The agent itself; if it does not run here, it is spawned."""
@@ -155,6 +165,7 @@ class Agents:
                 return found
             refuse_beside(id, self._loops)
             make, fields = await self._store.agent(id)._do(self._core.maker, id)
+            await self._let_go(id)
             lease = await taken(Wanting(self._core, id, wait))
             try:
                 made = make()
@@ -186,6 +197,8 @@ class Agents:
         if "settings" not in options:
             options.setdefault("lease", self._core.duration)
         loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)
+        async with self._lock.held():
+            await self._let_go(id)
         self._core.check_open()  # by now; nobody comes between this and what follows
         if id in self._loops or self._here(id) is not None:
             raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
@@ -219,13 +232,13 @@ class Agents:
                 return False
             kept, lease = self._running.pop(id)
             try:
-                if kept.status in ("running", "paused"):
+                if kept.status in ALIVE:
                     await kept.stop()
             except Exception:
                 await surely(lease.release)
                 raise
             except BaseException:
-                if kept.status in ("running", "paused"):
+                if kept.status in ALIVE:
                     self._running[id] = kept, lease  # cut short: who stops it again saves it
                 else:
                     await surely(lease.release)

@@ -23,7 +23,6 @@ from holdfast.agents.checking import (
 from holdfast.agents.living import Living
 from holdfast.agents.protocols import PersistentAgent
 from holdfast.agents.saving import (
-    ATTACHED,
     Manifest,
     Saved,
     check_field,
@@ -39,6 +38,7 @@ from holdfast.errors import (
     NewerFormatError,
 )
 from holdfast.store.arguments import check_own
+from holdfast.store.companions import ATTACHED
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
@@ -158,7 +158,7 @@ class Attachment(Living):
             )
         return Conflict(
             f"{self.handle.scope}: what is saved was changed since this agent last saved or "
-            "restored it, by another process or a restore; call restore()",
+            "restored it, by another process, a restore, a merge or a revert; call restore()",
             [ATTACHED],
         )
 

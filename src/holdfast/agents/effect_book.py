@@ -263,9 +263,14 @@ class Book:
         return given
 
     def give_up(self, attempt: Attempt, error: BaseException, *, harmless: bool) -> None:
-        """An attempt ended with an error: what that says of the effect is kept, if it can be."""
-        fields = {"phase": PLANNED} if harmless else {}
-        ended = structs.replace(attempt.record, error=type(error).__name__, **fields)
+        """An attempt ended with an error: what that says of the effect is kept, if it can be.
+
+        A harmless one says it of this attempt alone: what an earlier one did stays unknown.
+        """
+        phase = attempt.record.phase
+        if harmless:
+            phase = attempt.before.phase if attempt.before is not None else PLANNED
+        ended = structs.replace(attempt.record, error=type(error).__name__, phase=phase)
         try:
             # What cannot be written stays as it is: begun, with an unknown end, which is true.
             with suppress(HoldfastError):

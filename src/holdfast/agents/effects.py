@@ -59,7 +59,8 @@ class Effects:
         done again with the same key. Without one, it is refused with `EffectUnknownError`, until
         `settle` says how it ended. `id` tells it from other effects of that name; it is the key
         where none is given. `about` is kept for whoever has to judge it. After one of the
-        `harmless` errors it surely has not happened, and may be begun again.
+        `harmless` errors this attempt has surely done nothing, and it may be begun again; it is
+        still unknown if an attempt before was.
         """
         return OnceBlock(self._book, Asked.of(name, id, key, about), checked_errors(harmless))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +30,6 @@ from holdfast.agents.handover_records import (
     OUT,
     PACKAGES,
     REFUSED,
-    SEEN,
     STANDINGS,
     WAITING,
     WITHDRAWN,
@@ -48,11 +48,13 @@ from holdfast.agents.reading import Reading
 from holdfast.agents.records import stored
 from holdfast.agents.retrying import again
 from holdfast.errors import (
+    Conflict,
     HandoverNotFoundError,
     HandoverValidationError,
     InvalidInputError,
 )
 from holdfast.store.arguments import check_text, listed
+from holdfast.store.companions import SEEN
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.reading import moment
 from holdfast.store.scopes import check_key
@@ -178,10 +180,19 @@ class HandoverBook:
             return prepared
         self._check_open(prepared, id)
         self._look(prepared, standing_of(prepared.giver.get(STANDINGS + record.task)))
+        if record.returns:
+            self._leave(prepared)
         taken = [k for k in keys_of(record, prepared.package) if prepared.taker.exists(k)]
         prepared.problems = [f"{key!r} is there already" for key in taken]
         prepared.problems += Reading(taker, table()).problems()
         return prepared
+
+    def _leave(self, prepared: Prepared) -> None:
+        """Let keys stay where they are that who gets a task back has made again meanwhile."""
+        package, exists = prepared.package, prepared.taker.exists
+        carried = {key: value for key, value in package.carried.items() if not exists(key)}
+        prepared.package = replace(package, carried=carried)
+        prepared.record.carry = list(carried)
 
     def commit_accept(self, prepared: Prepared, problems: list[str]) -> Handover:
         """Move the task, or, if the taker's check found something, refuse it."""
@@ -285,7 +296,15 @@ class HandoverBook:
             found.append("not known to both agents")
         for status in found:
             if status != OFFERED:
+                self._check_unanswered(prepared.record)
                 raise InvalidInputError(f"the handover {id} is {status}; offer it again")
+
+    def _check_unanswered(self, record: Record) -> None:
+        """Let what is found wrong be looked at again if somebody answered the offer meanwhile:
+        it was read at two moments."""
+        data = self._line(record, IN).reader.get(IN + record.id)
+        if data is not None and record_of(data).status != record.status:
+            raise Conflict(f"{record.taker}: the handover {record.id} was answered meanwhile")
 
     def _look(self, prepared: Prepared, standing: Standing) -> None:
         """Read what is to be handed over; refused if the giver's state is not in order."""
@@ -299,9 +318,13 @@ class HandoverBook:
             for name, intent in open_intents(line)
         ]
         carried = package.carried if package is not None else record.carry
-        problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
+        if not record.returns:  # what the holder has removed since does not come back
+            problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
+        if standing.away and prepared.giver.get(SEEN + record.task) != standing.handover:
+            problems.append(f"the task {record.task!r} was handed on: reconcile() this agent first")
         problems += Reading(line, table()).problems()
         if package is None or problems:
+            self._check_unanswered(record)
             raise self._invalid(record.giver, record.task, problems)
         prepared.package = package
 

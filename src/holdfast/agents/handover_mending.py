@@ -22,7 +22,6 @@ from holdfast.agents.handover_records import (
     OFFERED,
     OUT,
     PACKAGES,
-    SEEN,
     STANDINGS,
     WAITING,
     Package,
@@ -35,6 +34,7 @@ from holdfast.agents.records import stored
 from holdfast.agents.retrying import again
 from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.store import rows
+from holdfast.store.companions import SEEN
 from holdfast.store.handles import LineHandle
 from holdfast.store.reading import Reader
 from holdfast.store.writing import ScopedChange

@@ -9,7 +9,6 @@ from holdfast.agents.handover_records import (
     IN,
     OVER,
     PACKAGES,
-    SEEN,
     STANDINGS,
     Package,
     Record,
@@ -21,6 +20,7 @@ from holdfast.agents.handover_records import (
 )
 from holdfast.agents.keys import AGENT, CONVERSATION, CURRENT_TASK, TASKS, task_key
 from holdfast.agents.records import stored
+from holdfast.store.companions import SEEN
 from holdfast.store.reading import Reader
 from holdfast.store.writing import ScopedChange
 

@@ -28,7 +28,6 @@ WAITING = LOG + "waiting/"
 """Offers to an agent that it has not answered: found without reading those that are."""
 STANDINGS = LOG + "tasks/"
 PACKAGES = LOG + "packages/"
-SEEN = HANDOVER + "seen/"
 
 CONTEXTS = ("move", "copy", "none")
 OFFERED, ACCEPTED, REFUSED, WITHDRAWN = "offered", "accepted", "refused", "withdrawn"

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.store.cause import cause_now
+from holdfast.store.companions import TASKS
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES as ATTEMPTS
 from holdfast.store.handles import ChangeParts, LineHandle
@@ -57,8 +58,6 @@ DRIFT = "$drift/"
 IDENTITY = AGENT + "identity"
 CONVERSATION = AGENT + "conversation"
 """A list: one `shapes.Message` an item, the newest last."""
-TASKS = AGENT + "tasks/"
-"""A key each behind it: the `shapes.Task` of that id."""
 CURRENT_TASK = AGENT + "current_task"
 """The id of the task that is at work; absent if there is none."""
 OPERATIONAL_CONTEXT = AGENT + "operational_context"

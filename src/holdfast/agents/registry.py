@@ -13,7 +13,7 @@ from holdfast.agents.attaching import Attached, attach
 from holdfast.agents.loop import Loop
 from holdfast.agents.looping import LoopResult
 from holdfast.agents.registering import AgentInfo, Make, Registering, Wanting, refuse_beside
-from holdfast.agents.registry_runs import Run, closing
+from holdfast.agents.registry_runs import ALIVE, Run, closing, runs
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.arguments import ran
@@ -128,13 +128,22 @@ class Agents:
     # those that run
 
     def running(self) -> Mapping[str, Attached]:
-        """The agents that run here, by ids; without those whose lease another has by now."""
+        """The agents that run here, by ids.
+
+        Without those that have ended, by their own `stop` or by an error, or whose lease another
+        has by now; who ended so is spawned anew when it is asked for.
+        """
         known = tuple(self._running.items())  # another thread may add one meanwhile
-        return {id: kept for id, (kept, lease) in known if lease.held}
+        return {id: one[0] for id, one in known if runs(*one)}
 
     def _here(self, id: str) -> Attached | None:
-        kept, lease = self._running.get(Scope("agent", id).id, (None, None))
-        return kept if lease is not None and lease.held else None
+        found = self._running.get(Scope("agent", id).id)
+        return found[0] if found is not None and runs(*found) else None
+
+    def _let_go(self, id: str) -> None:
+        """Give the lease of an agent back that has ended by itself."""
+        if id in self._running and self._here(id) is None:
+            self._running.pop(id)[1].release()
 
     def get(self, id: str, *, wait: float | None = 0) -> Any:
         """The agent itself; if it does not run here, it is spawned."""
@@ -152,6 +161,7 @@ class Agents:
                 return found
             refuse_beside(id, self._loops)
             make, fields = self._core.maker(id)
+            self._let_go(id)
             lease = taken(Wanting(self._core, id, wait))
             try:
                 made = ran(make(), "what makes an agent")
@@ -184,6 +194,7 @@ class Agents:
         loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)
         with self._lock:
             self._core.check_open()  # by now
+            self._let_go(id)
             if id in self._loops or self._here(id) is not None:
                 raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
             self._loops[id] = run = Run(loop, threading.Event)
@@ -217,13 +228,13 @@ class Agents:
                 return False
             kept, lease = self._running.pop(id)
             try:
-                if kept.status in ("running", "paused"):
+                if kept.status in ALIVE:
                     kept.stop()
             except Exception:
                 lease.release()
                 raise
             except BaseException:
-                if kept.status in ("running", "paused"):
+                if kept.status in ALIVE:
                     self._running[id] = kept, lease  # cut short: who stops it again saves it
                 else:
                     lease.release()

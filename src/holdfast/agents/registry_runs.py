@@ -7,10 +7,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
+from holdfast.store.leasing import Lease
+
 _Loop = TypeVar("_Loop")
+ALIVE = ("running", "paused")
+"""The states of an agent that has not ended, by itself or by an error."""
 
 _within: ContextVar[tuple[Run[Any], ...]] = ContextVar("holdfast_loops", default=())
 """The runs that this is a part of: steps of their agents, and tasks that those begin."""
+
+
+def runs(kept: Any, lease: Lease) -> bool:
+    """Whether an agent that was spawned here runs still."""
+    return lease.held and kept.status in ALIVE
 
 
 class Run(Generic[_Loop]):

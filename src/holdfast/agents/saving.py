@@ -28,14 +28,13 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.checking import is_model
-from holdfast.agents.keys import AGENT
 from holdfast.errors import InvalidInputError, InvalidKeyError
+from holdfast.store.companions import ATTACHED
 from holdfast.store.copied import copied
 from holdfast.store.gates import Operation
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import check_key, escape
 
-ATTACHED = AGENT + "attached"
 APART = 32
 """Items from which on a mapping lies apart, a key each."""
 

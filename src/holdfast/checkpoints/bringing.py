@@ -27,6 +27,7 @@ from holdfast.store import entries, refs
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.classes import SENSITIVE, class_of
+from holdfast.store.companions import companion, leader, told
 from holdfast.store.compare import (
     MISSING,
     Diff,
@@ -58,8 +59,6 @@ MOST_KEYS, MOST_NAMES, MOST_BYTES = 2000, 256 * 1024, 4 << 20
 """What one entry takes: keys, bytes of their names, bytes of their values."""
 MOST_LEFT = 10_000
 """Keys that others may write while a state is put together on a timeline of its own."""
-ATTACHED = "$agent/attached"
-FIELDS = ATTACHED + "/"
 ADOPTIONS = 5
 """How often it is put together anew, because they wrote more, or a key that begins one of these."""
 
@@ -177,10 +176,10 @@ class Bringing:
         """Keys that differ. One that has expired by today counts as absent, then as now."""
         for prefix in self.prefixes:
             for key in self._below(now, prefix):
-                yield from self._difference(now, key)
+                yield from self._differences(now, key)
         for key in self.keys:
             if not key.startswith(tuple(self.prefixes)):
-                yield from self._difference(now, key, named=True)
+                yield from self._differences(now, key, named=True)
 
     def _below(self, now: Timeline | None, prefix: str) -> Iterator[str]:
         """Keys that begin with a text and may differ."""
@@ -194,6 +193,23 @@ class Bringing:
             for key in _keys(now, index_of(now), prefix):
                 if self.source.slot(key) is None:
                     yield key
+
+    def _wanted(self, key: str | None) -> bool:
+        """Whether a key is one of those asked for."""
+        if key is None:
+            return False
+        at = bisect_left(self.keys, key)
+        return key.startswith(tuple(self.prefixes)) or self.keys[at : at + 1] == [key]
+
+    def _differences(
+        self, now: Timeline | None, key: str, *, named: bool = False
+    ) -> Iterator[Differs]:
+        """A key that differs, and what comes along with it."""
+        for one in self._difference(now, key, named=named):
+            yield one
+            beside = companion(key)
+            if beside is not None and not self._wanted(beside):
+                yield from self._difference(now, beside)
 
     def _difference(
         self, now: Timeline | None, key: str, *, named: bool = False
@@ -267,27 +283,15 @@ class Bringing:
             own = Operation("set", one.key, value, terms_of(self._meta(one)))
         return [own, other] if other is not None else [own]
 
-    def _told(self, piece: list[Differs], expects: dict[str, int]) -> list[Operation]:
-        """Who keeps an agent knows by the first key alone whether it is as it was saved: if only
-        some of its fields come, that key is set again."""
-        keys = {one.key for one in piece}
-        if ATTACHED in keys or not any(key.startswith(FIELDS) for key in keys):
-            return []
-        found = self.handle.reader.versioned([ATTACHED]).get(ATTACHED)
-        if found is None:
-            return []
-        expects[ATTACHED] = found[1]
-        return [Operation("set", ATTACHED, found[0])]
-
     def _change(
         self, piece: list[Differs], now: Timeline | None, if_head: int | None, attempt: int
     ) -> Written:
         """All of it as one entry, behind the backup; what was looked at is expected."""
         handle, core = self.handle, self.core
         expects = {one.key: now.version(one.now) if now else 0 for one in piece}
-        operations = self._operations(piece) + self._told(piece, expects)
-        asked = (handle.scope, handle.timeline, operations, expects, if_head)
-        change = build_change(core, [asked], cause=self.cause, looked=True, attempt=attempt)
+        asked = (handle.scope, handle.timeline, self._operations(piece), expects, if_head)
+        seen = told(asked, handle.reader)
+        change = build_change(core, [seen], cause=self.cause, looked=True, attempt=attempt)
         target = change.targets[0]
 
         def special(stage: Stage, body: Body) -> None:
@@ -349,10 +353,10 @@ class Bringing:
         scope = self.handle.scope
         found: list[str] = []
         for key, _, _ in tree_changes(stage.ledger.trees, index_of(begun), stage.fold()):
+            if derived(key) or self._wanted(key) or self._wanted(leader(key)):
+                continue
             at = bisect_left(self.keys, key)
             next_ = self.keys[at : at + 1]
-            if derived(key) or key.startswith(tuple(self.prefixes)) or next_ == [key]:
-                continue
             if any(one.startswith(key) for one in [*self.prefixes, *next_]):
                 raise Conflict(f"{scope}: {key!r} was written meanwhile; try again", [key])
             found.append(key)

@@ -28,6 +28,7 @@ from holdfast.store import entries, rows
 from holdfast.store.ancestry import Ancestry, Point
 from holdfast.store.arguments import check_flag, check_plain_function, check_timeline
 from holdfast.store.cause import cause_now
+from holdfast.store.companions import companion, told
 from holdfast.store.compare import (
     DELETED,
     Diff,
@@ -152,8 +153,9 @@ def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
             if merging.carries(one):
                 class_ = one.terms.class_ if one.terms is not None else ""
                 carried.write(one.key, merging.long[one.value], class_)
+        asked = told(merging.asked, merging.handle.reader)
         change = build_change(
-            core, [merging.asked], cause=cause, looked=True, attempt=attempt, stored=carried.shapes
+            core, [asked], cause=cause, looked=True, attempt=attempt, stored=carried.shapes
         )
         (target,) = change.targets
         target.create = False  # a scope that is deleted meanwhile does not come back
@@ -233,6 +235,14 @@ class Merging:
             ours = self._settled(self.line, key)
             self.expects[key] = self.line.version(ours)
             self._merge_key(key, bases, ours, theirs)
+        for operation in list(self.operations):
+            beside = companion(operation.key)
+            if beside is not None and beside not in self.changed:
+                # It comes from where the key does, as if only theirs had changed it.
+                ours = self._settled(self.line, beside)
+                self.expects[beside] = self.line.version(ours)
+                theirs = self._settled(self._view(self.theirs), beside)
+                self._merge_key(beside, [ours], ours, theirs)
 
     def _changed(self) -> dict[str, tuple[list[Slot | None], Slot | None]]:
         """Keys that theirs has changed since any of the bases: what each was there, and is."""

@@ -22,6 +22,7 @@ from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text, listed
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
+from holdfast.store.companions import told
 from holdfast.store.compare import MISSING, Diff, masked_changes, value_changes
 from holdfast.store.declared import PREFIX, Declared
 from holdfast.store.entries import Body, Cause
@@ -164,7 +165,7 @@ def _revert(
 
 def _commit(wanted: list[Undoing], cause: Cause | None, attempt: int) -> list[Written]:
     core = wanted[0].core
-    asked = [undoing.asked for undoing in wanted]
+    asked = [told(undoing.asked, undoing.handle.reader) for undoing in wanted]
     change = build_change(core, asked, cause=cause, looked=True, attempt=attempt)
     change.done_again = attempt < UPDATES
     for undoing, target in zip(wanted, change.targets, strict=True):
