@@ -21,7 +21,7 @@ import msgspec
 from msgspec import convert
 
 from holdfast.errors import InvalidValueError
-from holdfast.seal.codec import cleaned, complaints
+from holdfast.seal.codec import complaints
 from holdfast.seal.limits import ValueLimits
 from holdfast.store.arguments import unawaited
 
@@ -276,6 +276,7 @@ def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:
         return
     fields = fields_of(kind)
     needed = _required(kind)
+    before = len(found)
     for name, hint in fields.items():
         if name in value:
             _look(hint, value[name], f"{path}.{name}", found)
@@ -284,6 +285,8 @@ def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:
     for name in value:
         if name not in fields:
             found.append(f"{path}: has no field {str(name)[:40]!r}")
+    if len(found) == before and hasattr(kind, "__post_init__"):
+        _look_whole(kind, value, path, found)  # the class checks itself when it is made
 
 
 @lru_cache(maxsize=256)
@@ -301,9 +304,6 @@ def _required(kind: Any) -> frozenset[str]:
 def _look_whole(kind: Any, value: Any, path: str, found: list[str]) -> None:
     try:
         build(kind, value)
-    except msgspec.ValidationError as error:
-        text, inner = cleaned(str(error))
-        found.append(f"{path}{inner.removeprefix('$')}: {text}")
     except Exception as error:
         found += [f"{path}{inner.removeprefix('$')}: {text}" for text, inner in complaints(error)]
 
