@@ -124,12 +124,17 @@ class Component:
             return [key.removeprefix(self.below) for key in source.keys(self.below)]
         return sorted(self._items(source))
 
-    def item(self, source: Source, id: str) -> Any:
-        """One of its items as an object; None if it is not there."""
+    def id_of(self, id: str) -> str:
+        """An id as its items have it: like all keys, in Unicode normal form C."""
         if type(id) is not str or not id:
             raise InvalidInputError(f"an id of {self.name} is text, and not empty")
+        return check_key(self.below + id, owner=True).removeprefix(self.below)
+
+    def item(self, source: Source, id: str) -> Any:
+        """One of its items as an object; None if it is not there."""
+        id = self.id_of(id)
         if self.version_in(source) == self.version:
-            found = source.get(check_key(self.below + id, owner=True))
+            found = source.get(self.below + id)
         else:
             found = self._items(source).get(id)
         return None if found is None else self._built_item(id, found)
