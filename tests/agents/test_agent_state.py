@@ -588,6 +588,18 @@ def test_components_of_ones_own(store: sync.Store) -> None:
         AgentState(store.agent("7"), components=[Component("goals", Notes)])
 
 
+def test_a_component_of_ones_own_lies_where_no_other_does(store: sync.Store) -> None:
+    """Else setting it would make another task the current one, or write over other parts."""
+    with pytest.raises(InvalidInputError, match="record, list or keyed"):
+        Component("mine", TaskStack, form="tasks")
+    for own in (
+        Component("mine", Notes, key="$agent/identity"),
+        Component("mine", str, key="$agent/current_task"),
+    ):
+        with pytest.raises(InvalidInputError, match="follows from its name"):
+            AgentState(store.agent("7"), components=[own])
+
+
 class Mood(enum.Enum):
     CALM = "calm"
     ANGRY = "angry"

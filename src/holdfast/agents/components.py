@@ -78,7 +78,9 @@ class Component:
             )
         if self.upgrade is not None:
             check_plain_function(self.upgrade, f"upgrade of the component {self.name!r}")
-        if self.form not in ("record", "list", "keyed", "tasks"):
+        # Of tasks there is one component: which one is current, and their history, lie apart.
+        tasks = self.form == self.name == "tasks"
+        if self.form not in ("record", "list", "keyed") and not tasks:
             raise InvalidInputError("the form of a component is record, list or keyed")
         if type(self.version) is not int or self.version < 1:
             raise InvalidInputError("the version of a component is a whole number from 1 up")
@@ -299,6 +301,10 @@ def table(own: Iterable[Component] = ()) -> dict[str, Component]:
             raise InvalidInputError('components are made like Component("notes", Notes)')
         if one.name in found.keys() | _TAKEN:
             raise InvalidInputError(f"there is a component {one.name!r} already; name it otherwise")
+        if one.key != check_key(AGENT + one.name, owner=True):
+            raise InvalidInputError(
+                f"where {one.name!r} is kept follows from its name: give no key"
+            )
         found[one.name] = one
     return found
 
