@@ -109,16 +109,41 @@ def _stored(kind: Any, value: Any) -> Any:
         return [_stored(args[0], part) for part in value]
     if isinstance(value, set | frozenset | tuple | Enum) and bare is not Any:
         made = to_builtins(value)
-        return made if comes_back(bare, made, value) else value
+        return value if not_coming_back(bare, made, value, "") else made
     return value
 
 
-def comes_back(kind: Any, made: Any, value: Any) -> bool:
-    """Whether a type builds a value again from data."""
-    if problems(kind, made, ""):
-        return False
+def not_coming_back(kind: Any, made: Any, value: Any, path: str) -> list[str]:
+    """All that keeps a type from building a value again, as it is, from data made of it."""
+    if found := problems(kind, made, path):
+        return found
     back = build(kind, made)
-    return bool(back == value) or repr(back) == repr(value)  # nan is not equal to itself
+    if back != value and repr(back) != repr(value):  # nan is not equal to itself
+        return [f"{path}: would come back as another one"]
+    _look_at_types(back, value, path, found)
+    return found[:MOST_PROBLEMS]
+
+
+def _look_at_types(back: Any, value: Any, path: str, found: list[str]) -> None:
+    """Where one of two values that are equal has another type than the other."""
+    kind: Any = type(value)
+    if type(back) is not kind:
+        if (kind, type(back)) != (int, float):  # a whole number, where the type says float
+            found.append(f"{path}: a {kind.__name__} would come back as {type(back).__name__}")
+    elif kind is dict:
+        for (key, part), (name, one) in zip(back.items(), value.items(), strict=False):
+            _look_at_types(key, name, f"{path} (a key)", found)
+            _look_at_types(part, one, f"{path}.{name}", found)
+    elif issubclass(kind, list | tuple):
+        for number, (part, one) in enumerate(zip(back, value, strict=False)):
+            _look_at_types(part, one, f"{path}[{number}]", found)
+    elif issubclass(kind, set | frozenset):
+        own = {one: one for one in back}
+        for one in value:
+            _look_at_types(own.get(one, one), one, f"{path} (an item)", found)
+    elif is_structured(kind):
+        for name in fields_of(kind):
+            _look_at_types(getattr(back, name), getattr(value, name), f"{path}.{name}", found)
 
 
 _NO_DEFAULT: Any = object()
