@@ -126,7 +126,7 @@ def not_coming_back(kind: Any, made: Any, value: Any, path: str) -> list[str]:
 
 def _look_at_types(back: Any, value: Any, path: str, found: list[str]) -> None:
     """Where one of two values that are equal has another type than the other."""
-    kind: Any = type(value)
+    kind = type(value)
     if type(back) is not kind:
         if (kind, type(back)) != (int, float):  # a whole number, where the type says float
             found.append(f"{path}: a {kind.__name__} would come back as {type(back).__name__}")
@@ -142,7 +142,7 @@ def _look_at_types(back: Any, value: Any, path: str, found: list[str]) -> None:
         for one in value:
             _look_at_types(own.get(one, one), one, f"{path} (an item)", found)
     elif is_structured(kind):
-        for name in fields_of(kind):
+        for name in fields_of(value.__class__):
             _look_at_types(getattr(back, name), getattr(value, name), f"{path}.{name}", found)
 
 
