@@ -173,6 +173,9 @@ def test_the_flat_record(timed: sync.Store, hands: Hands) -> None:
     assert found.conversation == [Message(role="user", content="hi")]
     assert (found.version, found.metadata) == (state.place()[2], {"owner": "ann"})
     assert (found.created_at, found.updated_at) == (hands.time(0), hands.time(60))
+    state.prune(state.place()[2])
+    assert state.log(limit=1, newest_first=False)[0].time > found.created_at
+    assert agent.persisted().created_at == found.created_at  # type: ignore[union-attr]
 
 
 @pytest.mark.spec("M19", "M27", "M28", "L51", "L57")
