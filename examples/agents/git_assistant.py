@@ -58,8 +58,11 @@ class Repository:
 
     def made(self, key: str) -> str:
         """The commit that was made under a key; empty if there is none."""
-        found = self.git("log", "--branches", "--fixed-strings", f"--grep={KEY}: {key}", "-1")
-        return found.split()[1] if found else ""
+        told = f"--format=%H %(trailers:key={KEY},valueonly,separator=%x20)"
+        found = self.git("log", "--branches", "--fixed-strings", f"--grep={KEY}: {key}", told)
+        # What is searched for may be the beginning of another key.
+        made = (line.partition(" ") for line in found.splitlines())
+        return next((commit for commit, _, known in made if known == key), "")
 
     def commit(self, branch: str, file: str, text: str, message: str, key: str) -> str:
         """Add a file to the tree of HEAD as a commit on a branch of its own, once for each key."""

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import enum
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -172,6 +173,9 @@ def test_the_flat_record(timed: sync.Store, hands: Hands) -> None:
     assert found.conversation == [Message(role="user", content="hi")]
     assert (found.version, found.metadata) == (state.place()[2], {"owner": "ann"})
     assert (found.created_at, found.updated_at) == (hands.time(0), hands.time(60))
+    state.prune(state.place()[2])
+    assert state.log(limit=1, newest_first=False)[0].time > found.created_at
+    assert agent.persisted().created_at == found.created_at  # type: ignore[union-attr]
 
 
 @pytest.mark.spec("M19", "M27", "M28", "L51", "L57")
@@ -403,6 +407,44 @@ def test_nothing_is_below_itself(store: sync.Store) -> None:
 
 
 @pytest.mark.spec("X4")
+def test_ids_that_only_look_alike_are_not_the_same(store: sync.Store) -> None:
+    """As names of files on some systems are. What names a task would name none, later on."""
+    apart, whole = "re\u0301sume\u0301", "r\u00e9sum\u00e9"
+    state = store.agent("7")
+    agent = AgentState(state)
+
+    def refused(call: Callable[[], Any], *paths: str) -> None:
+        with pytest.raises(AgentValidationError) as caught:
+            call()
+        assert [text.partition(":")[0] for text in caught.value.problems] == list(paths)
+        assert all("normal form C" in text for text in caught.value.problems)
+        assert agent.problems() == []
+
+    refused(lambda: agent.put("tasks", apart, Task(id=apart)), f"tasks.{whole}.id")
+    refused(lambda: agent.set("tasks", {"pending": [{"id": apart}]}), f"tasks.{apart}")
+    refused(lambda: agent.set("goals", {apart: Goal(id=apart)}), f"goals.{apart}")
+    refused(lambda: agent.set("session_memory", {apart: 1, whole: 2}), f"session_memory.{apart}")
+    assert agent.load() == {}
+
+    agent.put("tasks", apart, Task(id=whole))
+    agent.update_task(apart, status="running")
+    assert agent.get("tasks").current.id == whole
+    assert {one.task_id for one in agent.get("tasks").history} == {whole}
+    refused(lambda: agent.put("tasks", "c", Task(id="c", parent=apart)), "tasks.c.parent")
+    command = {"id": "1", "task_id": apart}
+    commands = "execution_trace/commands"
+    refused(lambda: agent.append(commands, command), "execution_trace.commands")
+    agent.put("goals", whole, Goal(id=whole))
+    goal = Goal(id="g", dependencies=[apart])
+    refused(lambda: agent.put("goals", "g", goal), "goals.g.dependencies")
+    with pytest.raises(InvalidInputError, match="normal form C"):
+        sync.Handovers(store).offer(state, "agent:8", apart, reason="yours")
+    assert agent.item("tasks", apart).id == whole
+    agent.remove("tasks", apart)
+    assert agent.ids("tasks") == []
+    assert agent.problems() == []
+
+
 def test_the_task_of_every_command_exists(store: sync.Store) -> None:
     agent = AgentState(store.agent("7"))
     with pytest.raises(AgentValidationError, match="there is no task 't'"):
@@ -547,6 +589,18 @@ def test_components_of_ones_own(store: sync.Store) -> None:
         agent.append("places", {"where": "x", "visits": [1, "y"]})
     with pytest.raises(InvalidInputError, match="already"):
         AgentState(store.agent("7"), components=[Component("goals", Notes)])
+
+
+def test_a_component_of_ones_own_lies_where_no_other_does(store: sync.Store) -> None:
+    """Else setting it would make another task the current one, or write over other parts."""
+    with pytest.raises(InvalidInputError, match="record, list or keyed"):
+        Component("mine", TaskStack, form="tasks")
+    for own in (
+        Component("mine", Notes, key="$agent/identity"),
+        Component("mine", str, key="$agent/current_task"),
+    ):
+        with pytest.raises(InvalidInputError, match="follows from its name"):
+            AgentState(store.agent("7"), components=[own])
 
 
 class Mood(enum.Enum):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections import deque
+from collections import Counter, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
+from enum import IntEnum, StrEnum
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -217,6 +218,70 @@ def test_a_type_that_cannot_be_stored_is_refused(store: sync.Store, hint: Any, v
     with pytest.raises(AgentValidationError, match="would not come back as it is; value"):
         attach(kind(value), store.agent("7"), fields=["value"]).save()
     assert store.agent("7").keys("$agent/") == []
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Items(list[Any]):
+    pass
+
+
+Pair = namedtuple("Pair", ["a", "b"])
+
+
+@dataclass
+class Bag:
+    things: list[Any]
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "told"),
+    [
+        (dict, defaultdict(int, a=1), "value: a defaultdict would come back as dict"),
+        (dict[str, int], Counter("a"), "value: a Counter would come back as dict"),
+        (list[dict[str, int]], [Counter("a")], "value[0]: a Counter would come back as dict"),
+        (list[int], Items([1]), "value: a Items would come back as list"),
+        (tuple[int, ...], Pair(1, 2), "value: a Pair would come back as tuple"),
+        (list, [Color.RED], "value[0]: a Color would come back as str"),
+        (dict[str, Any], {"a": [Number.ONE]}, "value.a[0]: a Number would come back as int"),
+        (dict[Any, int], {Color.RED: 1}, "value (a key): a Color would come back as str"),
+        (set[Any], {Color.RED}, "value (an item): a Color would come back as str"),
+        (Bag, Bag([Color.RED]), "value.things[0]: a Color would come back as str"),
+    ],
+)
+def test_what_is_equal_and_of_another_type_is_refused(
+    store: sync.Store, hint: Any, value: Any, told: str
+) -> None:
+    """Where it would come back as what its type is built from, and equal to that."""
+    kind = type("Kind", (Other,), {"__annotations__": {"value": hint}})
+    with pytest.raises(AgentValidationError) as caught:
+        attach(kind(value), store.agent("7"), fields=["value"]).save()
+    assert caught.value.problems == (told,)
+    assert store.agent("7").keys("$agent/") == []
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (dict[Color, list[Number]], {Color.RED: [Number.ONE]}),
+        (frozenset[Color], frozenset({Color.RED})),
+        (list[float], [1, 0.5]),
+        (set[float], {1, 0.5}),
+        (dict[int, str], {1: "a"}),
+    ],
+)
+def test_what_the_type_names_comes_back(store: sync.Store, hint: Any, value: Any) -> None:
+    kind = type("Kind", (Other,), {"__annotations__": {"value": hint}})
+    attach(kind(value), store.agent("7"), fields=["value"]).save()
+    again = kind(None)
+    attach(again, store.agent("7"), fields=["value"]).restore()
+    assert again.value == value
 
 
 @pytest.mark.parametrize("hint", [Any, list, list[Any], list[list[Any]]])

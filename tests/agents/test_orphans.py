@@ -153,6 +153,21 @@ def test_a_result_that_stands_too_far_behind_is_moved_to_its_call() -> None:
     assert answers([item("a"), USER, output("a")]) == [item("a"), output("a"), USER]
 
 
+def test_what_is_said_beside_results_stands_between_a_call_and_its_result() -> None:
+    """Anthropic's models take results only in front of what is said, behind the call."""
+    text = {"type": "text", "text": "and hurry"}
+
+    def results_and_text(*ids: str) -> dict[str, Any]:
+        return {"role": "user", "content": [*tool_results(*ids)["content"], text]}
+
+    moved = [anthropic("a"), results_and_text("a")]
+    assert answers([anthropic("a"), results_and_text("x"), tool_results("a")]) == moved
+    said = [anthropic("a", "b"), results_and_text("a"), tool_results("b")]
+    assert answers(said) == [anthropic("a", "b"), results_and_text("b", "a")]
+    alone = [anthropic("a"), tool_results("x"), tool_results("a")]
+    assert answers(alone) == [anthropic("a"), tool_results("a")], "what goes stands in no way"
+
+
 def test_items_stand_between_a_call_and_its_result() -> None:
     """The responses of OpenAI: all calls, what the model thinks of them, then all results."""
     thinks = {"type": "reasoning", "summary": []}
@@ -169,6 +184,8 @@ def test_results_without_a_call_go() -> None:
         tool_results("a"),
     ]
     assert answers([openai("a"), tool("a"), tool("a")]) == [openai("a"), tool("a")], "twice"
+    twice = [anthropic("a"), tool_results("a", "a")]
+    assert answers(twice) == [anthropic("a"), tool_results("a")]
 
 
 @given(
@@ -204,6 +221,45 @@ def test_every_call_is_answered_and_nothing_else_changes(turns: list[Any]) -> No
     assert [m for m in made if calls_of(m)] == [m for m, ids in whole if ids]
     said = [m for m in torn if str(m.get("content")).startswith("said")]
     assert [m for m in made if str(m.get("content")).startswith("said")] == said
+
+
+IDS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3)
+SHAPES = {
+    "openai": (openai, lambda *ids: tool(ids[0])),
+    "wrapped": (langchain, lambda *ids: wrapped_tool(ids[0])),
+    "blocks": (anthropic, tool_results),
+    "items": (lambda *ids: item(ids[0]), lambda *ids: output(ids[0])),
+}
+
+
+def texts(messages: list[Any]) -> list[str]:
+    """What is said besides calls and results."""
+    return [
+        block["text"]
+        for message in messages
+        for block in message.get("content") or ()
+        if isinstance(block, dict) and block["type"] == "text" and block["text"] != "hm"
+    ]
+
+
+@given(
+    st.sampled_from(list(SHAPES)),
+    st.lists(st.tuples(st.sampled_from(["asks", "answers", "says"]), IDS, st.booleans())),
+)
+def test_whatever_a_conversation_is_once_is_enough(shape: str, parts: list[Any]) -> None:
+    messages: list[Any] = []
+    for number, (kind, ids, speaks) in enumerate(parts):
+        text = {"type": "text", "text": f"said {number}"}
+        if kind == "says":
+            messages.append({"role": "user" if speaks else "assistant", "content": [text]})
+            continue
+        messages.append(SHAPES[shape][kind == "answers"](*ids))
+        if shape == "blocks" and kind == "answers" and speaks:
+            messages[-1]["content"].append(text)
+    made = answers(messages)
+    assert unpaired(made) == ([], [])
+    assert answers(made) == made
+    assert texts(made) == texts(messages)
 
 
 def talk(state: Any, messages: list[Any]) -> None:

@@ -17,6 +17,7 @@ from holdfast.errors import (
     HandoverValidationError,
     InvalidInputError,
     LeaseHeldError,
+    MachineDataError,
     MissingError,
 )
 
@@ -63,6 +64,47 @@ def test_a_machine_of_another_name_is_not_the_state_of_the_agent(store: sync.Sto
     found = sync.AgentState(state).persisted()
     assert found is not None
     assert (found.state_name, found.state_data) == ("", None)
+
+
+# a machine, and effects
+
+
+def test_a_transition_plans_an_effect_with_its_own_change(place: Place) -> None:
+    """It is planned if the transition is made, and else not; on both faces."""
+
+    def definition(plan: Any) -> MachineDefinition:
+        on = {trigger: MachineArrow(trigger, action=plan) for trigger in ("shut", "open")}
+        shut = MachineState(check=lambda data: "nobody gets in")
+        return MachineDefinition(
+            "a", {"a": MachineState(on=on), "shut": shut, "open": MachineState()}
+        )
+
+    def plan(step: Any) -> None:
+        sync.Effects(state).plan("send", id=step.trigger, into=step.change)
+
+    with place.open() as store:
+        state = store.agent("blocking")
+        machine = sync.Machine(state, definition(plan))
+        with pytest.raises(MachineDataError):
+            machine.fire("shut")
+        machine.fire("open")
+        assert [one.id for one in sync.Effects(state).all()] == ["open"]
+
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("async")
+            effects = holdfast.Effects(state)
+
+            async def plan(step: Any) -> None:
+                await effects.plan("send", id=step.trigger, into=step.change)
+
+            machine = holdfast.Machine(state, definition(plan))
+            with pytest.raises(MachineDataError):
+                await machine.fire("shut")
+            await machine.fire("open")
+            assert [one.id for one in await effects.all()] == ["open"]
+
+    asyncio.run(main())
 
 
 # a machine, and handovers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 import subprocess
 import time
@@ -70,6 +71,11 @@ class Helped(Stuck):
     def step(self):
         drifted = self.state.checkpoints(type="recovery")
         return Worked("finish", done=True) if drifted else super().step()
+
+class Keyless(Helped):
+    def step(self):
+        assert "SECRET" not in os.environ
+        return super().step()
 """
 
 
@@ -182,6 +188,21 @@ def test_a_refresh_in_a_new_process(program: Cli, agent: str, here: Path) -> Non
     (here / "bots.py").write_text(BOTS)
     ran = program("agent run 9 bots:Helped --new-process --json")
     assert (ran.code, ran.json["outcome"], ran.json["restarts"]) == (0, "done", 1)
+
+
+@pytest.mark.parametrize("option", ["", "--key env:SECRET"])
+def test_the_new_process_has_the_key_from_the_environment(
+    program: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """The first one removed the variable when it read it, so that the agent has it not."""
+    (here / "bots.py").write_text(BOTS)
+    monkeypatch.setenv("SECRET", base64.b64encode(b"k" * 32).decode())
+    if not option:
+        monkeypatch.setenv("HOLDFAST_KEY", "env:SECRET")
+    assert program(f"init {option}").code == 0
+    ran = program(f"agent run 9 bots:Keyless --new-process --json {option}")
+    assert ran.code == 0, ran.err
+    assert (ran.json["outcome"], ran.json["restarts"]) == ("done", 1)
 
 
 INTERRUPTED = """

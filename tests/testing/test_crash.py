@@ -112,10 +112,12 @@ def test_the_same_in_an_encrypted_store(tmp_path: Path) -> None:
     assert (tmp_path / "trials" / "after-1" / "store.db").exists(), "a folder that is given stays"
 
 
-def test_a_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [True, False])
+def test_a_key_in_the_environment(monkeypatch: pytest.MonkeyPatch, given: bool) -> None:
     """It is gone once it is read, and every run needs it."""
     monkeypatch.setenv("CRASH_KEY", base64.b64encode(b"k" * 32).decode())
-    report = crash(careful, every=3, key="env:CRASH_KEY")
+    monkeypatch.setenv("HOLDFAST_KEY", "env:" + ("NO_SUCH_VARIABLE" if given else "CRASH_KEY"))
+    report = crash(careful, every=3, **({"key": "env:CRASH_KEY"} if given else {}))
     assert report.ok, str(report)
     assert "CRASH_KEY" not in os.environ
 

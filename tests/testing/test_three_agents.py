@@ -16,7 +16,7 @@ from agents.greeter import GreeterAgent
 from agents.haiku import HaikuAgent
 from store_kit import Place
 
-from holdfast import Worked, sync
+from holdfast import Task, Worked, sync
 from holdfast.errors import AgentValidationError, InvalidInputError, MachineDataError
 from holdfast.testing import crash
 
@@ -257,6 +257,22 @@ def test_a_commit_that_was_made_and_not_noted_is_found_in_the_repository(
     git.restore_state()
     assert git.commits == {VISIT: made}
     assert git.repository.git("rev-list", "--all", "--count") == "2"
+
+
+def test_a_commit_is_found_by_its_whole_key(ready: sync.Store, world: Path) -> None:
+    """A task whose id is the beginning of another one's is published, too."""
+    repository = Repository(world / "repository")
+    handovers, ann = sync.Handovers(ready), ready.agent("ann")
+    for id in ("t10", "t1"):
+        task = Task(id=id, data={"poem": f"a poem of {id}"})
+        sync.AgentState(ann).put("tasks", id, task)
+        handovers.offer(ann, "agent:git", id, reason="publish it")
+        one(ready, world, "git")
+        for back in handovers.offers(ann):
+            handovers.accept(ann, back.id)
+        assert repository.git("show", f"poem/{id}:{id}.txt") == f"a poem of {id}"
+        assert repository.made(id) == repository.git("rev-parse", f"poem/{id}")
+    assert [repository.made(key) for key in ("", "t", "10")] == ["", "", ""]
 
 
 def test_an_agent_that_lost_its_repository_does_not_go_on(ready: sync.Store, world: Path) -> None:

@@ -19,6 +19,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_run
 from holdfast.store.async_state import ChangePart, State
 from holdfast.store.cancelling import read_away, surely, to_the_end
+from holdfast.store.writing import ScopedChange
 
 
 class Effects:
@@ -80,17 +81,19 @@ class Effects:
         id: str | None = None,
         key: str | None = None,
         about: Any = None,
-        into: ChangePart | None = None,
+        into: ChangePart | ScopedChange | None = None,
     ) -> Effect:
         """Note that an effect is meant to happen: until it is begun, it is known not to have.
 
-        With `into`, a change of this state's, it is noted together with what else that writes.
+        With `into`, a change of this state's, it is noted together with what else that writes;
+        also the change of a machine's step.
         """
-        if into is not None and not isinstance(into, ChangePart):
+        part = into._part if isinstance(into, ChangePart) else into
+        if part is not None and not isinstance(part, ScopedChange):
             raise InvalidInputError("into is what `async with state.change() as change` gives")
         asked = Asked.of(name, id, key, about)
-        if into is not None:
-            return self._book.plan(asked, into._part)
+        if part is not None:
+            return self._book.plan(asked, part)
         return await to_the_end(self._book.plan, asked)
 
     async def get(

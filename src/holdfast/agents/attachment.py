@@ -12,11 +12,11 @@ from typing import Any
 
 from holdfast.agents.checking import (
     build,
-    comes_back,
     fields_of,
     inner_type,
     is_frozen,
     is_structured,
+    not_coming_back,
     problems,
     to_builtins,
 )
@@ -208,9 +208,9 @@ class Attachment(Living):
             return value
         try:
             made = to_builtins(value)
-            if comes_back(hint, made, value):
+            wrong = not_coming_back(hint, made, value, name)
+            if not wrong:
                 return made
-            wrong = problems(hint, made, name)
         except InvalidValueError as error:
             wrong = [f"{name}: {error}"]
         except RecursionError:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.agents.components import SCHEMA
 from holdfast.agents.machines.records import MAIN, Keys
 from holdfast.checkpoints.describing import Compression, describe
-from holdfast.store.handles import LineHandle
+from holdfast.store.directory import made
+from holdfast.store.reading import moment
 
 if TYPE_CHECKING:
     from holdfast.agents.reading import Reading
@@ -122,6 +123,7 @@ class Persisted:
     version: int
     """The newest entry: it grows with every change."""
     created_at: datetime
+    """As its identity says; if it has none, when its scope was made."""
     updated_at: datetime
 
 
@@ -134,7 +136,7 @@ def persisted(reading: Reading) -> Persisted | None:
     source = then.moment()
     read = {name: then.components[name].read(source) for name in _FLAT}
     state_name, state_data = _state(source, read.pop("state"))
-    first, last = _times(reading.handle, sequence)
+    [newest] = reading.handle.history.log(limit=1, until=sequence)
     identity = then.components["identity"].read(source)
     return Persisted(
         agent_id=reading.handle.scope.id,
@@ -143,8 +145,8 @@ def persisted(reading: Reading) -> Persisted | None:
         **read,
         schema_version=max(source.get(SCHEMA, {}).values(), default=1),
         version=sequence,
-        created_at=identity.created_at or first,
-        updated_at=last,
+        created_at=identity.created_at or moment(made(reading.handle.core, reading.handle.scope)),
+        updated_at=newest.time,
     )
 
 
@@ -158,10 +160,3 @@ def _state(source: Any, state: Any) -> tuple[str, Any]:
     if now is not None:
         return now["state"], source.get(machine.data)
     return ("", None) if state is None else (state.name, state.data)
-
-
-def _times(handle: LineHandle, sequence: int) -> tuple[datetime, datetime]:
-    """When the oldest entry that is kept and the newest one were written."""
-    [oldest] = handle.history.log(limit=1, newest_first=False)
-    [newest] = handle.history.log(limit=1, until=sequence)
-    return oldest.time, newest.time

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import convert
 
 from holdfast.errors import InvalidValueError
-from holdfast.seal.codec import cleaned, complaints
+from holdfast.seal.codec import complaints
 from holdfast.seal.limits import ValueLimits
 from holdfast.store.arguments import unawaited
 
@@ -109,16 +109,41 @@ def _stored(kind: Any, value: Any) -> Any:
         return [_stored(args[0], part) for part in value]
     if isinstance(value, set | frozenset | tuple | Enum) and bare is not Any:
         made = to_builtins(value)
-        return made if comes_back(bare, made, value) else value
+        return value if not_coming_back(bare, made, value, "") else made
     return value
 
 
-def comes_back(kind: Any, made: Any, value: Any) -> bool:
-    """Whether a type builds a value again from data."""
-    if problems(kind, made, ""):
-        return False
+def not_coming_back(kind: Any, made: Any, value: Any, path: str) -> list[str]:
+    """All that keeps a type from building a value again, as it is, from data made of it."""
+    if found := problems(kind, made, path):
+        return found
     back = build(kind, made)
-    return bool(back == value) or repr(back) == repr(value)  # nan is not equal to itself
+    if back != value and repr(back) != repr(value):  # nan is not equal to itself
+        return [f"{path}: would come back as another one"]
+    _look_at_types(back, value, path, found)
+    return found[:MOST_PROBLEMS]
+
+
+def _look_at_types(back: Any, value: Any, path: str, found: list[str]) -> None:
+    """Where one of two values that are equal has another type than the other."""
+    kind = type(value)
+    if type(back) is not kind:
+        if (kind, type(back)) != (int, float):  # a whole number, where the type says float
+            found.append(f"{path}: a {kind.__name__} would come back as {type(back).__name__}")
+    elif kind is dict:
+        for (key, part), (name, one) in zip(back.items(), value.items(), strict=False):
+            _look_at_types(key, name, f"{path} (a key)", found)
+            _look_at_types(part, one, f"{path}.{name}", found)
+    elif issubclass(kind, list | tuple):
+        for number, (part, one) in enumerate(zip(back, value, strict=False)):
+            _look_at_types(part, one, f"{path}[{number}]", found)
+    elif issubclass(kind, set | frozenset):
+        own = {one: one for one in back}
+        for one in value:
+            _look_at_types(own.get(one, one), one, f"{path} (an item)", found)
+    elif is_structured(kind):
+        for name in fields_of(value.__class__):
+            _look_at_types(getattr(back, name), getattr(value, name), f"{path}.{name}", found)
 
 
 _NO_DEFAULT: Any = object()
@@ -276,6 +301,7 @@ def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:
         return
     fields = fields_of(kind)
     needed = _required(kind)
+    before = len(found)
     for name, hint in fields.items():
         if name in value:
             _look(hint, value[name], f"{path}.{name}", found)
@@ -284,6 +310,8 @@ def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:
     for name in value:
         if name not in fields:
             found.append(f"{path}: has no field {str(name)[:40]!r}")
+    if len(found) == before and hasattr(kind, "__post_init__"):
+        _look_whole(kind, value, path, found)  # the class checks itself when it is made
 
 
 @lru_cache(maxsize=256)
@@ -301,9 +329,6 @@ def _required(kind: Any) -> frozenset[str]:
 def _look_whole(kind: Any, value: Any, path: str, found: list[str]) -> None:
     try:
         build(kind, value)
-    except msgspec.ValidationError as error:
-        text, inner = cleaned(str(error))
-        found.append(f"{path}{inner.removeprefix('$')}: {text}")
     except Exception as error:
         found += [f"{path}{inner.removeprefix('$')}: {text}" for text, inner in complaints(error)]
 

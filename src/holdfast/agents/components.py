@@ -78,7 +78,9 @@ class Component:
             )
         if self.upgrade is not None:
             check_plain_function(self.upgrade, f"upgrade of the component {self.name!r}")
-        if self.form not in ("record", "list", "keyed", "tasks"):
+        # Of tasks there is one component: which one is current, and their history, lie apart.
+        tasks = self.form == self.name == "tasks"
+        if self.form not in ("record", "list", "keyed") and not tasks:
             raise InvalidInputError("the form of a component is record, list or keyed")
         if type(self.version) is not int or self.version < 1:
             raise InvalidInputError("the version of a component is a whole number from 1 up")
@@ -124,12 +126,17 @@ class Component:
             return [key.removeprefix(self.below) for key in source.keys(self.below)]
         return sorted(self._items(source))
 
-    def item(self, source: Source, id: str) -> Any:
-        """One of its items as an object; None if it is not there."""
+    def id_of(self, id: str) -> str:
+        """An id as its items have it: like all keys, in Unicode normal form C."""
         if type(id) is not str or not id:
             raise InvalidInputError(f"an id of {self.name} is text, and not empty")
+        return check_key(self.below + id, owner=True).removeprefix(self.below)
+
+    def item(self, source: Source, id: str) -> Any:
+        """One of its items as an object; None if it is not there."""
+        id = self.id_of(id)
         if self.version_in(source) == self.version:
-            found = source.get(check_key(self.below + id, owner=True))
+            found = source.get(self.below + id)
         else:
             found = self._items(source).get(id)
         return None if found is None else self._built_item(id, found)
@@ -294,6 +301,10 @@ def table(own: Iterable[Component] = ()) -> dict[str, Component]:
             raise InvalidInputError('components are made like Component("notes", Notes)')
         if one.name in found.keys() | _TAKEN:
             raise InvalidInputError(f"there is a component {one.name!r} already; name it otherwise")
+        if one.key != check_key(AGENT + one.name, owner=True):
+            raise InvalidInputError(
+                f"where {one.name!r} is kept follows from its name: give no key"
+            )
         found[one.name] = one
     return found
 

@@ -19,7 +19,6 @@ from holdfast.errors import AgentValidationError, InvalidInputError, MissingErro
 from holdfast.store.compare import MISSING, same
 from holdfast.store.gates import Operation
 from holdfast.store.metering import Meter
-from holdfast.store.scopes import check_key
 from holdfast.store.trimming import trim_of
 from holdfast.store.writing import ScopedChange
 
@@ -92,6 +91,7 @@ class Draft:
     def put(self, name: str, id: str, item: Any) -> None:
         """Set one item of a keyed component. A task that has ended is current no longer."""
         component = keyed(self._components, name)
+        id = component.id_of(id)
         data = self._checked(component.item_type, item, f"{name}.{id}")
         self._versioned(component)
         self._put_item(component, id, data)
@@ -99,7 +99,8 @@ class Draft:
     def remove(self, name: str, id: str) -> None:
         """Remove one item of a keyed component; `MissingError` if it is not there."""
         component = keyed(self._components, name)
-        key = item_key(component, id)
+        id = component.id_of(id)
+        key = component.below + id
         self._versioned(component)
         if not self._part.exists(key):
             raise MissingError(f"{name} has no {id!r}")
@@ -111,6 +112,7 @@ class Draft:
     def update_task(self, id: str, **fields: Any) -> None:
         """Change fields of a task. One that is started becomes the current one, one that has
         ended is current no longer; the history is told of a new status."""
+        id = self._components["tasks"].id_of(id)
         known = self.item("tasks", id)
         if known is None:
             raise MissingError(f"there is no task {id!r}; put it first")
@@ -139,7 +141,7 @@ class Draft:
 
     def _has(self, name: str) -> rules.Has:
         below = self._components[name].below
-        return lambda id: self._part.exists(below + id)
+        return lambda id: rules.in_form(id) and self._part.exists(below + id)
 
     def _concerned(self, name: str) -> dict[str, Any]:
         """Items that are put, and those that name one that is removed."""
@@ -191,6 +193,9 @@ class Draft:
         self._store(TASK_HISTORY, data.get("history") or None)
 
     def _items(self, component: Component, data: dict[str, Any], *, told: bool = True) -> None:
+        name, forms = component.name, [id for id in data if component.id_of(id) != id]
+        if forms:  # two of them may be one, and what is read back would be another mapping
+            raise self._refused(name, [f"{name}.{id}: {rules.FORM}" for id in forms])
         stood = [key.removeprefix(component.below) for key in self._part.keys(component.below)]
         gone = [id for id in stood if id not in data]
         for id in gone:
@@ -200,7 +205,7 @@ class Draft:
             self._put_item(component, id, item, told=told)
 
     def _put_item(self, component: Component, id: str, data: Any, *, told: bool = True) -> None:
-        key = item_key(component, id)
+        key = component.below + id
         if component.name in self._put:
             self._put[component.name][id] = data
         if component.form == "tasks" and told:
@@ -289,13 +294,6 @@ def _item(part: ScopedChange, below: str, id: str) -> Any:
 
 def _begins(longer: list[Any], shorter: list[Any]) -> bool:
     return len(longer) >= len(shorter) and same(longer[: len(shorter)], shorter)
-
-
-def item_key(component: Component, id: str) -> str:
-    """Where an item of a keyed component is kept."""
-    if type(id) is not str or not id:
-        raise InvalidInputError(f"an id of {component.name} is text, and not empty")
-    return check_key(component.below + id, owner=True)
 
 
 def find(components: Mapping[str, Component], name: str) -> Component:

@@ -92,7 +92,8 @@ class Effects:
     ) -> Effect:
         """Note that an effect is meant to happen: until it is begun, it is known not to have.
 
-        With `into`, a change of this state's, it is noted together with what else that writes.
+        With `into`, a change of this state's, it is noted together with what else that writes;
+        also the change of a machine's step.
         """
         if into is not None and not isinstance(into, ScopedChange):
             raise InvalidInputError("into is what `with state.change() as change` gives")

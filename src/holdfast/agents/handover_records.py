@@ -18,7 +18,9 @@ from msgspec import Struct, structs
 
 from holdfast.agents.keys import HANDOVER, task_key
 from holdfast.agents.records import loaded
+from holdfast.agents.rules import FORM
 from holdfast.agents.tool_calls import open_calls
+from holdfast.errors import InvalidInputError
 from holdfast.store.scopes import Scope, check_key
 
 LOG = HANDOVER + "log/"
@@ -181,5 +183,8 @@ def giver_problems(task_id: str, package: Package | None, unfinished: Iterable[A
 
 
 def check_task(task: Any) -> str:
-    """Refuse what can be no task's id."""
-    return check_key(task_key(task) if isinstance(task, str) else task, owner=True)
+    """Refuse what can be no task's id; the key of one that can."""
+    key = check_key(task_key(task) if isinstance(task, str) else task, owner=True)
+    if key != task_key(task):
+        raise InvalidInputError(f"the id {task[:40]!r} of a task {FORM}")
+    return key

@@ -106,7 +106,7 @@ class Reading:
         found = self.handle.reader.tail(key, count, False)
         try:
             return [build(kind, item) for item in found]
-        except (TypeError, ValueError) as error:  # as the library that builds raises it
+        except Exception as error:  # of the library that builds, or of the class itself
             wrong = problems(list.__class_getitem__(kind), found, path)
             text = f"{self.handle.scope}: what is stored in {path!r} is not as its type"
             raise AgentValidationError(text, wrong) from error

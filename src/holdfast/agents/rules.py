@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from unicodedata import is_normalized
 
 from holdfast.agents.shapes import TASK_PLACES
 
 Has = Callable[[str], bool]
 """Whether there is something of an id."""
+FORM = "is not in Unicode normal form C, in which ids are kept"
+
+
+def in_form(id: str) -> bool:
+    """Whether an id is as it is kept: another one that looks alike is none of that name."""
+    return is_normalized("NFC", id)
+
+
+def _none(what: str, id: str) -> str:
+    return f"there is no {what} {id!r}" + ("" if in_form(id) else f": that {FORM}")
+
+
+def _own_id(kept: str, id: str) -> list[str]:
+    if id == kept:
+        return []
+    return ["id: is another one" if in_form(id) else f"id: {FORM}"]
 
 
 def stack_problems(stack: Mapping[str, Any]) -> list[str]:
@@ -37,10 +54,9 @@ def task_problems(tasks: Iterable[tuple[str, Any]], has: Has) -> list[str]:
     """A task has the id that it is kept under, and its parent exists."""
     found = []
     for id, task in tasks:
-        if task["id"] != id:
-            found.append(f"tasks.{id}.id: is another one")
+        found += [f"tasks.{id}.{text}" for text in _own_id(id, task["id"])]
         if (parent := task.get("parent")) and not has(parent):
-            found.append(f"tasks.{id}.parent: there is no task {parent!r}")
+            found.append(f"tasks.{id}.parent: {_none('task', parent)}")
     return found
 
 
@@ -48,10 +64,9 @@ def goal_problems(goals: Iterable[tuple[str, Any]], has: Has) -> list[str]:
     """A goal has the id that it is kept under, and what it depends on exists."""
     found = []
     for id, goal in goals:
-        if goal["id"] != id:
-            found.append(f"goals.{id}.id: is another one")
+        found += [f"goals.{id}.{text}" for text in _own_id(id, goal["id"])]
         found += [
-            f"goals.{id}.dependencies: there is no goal {other!r}"
+            f"goals.{id}.dependencies: {_none('goal', other)}"
             for other in goal.get("dependencies", ())
             if not has(other)
         ]
@@ -90,7 +105,7 @@ def circle_problems(
 def command_problems(commands: Iterable[Any], has: Has) -> list[str]:
     """The task of every command exists."""
     return [
-        f"execution_trace.commands: of {command['id']!r} there is no task {command['task_id']!r}"
+        f"execution_trace.commands: of {command['id']!r} {_none('task', command['task_id'])}"
         for command in commands
         if not has(command["task_id"])
     ]

@@ -15,7 +15,8 @@ Messages are mappings, or objects with the same names as attributes. Nothing her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +97,11 @@ def unpaired(messages: Sequence[Any]) -> tuple[list[Open], list[tuple[int, str]]
     lone: list[tuple[int, str]] = []
     for position, message in enumerate(messages):
         results, calls = results_of(message), calls_of(message, position)
-        ended = [] if results else [one for one in waiting.values() if _ends(message, one)]
+        ended: list[Call] = []
+        if not results or _besides(message, results):
+            fit = not waiting.keys().isdisjoint(results)
+            others = [one for one in waiting.values() if one.id not in results]
+            ended = [one for one in others if _ends(message, one, fit)]
         for id in [*results, *(one.id for one in ended), *(one.id for one in calls)]:
             call = waiting.pop(id, None)
             if call is not None and id not in results:
@@ -109,12 +114,16 @@ def unpaired(messages: Sequence[Any]) -> tuple[list[Open], list[tuple[int, str]]
     return [Open(call, late.get((call.message, call.id))) for call in opened], lone
 
 
-def _ends(message: Any, call: Call) -> bool:
-    """Whether no result of a call is expected any more behind a message without one.
+def _ends(message: Any, call: Call, fit: bool) -> bool:
+    """Whether no result of a call is expected any more behind a message that says something else,
+    perhaps behind results, which may `fit` other calls.
 
-    Among OpenAI's items other calls and what the model thinks may stand in between.
+    Among OpenAI's items other calls and what the model thinks may stand in between. Blocks with
+    results stand in front of all that is said.
     """
-    return call.shape != "items" or _field(message, "role", "assistant") != "assistant"
+    if call.shape == "items":
+        return bool(_field(message, "role", "assistant") != "assistant")
+    return call.shape == "blocks" or not fit
 
 
 def _late(
@@ -157,10 +166,10 @@ def completed(messages: Sequence[Any], answer: Callable[[Call], Answer]) -> list
     An answer stands where a model expects it: behind the message with the call, and behind those
     results of the same message that are there. Every other message stays as it is.
     """
-    lone: dict[int, set[str]] = {}
+    lone: dict[int, list[str]] = {}
     opened, without = unpaired(messages)
     for position, id in without:
-        lone.setdefault(position, set()).add(id)
+        lone.setdefault(position, []).append(id)
     asked: dict[int, list[Open]] = {}
     for one in opened:
         asked.setdefault(one.call.message, []).append(one)
@@ -215,17 +224,29 @@ def _block(call: Call, answer: Answer) -> dict[str, Any]:
     return {**block, "is_error": True} if answer.failed else block
 
 
-def _without(message: Any, ids: set[str]) -> Any:
+def _without(message: Any, ids: Iterable[str]) -> Any:
     """A message without some results; None if nothing else was in it."""
+    rest = _besides(message, ids)
+    return {**message, "content": rest} if rest else None
+
+
+def _besides(message: Any, ids: Iterable[str]) -> list[Any]:
+    """What a message with results says besides some of them.
+
+    Of an id that is named once, and stands there twice, the last one is left out.
+    """
     body = _body(message)
     if not _blocks(body, "tool_result"):
-        return None
-    rest = [
-        block
-        for block in _field(body, "content")
-        if _field(block, "type") != "tool_result" or _field(block, "tool_use_id") not in ids
-    ]
-    return {**message, "content": rest} if rest else None
+        return []
+    gone = Counter(ids)
+    rest = []
+    for block in reversed(_field(body, "content")):
+        id = _field(block, "tool_use_id") if _field(block, "type") == "tool_result" else None
+        if isinstance(id, str) and gone[id]:
+            gone[id] -= 1
+        else:
+            rest.append(block)
+    return rest[::-1]
 
 
 def _body(message: Any) -> Any:

@@ -193,6 +193,8 @@ def run(
     by --async. If its program fails too often, or it drifts and
     refreshing it does not help, the exit code is 1.
     """
+    from holdfast.seal.keys import variable_of
+
     make = _program(program)
     options = {
         "routine": routine,
@@ -203,6 +205,7 @@ def run(
         "signals": STOPS,
     }
     actor = session.actor or login()
+    key = variable_of(session.key_name)
     try:
         if async_ or _makes_async(make):
             running = _run_async(session, agent_scope(agent), actor, make, options)
@@ -223,7 +226,8 @@ def run(
         raise AgentFailed(f"{agent_scope(agent)}: {'; '.join(told)}") from error
     if result.outcome == "restart":
         sys.stdout.flush()
-        os.execv(sys.executable, sys.orig_argv)  # the store is closed; nothing returns from here
+        # The store is closed; nothing returns from here.
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **key})
     _show(session, result, metrics)
     return DRIFTED if result.outcome == "drifted" else 0
 

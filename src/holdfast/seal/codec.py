@@ -463,23 +463,26 @@ def convert(value: Any, type_: Any, what: str) -> Any:
         validate = type_  # msgspec knows only enums of text or of numbers
     try:
         return validate(value) if validate else msgspec.convert(value, type_)
-    except msgspec.ValidationError as error:
-        text, path = cleaned(str(error))
     except Exception as error:
         text, path = complaints(error)[0]
     wanted = getattr(type_, "__qualname__", None) or str(type_)
     raise InvalidValueError(f"{what} does not fit {wanted}: {text} at {path}", path)
 
 
-def cleaned(text: str) -> tuple[str, str]:
-    """msgspec's text and path, without texts that would repeat a value."""
-    text, _, path = text.partition(" - at `")
-    told = text.startswith(("Expected", "Object missing", "Object contains"))
-    return (text if told else "a part is not allowed there"), (path.rstrip("`") or "$")
-
-
 def complaints(error: Exception) -> list[tuple[str, str]]:
-    """The kinds and paths of a pydantic error; other errors are told by type only."""
+    """What msgspec or pydantic says is wrong, and where; no text that would repeat a value.
+
+    Of what a class raised itself, such as in `__post_init__`, the kind only.
+    """
+    if isinstance(error, msgspec.ValidationError):
+        own = error.__cause__  # msgspec repeats its text, and says the path behind it
+        said = str(error) if own is None else str(error)[len(str(own)) :]
+        text, _, path = said.partition(" - at `")
+        if own is not None:
+            text = f"{type(own).__name__} was raised"
+        elif not text.startswith(("Expected", "Object missing", "Object contains")):
+            text = "a part is not allowed there"
+        return [(text, path.rstrip("`") or "$")]
     errors = getattr(error, "errors", None)
     if not callable(errors):
         return [(f"{type(error).__name__} was raised", "$")]

@@ -165,6 +165,15 @@ def parse_key(spec: str | None) -> KeySource | None:
     return made(rest)
 
 
+def variable_of(spec: str | None) -> dict[str, str]:
+    """The environment variable that a key's text names, with its content, if it is set.
+
+    It is removed once it is read: for who opens the store again, or starts a program that does.
+    """
+    scheme, _, name = (spec or "").partition(":")
+    return {name: os.environ[name]} if scheme == "env" and name in os.environ else {}
+
+
 def key_line(key: bytes) -> str:
     """The line that a key file holds."""
     return f"{_LINE}{base64.b64encode(key).decode()}\n"

@@ -52,6 +52,16 @@ def scopes(core: Core, damaged: Told = _raised) -> Iterator[tuple[Scope, int, by
         yield Scope.parse(text), number, scope_id, made
 
 
+def made(core: Core, scope: Scope) -> int:
+    """The time at which a scope was made; pruning leaves it as it is."""
+    tag = core.tag(b"directory", str(scope))
+    for key, row in core.storage.scan(b"D" + tag, rows.after(b"D" + tag), limit=1, reverse=True):
+        if rows.state_of(key) == rows.THERE:
+            time: int = _decode(core.open_row(key, row))[4]
+            return time
+    raise ScopeNotFoundError(f"there is no {scope} any more")
+
+
 def _there(core: Core, damaged: Told) -> Iterator[tuple[bytes, bytes]]:
     """Rows of the scopes that are not deleted."""
     low, high = b"D", b"E"

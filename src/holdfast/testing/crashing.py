@@ -31,6 +31,7 @@ from typing import Any
 import holdfast
 from holdfast import sync
 from holdfast.errors import InvalidInputError
+from holdfast.seal.keys import variable_of
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Counting
@@ -216,8 +217,8 @@ class _Agent:
         self._timeout = timeout
         self._options = {"durability": "normal", **options}
         self._place = place
-        source, _, name = str(options.get("key")).partition(":")
-        self._secrets = {name: os.environ[name]} if source == "env" and name in os.environ else {}
+        key = options.get("key")
+        self._secrets = variable_of(os.environ.get("HOLDFAST_KEY") if key is None else str(key))
 
     def _open(self, opened: Callable[..., Any], trial: Path, **more: Any) -> Any:
         """Open a store; a key in an environment variable is gone once it is read: set it again."""

@@ -122,8 +122,11 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         cannot work.
         """
         resolved = _Functions(functions or {}).resolved(data)
-        _refuse(text.removeprefix("definition.") for text in problems(cls, resolved, "definition"))
-        return msgspec.convert(resolved, cls, strict=True)
+        try:
+            return msgspec.convert(resolved, cls, strict=True)
+        except msgspec.ValidationError:  # it stops at the first
+            found = problems(cls, resolved, "definition")
+        raise MachineDefinitionError([text.removeprefix("definition.") for text in found])
 
     @classmethod
     def from_yaml(
