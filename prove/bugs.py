@@ -770,6 +770,14 @@ BUGS = (
         "tests/storage",
     ),
     Bug(
+        "forked child opens a file beside connections that it inherited",
+        "storage/sqlite_forks.py",
+        "    left = [c for c in list(_connections) if _mine.taken is None or not _closed(c)]\n"
+        "    _left.update(_connections[connection] for connection in left)\n",
+        "    left = list(_connections)\n",
+        "tests/storage/test_sqlite_forks.py",
+    ),
+    Bug(
         "a lease not expected by the changes made under it",
         "store/committer.py",
         "batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]",

@@ -10,11 +10,9 @@ without its `-wal`.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
@@ -30,6 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.storage import process, sqlite_check, sqlite_log, sqlite_moment
 from holdfast.storage import sqlite_files as files
+from holdfast.storage import sqlite_forks as forks
 from holdfast.storage import sqlite_guard as guard
 from holdfast.storage.batches import (
     check_batch,
@@ -55,8 +54,6 @@ _DROP = "DELETE FROM records WHERE k=?"
 _VACUUM_PAGES = 64
 _CHECKPOINT_SECONDS = 0.02
 
-_HANDLES: weakref.WeakSet[SqliteStorage] = weakref.WeakSet()
-
 
 class SqliteStorage:
     """A handle on one SQLite file; several handles and processes may share the file."""
@@ -77,20 +74,23 @@ class SqliteStorage:
         self._busy_until = 0.0
         self._wal_pages = 0
         self._write_lock = threading.RLock()
+        self._read_lock = threading.Lock()
         self._begun = False
         self._mover = sqlite_log.LogMover(self.path, self._on_busy, full=self._full)
         self._create = create and not read_only
-        guard.check_file(self.path, create=self._create)
-        self._lock = guard.StoreLock(self.path, optional=read_only)
-        try:
-            self._lock.share(self._ready, self._prepare)
-            self._open()
-        except BaseException:
-            if not os.path.exists(self.path):
-                self._lock.remove()
-            self._lock.release()
-            raise
-        _HANDLES.add(self)
+        with self._write_lock:
+            forks.join(self, self._write_lock, self._read_lock, self._mover.lock)
+            forks.check(self.path)
+            guard.check_file(self.path, create=self._create)
+            self._lock = guard.StoreLock(self.path, optional=read_only)
+            try:
+                self._lock.share(self._ready, self._prepare)
+                self._open()
+            except BaseException:
+                if not os.path.exists(self.path):
+                    self._lock.remove()
+                self._lock.release()
+                raise
 
     # -- the contract ------------------------------------------------------------------
 
@@ -215,7 +215,8 @@ class SqliteStorage:
             files.close_all(opened)
             raise
         self._reader, self._writer = opened
-        self._reading, self._write_cursor = Reading(self._reader), self._writer.cursor()
+        self._reading = Reading(self._reader, self._read_lock)
+        self._write_cursor = self._writer.cursor()
         self._versions = Versions(self._reading, self._write_cursor)
         self._writer.set_wal_hook(self._on_wal)
         self._file = guard.identity(self.path)
@@ -266,7 +267,7 @@ class SqliteStorage:
         self._begun = True
 
     def _end_turn(self) -> None:
-        if not self._dead and self._pid == process.number:
+        if not self._dead:
             self._rollback()
 
     def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:
@@ -365,6 +366,8 @@ class SqliteStorage:
             self._shorten()
 
     def _rollback(self) -> None:
+        if self._pid != process.number:
+            return  # the parent's, who goes on with it
         try:
             if self._writer.in_transaction:
                 self._write_cursor.execute("ROLLBACK")
@@ -444,14 +447,6 @@ class SqliteStorage:
             files.close_all([self._reader, self._writer])
             guard.forget(self._file)
             self._lock.release()
-        _HANDLES.discard(self)
-
-    def _abandon(self) -> None:
-        """In a forked child: never close the parent's connections, not even at exit."""
-        self._lock.release()
-        mover = self._mover.connection
-        for connection in (self._reader, self._writer, self._write_cursor, mover):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
     def _on_busy(self, tries: int) -> bool:
         now = time.monotonic()
@@ -465,14 +460,3 @@ class SqliteStorage:
     def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
-
-
-def _abandon_all() -> None:
-    for handle in list(_HANDLES):
-        handle._abandon()
-    _HANDLES.clear()
-    guard.OPEN.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)

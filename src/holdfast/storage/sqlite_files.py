@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import apsw
 
+from holdfast.storage import sqlite_forks as forks
 from holdfast.storage import sqlite_guard as guard
 
 PAGE = 8192
@@ -35,7 +36,8 @@ Patience = Callable[[int], bool]
 
 
 def connect(path: str, patience: Patience, *, write: bool, create: bool = False) -> apsw.Connection:
-    """A connection on which nothing planted in the schema is run or believed."""
+    """A connection on which nothing planted in the schema is run or believed; only for one who
+    has joined `sqlite_forks`."""
     flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
     name = path
     if create:
@@ -49,6 +51,7 @@ def connect(path: str, patience: Patience, *, write: bool, create: bool = False)
         connection = apsw.Connection(name, flags=flags)
     except apsw.Error as error:
         raise guard.translate(error, path) from None
+    forks.opened(connection, path)
     connection.set_busy_handler(patience)
     for option, value in _SAFETY:
         connection.config(option, value)

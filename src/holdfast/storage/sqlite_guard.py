@@ -17,6 +17,7 @@ import os
 import struct
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -241,6 +242,7 @@ class StoreLock:
         self._fd = -1
         self._path = path + ".lock"
         self._optional = optional
+        LOCKS.add(self)
         if sys.platform != "win32":
             self._open()  # else SQLite's own locks remain, and a leftover log is left to it
 
@@ -302,6 +304,10 @@ class StoreLock:
                 self._open()
                 return False
         return True
+
+
+LOCKS: weakref.WeakSet[StoreLock] = weakref.WeakSet()
+"""Those of this process: a child lets go of what it inherits."""
 
 
 def in_use(path: str) -> bool:
