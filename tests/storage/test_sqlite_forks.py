@@ -33,6 +33,33 @@ def pipe():
 """
 
 
+FORKED = """
+storage = SqliteStorage(path)
+put(storage, 1)
+child = os.fork()
+if child == 0:
+    calls = [lambda: put(storage, 2), lambda: storage.get([b"a"]), storage.version, storage.size,
+             lambda: storage.scan(b"a", b"b"), lambda: storage.turn().__enter__()]
+    say(*{outcome(call) for call in calls})
+    storage.close()
+    own = SqliteStorage(path)
+    put(own, 3)
+    own.close()
+    del storage
+    sys.exit()
+os.waitpid(child, 0)
+put(storage, 4)
+say("parent", len(storage.scan(b"0", b"9")))
+storage.close()
+"""
+
+
+def test_fork(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    assert run(FORKED, path) == ["StoreForkedError", "parent 3"]
+    assert found(path) == [1, 3, 4]
+
+
 def test_a_parent_that_closes_takes_nothing_from_its_child(tmp_path: Path) -> None:
     """Neither what it writes nor what others write behind its reads."""
     path = tmp_path / "store.db"

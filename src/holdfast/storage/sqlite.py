@@ -4,8 +4,8 @@ Two connections: reads do not wait for a commit's sync. At `full` a commit that 
 survives power loss, at `normal` the end of the process (kill -9) only.
 
 Not promised: anything once another SQLite library opens the file in the same process (its
-close drops this one's locks; the next commit notices and says so), and copies of the file
-without its `-wal`.
+close drops this one's locks; once that has done harm, the next commit and reads after a moment
+notice and say so), and copies of the file without its `-wal`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ _SWAP = "UPDATE records SET v=? WHERE k=?"
 _DROP = "DELETE FROM records WHERE k=?"
 _VACUUM_PAGES = 64
 _CHECKPOINT_SECONDS = 0.02
+_LOOK_SECONDS = 0.02
+"""Between two looks at whether the files are still there, which cost as much as the read."""
+_REPLACED = (
+    "the database or its -wal file was replaced or removed, as happens when the standard sqlite3 "
+    "module opens and closes the file in this process"
+)
 
 
 class SqliteStorage:
@@ -73,6 +79,7 @@ class SqliteStorage:
         self._busy_seconds = guard.BUSY_SECONDS
         self._busy_until = 0.0
         self._wal_pages = 0
+        self._look_at = 0.0
         self._write_lock = threading.RLock()
         self._read_lock = threading.Lock()
         self._begun = False
@@ -136,6 +143,8 @@ class SqliteStorage:
         try:
             # Not by a call, behind which an interrupt can come before its result is noted.
             [mine] = map(self._write_lock.acquire, (False,))
+            if time.monotonic() >= self._look_at:
+                self._look(mine)
             return self._versions.now() if mine else self._versions.beside()
         except apsw.Error as error:
             self._reading_failed(error)
@@ -151,7 +160,7 @@ class SqliteStorage:
 
     def moment(self) -> AbstractContextManager[Moment]:
         self._usable()
-        return sqlite_moment.moment(self.path, self._on_busy, (self._file, self._wal))
+        return sqlite_moment.moment(self.path, self._on_busy, self._files)
 
     def size(self) -> int:
         self._usable()
@@ -219,9 +228,8 @@ class SqliteStorage:
         self._write_cursor = self._writer.cursor()
         self._versions = Versions(self._reading, self._write_cursor)
         self._writer.set_wal_hook(self._on_wal)
-        self._file = guard.identity(self.path)
-        self._wal = guard.identity(self.path + "-wal")
-        guard.remember(self._file)
+        self._files = guard.pair(self.path)
+        guard.remember(self._files[0])
 
     # -- reading -----------------------------------------------------------------------
 
@@ -238,6 +246,15 @@ class SqliteStorage:
         if self._dead:
             raise StoreClosedError(self._dead) from None
         raise guard.translate(error, self.path) from None
+
+    def _look(self, mine: bool) -> None:
+        """Refuse to go on with files in which nobody else commits any more; `mine`: this thread
+        may end the handle, else a later call does."""
+        if guard.replaced(self.path, self._files):
+            if mine:
+                self._die(_REPLACED)
+            raise StoreClosedError(f"this storage ended because {_REPLACED}; open it again")
+        self._look_at = time.monotonic() + _LOOK_SECONDS
 
     # -- committing --------------------------------------------------------------------
 
@@ -356,12 +373,8 @@ class SqliteStorage:
             raise guard.translate(error, self.path) from None
         except apsw.Error:
             self._unknown("a write or sync of the file failed")
-        path = self.path
-        if guard.identity(path) != self._file or guard.identity(path + "-wal") != self._wal:
-            self._unknown(
-                "the database or its -wal file was replaced or removed, as happens when the "
-                "standard sqlite3 module opens and closes the file in this process"
-            )
+        if guard.replaced(self.path, self._files):
+            self._unknown(_REPLACED)
         if self._wal_pages >= files.WAL_PAGES:
             self._shorten()
 
@@ -445,7 +458,7 @@ class SqliteStorage:
             self._dead = why
             self._mover.close()
             files.close_all([self._reader, self._writer])
-            guard.forget(self._file)
+            guard.forget(self._files[0])
             self._lock.release()
 
     def _on_busy(self, tries: int) -> bool:

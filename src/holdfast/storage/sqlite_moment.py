@@ -27,31 +27,21 @@ SCAN_DOWN = f"SELECT {K}, {V} FROM records WHERE k>=? AND k<? ORDER BY k DESC LI
 CELLS = f"SELECT {K}, {V} FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
 
 
-Pair = tuple[guard.Identity | None, guard.Identity | None]
-"""A database's file and its log."""
-
-
 @contextmanager
-def moment(path: str, patience: files.Patience, mine: Pair) -> Iterator[Still]:
+def moment(path: str, patience: files.Patience, mine: guard.Pair) -> Iterator[Still]:
     """The rows as they are now, however long that is looked at; of the files that are `mine`."""
     still = Still(path, patience)
     try:
         still.rows("BEGIN")
         still.rows("SELECT 1 FROM cells LIMIT 1")  # from the first read on
-        _check_same(path, mine)
+        if guard.replaced(path, mine):  # perhaps by those of another store
+            raise Unavailable(
+                f"{path!r} or its -wal file was replaced or removed since the store was opened; "
+                "open it again"
+            )
         yield still
     finally:
         still.close()
-
-
-def _check_same(path: str, mine: Pair) -> None:
-    """Refuse files that were put there since the storage was opened: they may be of another."""
-    here = guard.identity(path), guard.identity(path + "-wal")
-    if here[0] != mine[0] or (mine[1] is not None and here[1] != mine[1]):
-        raise Unavailable(
-            f"{path!r} or its -wal file was replaced or removed since the store was opened; open "
-            "it again"
-        )
 
 
 class Still:
