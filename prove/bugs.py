@@ -351,8 +351,8 @@ BUGS = (
     Bug(
         "ring less durable than the store",
         "store/opening.py",
-        "url, durability=self.durability, create=create, read_only=self.read_only",
-        'url, durability="normal", create=create, read_only=self.read_only',
+        "durability=self.durability,\n                create=create,",
+        'durability="normal",\n                create=create,',
         "power",
     ),
     Bug(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import sqlite3
 import subprocess
 import sys
@@ -67,6 +68,20 @@ def unencrypted(tmp_path: Path) -> Path:
     with sync.open(f"sqlite:{path}", durability="normal") as store:
         store.agent("1").set("k", "plain words")
     return path
+
+
+def test_the_ring_is_its_owners_alone_from_its_first_moment(tmp_path: Path) -> None:
+    """With its log, which holds the wrapped key until it is moved."""
+    before = os.umask(0o022)
+    try:
+        with sync.open(f"sqlite:{tmp_path / 'store.db'}", key="passphrase:words") as store:
+            store.agent("1").set("k", 1)
+            ring = [path for path in tmp_path.glob("store.db.keys*") if path.suffix != ".lock"]
+            assert {path.name for path in ring} > {"store.db.keys", "store.db.keys-wal"}
+            assert {path.stat().st_mode & 0o777 for path in ring} == {0o600}
+            assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(before)
 
 
 # ---- places --------------------------------------------------------------------------------

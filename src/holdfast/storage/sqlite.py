@@ -67,13 +67,20 @@ class SqliteStorage:
     limits = Limits("sqlite", durability=("full", "normal"), shared=True)
 
     def __init__(
-        self, path: str, *, durability: str = "full", create: bool = True, read_only: bool = False
+        self,
+        path: str,
+        *,
+        durability: str = "full",
+        create: bool = True,
+        read_only: bool = False,
+        private: bool = False,
     ) -> None:
         check_durability(durability, self.limits)
         # SQLite names the log after the file behind a symbolic link, and so do lock and checks.
         self.path = os.path.realpath(path)
         self._full = durability == "full"
         self._read_only = read_only
+        self._private = private
         self._pid = process.number
         self._dead = ""
         self._busy_seconds = guard.BUSY_SECONDS
@@ -197,7 +204,7 @@ class SqliteStorage:
         if self._read_only:
             return
         if not self._ready() or (alone and guard.half_made(self.path)):
-            files.create(self.path, self._on_busy)
+            files.create(self.path, self._on_busy, private=self._private)
         elif alone and guard.file_size(self.path + "-wal") and not guard.in_use(self.path):
             files.settle_log(self.path, self._on_busy)
 

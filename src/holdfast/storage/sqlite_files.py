@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from urllib.parse import quote
 
 import apsw
@@ -59,12 +60,17 @@ def connect(path: str, patience: Patience, *, write: bool, create: bool = False)
     return connection
 
 
-def create(path: str, patience: Patience) -> None:
+def create(path: str, patience: Patience, *, private: bool) -> None:
     """Make the tables in one transaction before a log exists, so that the header in the
     file alone always tells whose it is. What an earlier try left is rolled back by the read.
     If it fails, it leaves no file: only whoever holds the lock exclusively creates one.
     """
     new = not os.path.exists(path)
+    if private:
+        # First, and not by SQLite: what it puts beside a file is as open to others as that is.
+        with suppress(OSError):  # which SQLite meets as well, and says
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+            os.chmod(path, 0o600)
     connection = connect(path, patience, write=True, create=True)
     try:
         _run(connection, f"page_size={PAGE}", "synchronous=EXTRA")

@@ -291,14 +291,14 @@ class Opening:
             return open_storage("memory:", durability=self.durability)
         url = self.ring_url()
         try:
-            ring = open_storage(
-                url, durability=self.durability, create=create, read_only=self.read_only
+            # Under a passphrase, who reads the ring can guess it at leisure.
+            return open_storage(
+                url,
+                durability=self.durability,
+                create=create,
+                read_only=self.read_only,
+                private=True,
             )
-            file = file_of(url)
-            if create and file is not None:
-                # Under a passphrase, who reads the ring can guess it at leisure.
-                os.chmod(file, 0o600)
-            return ring
         except StoreNotFoundError:
             raise KeyMissingError(
                 f"the store is encrypted and its ring ({shown(url)}) is missing; put it back from "
