@@ -38,6 +38,7 @@ from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
+from holdfast.storage.sqlite import SqliteStorage
 from holdfast.storage.wrappers import Counting
 from holdfast.store.opening import _AD, META
 
@@ -68,6 +69,25 @@ def unencrypted(tmp_path: Path) -> Path:
     with sync.open(f"sqlite:{path}", durability="normal") as store:
         store.agent("1").set("k", "plain words")
     return path
+
+
+def test_an_engine_of_ones_own_with_a_key_needs_a_place_for_the_ring(tmp_path: Path) -> None:
+    for url in ("memory:", "memory:engine"):
+        own = SqliteStorage(str(tmp_path / "own.db"), durability="normal")
+        with pytest.raises(InvalidInputError, match=r"PATH\.keys"):
+            sync.open(url, storage=own, key="passphrase:words")
+        assert own.scan(b"A", b"[") == []
+        own.close()
+    for value in (None, 1):
+        own = SqliteStorage(str(tmp_path / "own.db"), durability="normal")
+        options: Any = {"storage": own, "key": "passphrase:words", "durability": "normal"}
+        with sync.open(f"sqlite:{tmp_path / 'place'}", **options) as store:
+            assert store.agent("1").get("k", None) == value
+            store.agent("1").set("k", 1)
+    assert (tmp_path / "place.keys").exists()
+    assert not (tmp_path / "place").exists()
+    with sync.open("memory:", storage=open_storage("memory:"), key="passphrase:words") as store:
+        store.agent("1").set("k", 1)
 
 
 def test_the_ring_is_its_owners_alone_from_its_first_moment(tmp_path: Path) -> None:

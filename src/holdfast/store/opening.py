@@ -110,6 +110,8 @@ class Opening:
                 "storage is an engine: an object with all that holdfast.storage.contract.Storage "
                 "has; for one of ours give its URL alone"
             )
+        else:
+            self.check_ring_lasts(storage)
         try:
             meta = read_meta(storage)
             if meta is not None:
@@ -139,6 +141,15 @@ class Opening:
                 Signer.generate(hybrid=True)  # refused where there is no ML-DSA
         if source is not None and on_server(self.url):
             self.ring_url()
+
+    def check_ring_lasts(self, storage: Storage) -> None:
+        """An engine of one's own does not say where the ring lies: the URL does."""
+        in_memory = not on_server(self.url) and file_of(self.url) is None
+        if self.source is not None and in_memory and storage.limits.name != "memory":
+            raise InvalidInputError(
+                "the keys of this store would be in memory alone, and its content lost with them: "
+                "beside storage=, give sqlite:PATH as URL, and they are kept in PATH.keys"
+            )
 
     def open(self, storage: Storage, meta: Meta) -> Core:
         """Open what is there."""
