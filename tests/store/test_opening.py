@@ -283,6 +283,35 @@ def test_a_wrong_key(encrypted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert snapshot(encrypted.parent) == before
 
 
+def test_a_key_of_the_environment_is_used_up_by_what_succeeds(
+    encrypted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening, rotating, exporting; a second try after a failure finds it again."""
+    monkeypatch.setenv("SECRET", (tmp_path / "key").read_text())
+    monkeypatch.setenv("HOLDFAST_KEY", "env:SECRET")
+    pinned = "holdfast1:" + "00" * 16 + ":encrypted:" + "00" * 32
+    with pytest.raises(WitnessError):
+        sync.open(f"sqlite:{encrypted}", identity=pinned)
+    with sync.open(f"sqlite:{encrypted}") as store:
+        assert "SECRET" not in os.environ
+        with pytest.raises(KeyMissingError, match="SECRET"):
+            sync.open(f"sqlite:{encrypted}")
+        store.agent("1").checkpoint("here")
+        monkeypatch.setenv("NEW", "no key")
+        with pytest.raises(WrongKeyError):
+            sync.export_checkpoint(store.agent("1"), tmp_path / "export", key="env:NEW")
+        assert os.environ["NEW"] == "no key"
+        monkeypatch.setenv("NEW", key_text(9))
+        sync.export_checkpoint(store.agent("1"), tmp_path / "export", key="env:NEW")
+        assert "NEW" not in os.environ
+        monkeypatch.setenv("NEW", key_text(8))
+        with pytest.raises(WrongKeyError):
+            sync.inspect_export(tmp_path / "export", key="env:NEW")
+        assert os.environ["NEW"] == key_text(8)
+        store.rotate_master("env:NEW")
+        assert "NEW" not in os.environ
+
+
 def test_a_superfluous_key(unencrypted: Path, tmp_path: Path) -> None:
     before = snapshot(unencrypted.parent)
     with pytest.raises(KeyNotNeededError, match="not encrypted"):

@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.codec import Codec
 from holdfast.seal.files import check_home
-from holdfast.seal.keys import EnvKey, FileKey, KeySource, parse_key
+from holdfast.seal.keys import EnvKey, FileKey, KeySource, key_for
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.masters import damaged
 from holdfast.seal.registry import Registry, default_registry
@@ -429,20 +429,21 @@ def open_core(
         if form in ("file", "hybrid") and place:
             check_names_file(place, named)
     pinned = parse_identity(identity) if identity is not None else None
-    opening = Opening(
-        url,
-        parse_key(key),
-        os.path.expanduser(path) if signer else None,
-        how == "hybrid",
-        pinned,
-        durability,
-        create and not read_only and pinned is None,
-        read_only,
-        registry or default_registry,
-        limits,
-        clock or Clock(),
-    )
-    return opening.run(storage)
+    with key_for(key) as source:
+        opening = Opening(
+            url,
+            source,
+            os.path.expanduser(path) if signer else None,
+            how == "hybrid",
+            pinned,
+            durability,
+            create and not read_only and pinned is None,
+            read_only,
+            registry or default_registry,
+            limits,
+            clock or Clock(),
+        )
+        return opening.run(storage)
 
 
 def _check_texts(**texts: str | None) -> None:
