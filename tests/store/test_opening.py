@@ -283,6 +283,37 @@ def test_a_wrong_key(encrypted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert snapshot(encrypted.parent) == before
 
 
+def test_an_open_for_reading_that_fails_leaves_nothing_behind(encrypted: Path) -> None:
+    before = snapshot(encrypted.parent)
+    for more in ({}, {"key": "passphrase:wrong"}):
+        with pytest.raises((KeyMissingError, WrongKeyError)):
+            sync.open(f"sqlite:{encrypted}", read_only=True, **more)
+        assert snapshot(encrypted.parent) == before
+    with sqlite3.connect(encrypted) as database:
+        database.execute("CREATE TABLE more(a)")
+    database.close()
+    before = snapshot(encrypted.parent)
+    for read_only in (True, False):
+        with pytest.raises(ForeignSchemaError, match="nothing was touched"):
+            sync.open(f"sqlite:{encrypted}", read_only=read_only)
+        assert snapshot(encrypted.parent) == before
+
+
+def test_a_reader_leaves_no_log_behind_and_none_of_others_away(encrypted: Path) -> None:
+    url, key = f"sqlite:{encrypted}", f"file:{encrypted.parents[1] / 'key'}"
+    before = snapshot(encrypted.parent)
+    with sync.open(url, key=key, read_only=True) as store:
+        assert store.agent("1").get("k") == "secret words"
+    assert snapshot(encrypted.parent) == before
+    with sync.open(url, key=key, read_only=True) as reader:
+        with sync.open(url, key=key) as writer:
+            writer.agent("1").set("k", 2)
+            reader.close()
+            writer.agent("1").set("k", 3)
+        with sync.open(url, key=key, read_only=True) as store:
+            assert store.agent("1").get("k") == 3
+
+
 def test_a_key_of_the_environment_is_used_up_by_what_succeeds(
     encrypted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

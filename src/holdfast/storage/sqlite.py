@@ -87,6 +87,7 @@ class SqliteStorage:
         self._busy_until = 0.0
         self._wal_pages = 0
         self._look_at = 0.0
+        self._had_log = True
         self._write_lock = threading.RLock()
         self._read_lock = threading.Lock()
         self._begun = False
@@ -101,6 +102,7 @@ class SqliteStorage:
                 self._lock.share(self._ready, self._prepare)
                 self._open()
             except BaseException:
+                self._tidy()
                 if not os.path.exists(self.path):
                     self._lock.remove()
                 self._lock.release()
@@ -193,6 +195,11 @@ class SqliteStorage:
             if not self._read_only:
                 self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
             self._release("this storage is closed; open it again")
+            self._tidy()
+
+    def _tidy(self) -> None:
+        if self._read_only and not self._had_log:
+            files.remove_empty_log(self.path, self._on_busy)
 
     # -- opening -----------------------------------------------------------------------
 
@@ -210,6 +217,7 @@ class SqliteStorage:
 
     def _open(self) -> None:
         opened: list[apsw.Connection] = []
+        self._had_log = os.path.exists(self.path + "-wal")
         try:
             opened.append(files.connect(self.path, self._on_busy, write=not self._read_only))
             files.check_schema(opened[0], self.path)

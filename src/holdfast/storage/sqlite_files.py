@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import apsw
 
+from holdfast.errors import HoldfastError
 from holdfast.storage import sqlite_forks as forks
 from holdfast.storage import sqlite_guard as guard
 
@@ -113,6 +114,18 @@ def settle_log(path: str, patience: Patience) -> None:
         raise guard.translate(error, path) from None
     finally:
         connection.close()
+
+
+def remove_empty_log(path: str, patience: Patience) -> None:
+    """Take away a log that reading made: SQLite does so as a connection that may write is closed,
+    if nobody else has the file open. Where that is not allowed, the log stays."""
+    if os.path.exists(path + "-wal") and not guard.file_size(path + "-wal"):
+        with suppress(apsw.Error, HoldfastError):
+            connection = connect(path, patience, write=True)
+            try:
+                connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+            finally:
+                connection.close()
 
 
 def check_schema(connection: apsw.Connection, path: str) -> None:
