@@ -351,8 +351,8 @@ BUGS = (
     Bug(
         "ring less durable than the store",
         "store/opening.py",
-        "url, durability=self.durability, create=create, read_only=self.read_only",
-        'url, durability="normal", create=create, read_only=self.read_only',
+        "durability=self.durability,\n                create=create,",
+        'durability="normal",\n                create=create,',
         "power",
     ),
     Bug(
@@ -768,6 +768,14 @@ BUGS = (
         "        if self._pid != process.number:\n            raise StoreForkedError(",
         "        if False:\n            raise StoreForkedError(",
         "tests/storage",
+    ),
+    Bug(
+        "forked child opens a file beside connections that it inherited",
+        "storage/sqlite_forks.py",
+        "    left = [c for c in list(_connections) if _mine.taken is None or not _closed(c)]\n"
+        "    _left.update(_connections[connection] for connection in left)\n",
+        "    left = list(_connections)\n",
+        "tests/storage/test_sqlite_forks.py",
     ),
     Bug(
         "a lease not expected by the changes made under it",

@@ -336,7 +336,8 @@ class StoreClosedError(RefusedError):
 
 
 class StoreForkedError(StoreClosedError):
-    """The store was opened before os.fork(); the child must open it again."""
+    """The store was opened before os.fork(), and the child must open it again; or a call to it was
+    under way then, and this process cannot open its file safely."""
 
 
 class TransitionRefusedError(RefusedError):

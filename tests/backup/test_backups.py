@@ -117,6 +117,7 @@ def test_keys_are_in_a_backup_wrapped_and_only_if_asked_for(tmp_path: Path) -> N
     store.rotate_master(f"file:{tmp_path}/new.key")
     url = f"sqlite:{tmp_path}/again.db"
     backups.restore(keys.id, url)
+    assert (tmp_path / "again.db.keys").stat().st_mode & 0o777 == 0o600
     with sync.open(url, key=place.key, signer=place.signer, create=False) as again:
         assert values(again) == values(store)
     place.close()

@@ -381,7 +381,7 @@ def test_link_and_file_are_one_store(tmp_path: Path) -> None:
     direct = SqliteStorage(str(folder / "store.db"))
     linked.commit(Batch(puts=[(b"a", b"1")]))
     assert direct.get([b"a"]) == [b"1"]
-    assert linked._wal == direct._wal is not None
+    assert linked._files[1] == direct._files[1] is not None
     linked.close()
     direct.close()
     assert sorted(p.name for p in folder.iterdir()) == ["store.db", "store.db.lock"]

@@ -23,18 +23,19 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.parametrize("key", [None, "passphrase:some words"])
 @pytest.mark.parametrize("left", [0, 10, 99])
-def test_a_store_that_was_cut_to_nothing(tmp_path: Path, left: int) -> None:
+def test_a_store_that_was_cut_to_nothing(tmp_path: Path, left: int, key: str | None) -> None:
     file = tmp_path / "store.db"
-    made(file)
+    made(file, key=key)
     os.truncate(file, left)
     before = contents(tmp_path)
-    for create in (True, False):
+    for more in ({"create": True}, {"create": False}, {"read_only": True}):
         with pytest.raises(NotAStoreError, match=rf"{left} bytes.*was cut off.*remove both"):
-            sync.open(f"sqlite:{file}", create=create)
-    assert contents(tmp_path) == before
+            sync.open(f"sqlite:{file}", key=key, **more)
+        assert contents(tmp_path) == before
     file.unlink()
-    Path(f"{file}.sign").unlink()
+    Path(f"{file}.keys" if key else f"{file}.sign").unlink()
     with sync.open(f"sqlite:{file}") as store:
         assert store.agent("a").get("k") is None
 

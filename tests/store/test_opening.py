@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import sqlite3
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
+from holdfast.storage.sqlite import SqliteStorage
 from holdfast.storage.wrappers import Counting
 from holdfast.store.opening import _AD, META
 
@@ -67,6 +69,39 @@ def unencrypted(tmp_path: Path) -> Path:
     with sync.open(f"sqlite:{path}", durability="normal") as store:
         store.agent("1").set("k", "plain words")
     return path
+
+
+def test_an_engine_of_ones_own_with_a_key_needs_a_place_for_the_ring(tmp_path: Path) -> None:
+    for url in ("memory:", "memory:engine"):
+        own = SqliteStorage(str(tmp_path / "own.db"), durability="normal")
+        with pytest.raises(InvalidInputError, match=r"PATH\.keys"):
+            sync.open(url, storage=own, key="passphrase:words")
+        assert own.scan(b"A", b"[") == []
+        own.close()
+    for value in (None, 1):
+        own = SqliteStorage(str(tmp_path / "own.db"), durability="normal")
+        options: Any = {"storage": own, "key": "passphrase:words", "durability": "normal"}
+        with sync.open(f"sqlite:{tmp_path / 'place'}", **options) as store:
+            assert store.agent("1").get("k", None) == value
+            store.agent("1").set("k", 1)
+    assert (tmp_path / "place.keys").exists()
+    assert not (tmp_path / "place").exists()
+    with sync.open("memory:", storage=open_storage("memory:"), key="passphrase:words") as store:
+        store.agent("1").set("k", 1)
+
+
+def test_the_ring_is_its_owners_alone_from_its_first_moment(tmp_path: Path) -> None:
+    """With its log, which holds the wrapped key until it is moved."""
+    before = os.umask(0o022)
+    try:
+        with sync.open(f"sqlite:{tmp_path / 'store.db'}", key="passphrase:words") as store:
+            store.agent("1").set("k", 1)
+            ring = [path for path in tmp_path.glob("store.db.keys*") if path.suffix != ".lock"]
+            assert {path.name for path in ring} > {"store.db.keys", "store.db.keys-wal"}
+            assert {path.stat().st_mode & 0o777 for path in ring} == {0o600}
+            assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(before)
 
 
 # ---- places --------------------------------------------------------------------------------
@@ -246,6 +281,66 @@ def test_a_wrong_key(encrypted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sync.open(f"sqlite:{encrypted}", key="env:OTHER")
     assert key_text(7) not in str(caught.value)
     assert snapshot(encrypted.parent) == before
+
+
+def test_an_open_for_reading_that_fails_leaves_nothing_behind(encrypted: Path) -> None:
+    before = snapshot(encrypted.parent)
+    for more in ({}, {"key": "passphrase:wrong"}):
+        with pytest.raises((KeyMissingError, WrongKeyError)):
+            sync.open(f"sqlite:{encrypted}", read_only=True, **more)
+        assert snapshot(encrypted.parent) == before
+    with sqlite3.connect(encrypted) as database:
+        database.execute("CREATE TABLE more(a)")
+    database.close()
+    before = snapshot(encrypted.parent)
+    for read_only in (True, False):
+        with pytest.raises(ForeignSchemaError, match="nothing was touched"):
+            sync.open(f"sqlite:{encrypted}", read_only=read_only)
+        assert snapshot(encrypted.parent) == before
+
+
+def test_a_reader_leaves_no_log_behind_and_none_of_others_away(encrypted: Path) -> None:
+    url, key = f"sqlite:{encrypted}", f"file:{encrypted.parents[1] / 'key'}"
+    before = snapshot(encrypted.parent)
+    with sync.open(url, key=key, read_only=True) as store:
+        assert store.agent("1").get("k") == "secret words"
+    assert snapshot(encrypted.parent) == before
+    with sync.open(url, key=key, read_only=True) as reader:
+        with sync.open(url, key=key) as writer:
+            writer.agent("1").set("k", 2)
+            reader.close()
+            writer.agent("1").set("k", 3)
+        with sync.open(url, key=key, read_only=True) as store:
+            assert store.agent("1").get("k") == 3
+
+
+def test_a_key_of_the_environment_is_used_up_by_what_succeeds(
+    encrypted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening, rotating, exporting; a second try after a failure finds it again."""
+    monkeypatch.setenv("SECRET", (tmp_path / "key").read_text())
+    monkeypatch.setenv("HOLDFAST_KEY", "env:SECRET")
+    pinned = "holdfast1:" + "00" * 16 + ":encrypted:" + "00" * 32
+    with pytest.raises(WitnessError):
+        sync.open(f"sqlite:{encrypted}", identity=pinned)
+    with sync.open(f"sqlite:{encrypted}") as store:
+        assert "SECRET" not in os.environ
+        with pytest.raises(KeyMissingError, match="SECRET"):
+            sync.open(f"sqlite:{encrypted}")
+        store.agent("1").checkpoint("here")
+        monkeypatch.setenv("NEW", "no key")
+        with pytest.raises(WrongKeyError):
+            sync.export_checkpoint(store.agent("1"), tmp_path / "export", key="env:NEW")
+        assert os.environ["NEW"] == "no key"
+        monkeypatch.setenv("NEW", key_text(9))
+        sync.export_checkpoint(store.agent("1"), tmp_path / "export", key="env:NEW")
+        assert "NEW" not in os.environ
+        monkeypatch.setenv("NEW", key_text(8))
+        with pytest.raises(WrongKeyError):
+            sync.inspect_export(tmp_path / "export", key="env:NEW")
+        assert os.environ["NEW"] == key_text(8)
+        store.rotate_master("env:NEW")
+        assert "NEW" not in os.environ
 
 
 def test_a_superfluous_key(unencrypted: Path, tmp_path: Path) -> None:

@@ -164,6 +164,54 @@ store.close()
     assert files.open().verify().findings == []
 
 
+def test_a_store_that_a_child_opens_anew_outlives_the_parents(files: Place) -> None:
+    """Blocking and async, with whatever lies beside the store; the parent writes at the fork."""
+    code = """
+import asyncio, os, signal, threading
+import holdfast
+store = sync.open(url, **options)
+begun, stop = threading.Event(), threading.Event()
+def write():
+    while not stop.is_set():
+        store.agent("parent").append("l", 1)
+        begun.set()
+thread = threading.Thread(target=write)
+thread.start()
+begun.wait(60)
+ready, closed = os.pipe(), os.pipe()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(60)
+    async def main():
+        async with holdfast.open(url, **options) as late:
+            with sync.open(url, **options) as own:
+                own.agent("1").append("l", 0)
+                await late.agent("1").append("l", 1)
+                os.write(ready[1], b"x")
+                os.read(closed[0], 1)
+                for number in range(2, 6, 2):
+                    own.agent("1").append("l", number)
+                    await late.agent("1").append("l", number + 1)
+                say(own.agent("1").get("l") == await late.agent("1").get("l"))
+    try:
+        asyncio.run(main())
+    except HoldfastError as error:
+        say(type(error).__name__, error)
+    os._exit(0)
+os.read(ready[0], 1)
+stop.set()
+thread.join()
+store.close()
+os.write(closed[1], b"x")
+os.waitpid(pid, 0)
+"""
+    child = Child(files, code)
+    assert child.end() == "True\n"
+    store = files.open()
+    assert store.agent("1").get("l") == [0, 1, 2, 3, 4, 5]
+    assert store.verify().findings == []
+
+
 @pytest.mark.spec("M55", "M103")
 def test_killed_in_the_middle(files: Place) -> None:
     """What was acknowledged is there; what was not is there whole or not at all."""

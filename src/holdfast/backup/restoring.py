@@ -61,7 +61,7 @@ def restore(core: Core | None, place: Place, backup: Backup, url: str) -> Restor
     parts = manifest.parts_of(place, backup)
     with ExitStack() as opened:
         storage = _empty(opened, url)
-        ring = _empty(opened, ring_url) if backup.keys else None
+        ring = _empty(opened, ring_url, private=True) if backup.keys else None
         opened.enter_context(claims.held(place, {part.run for part in parts}))
         found = (manifest.rows_of(place, part) for part in parts)
         turn = _Turn([storage] if ring is None else [storage, ring])
@@ -82,9 +82,9 @@ def restore(core: Core | None, place: Place, backup: Backup, url: str) -> Restor
     )
 
 
-def _empty(opened: ExitStack, url: str) -> Storage:
+def _empty(opened: ExitStack, url: str, *, private: bool = False) -> Storage:
     """A storage in which nothing is."""
-    storage = open_storage(url)
+    storage = open_storage(url, private=private)
     opened.callback(storage.close)
     if storage.scan(b"", _LAST, limit=1) or storage.cells(b"", _LAST, limit=1):
         raise RefusedError(

@@ -24,7 +24,7 @@ from holdfast.checkpoints.policy import CIPHER
 from holdfast.checkpoints.rules import policy_of
 from holdfast.errors import DamagedIndexError, InvalidInputError, LimitExceededError
 from holdfast.seal.compress import NAMES
-from holdfast.seal.keys import parse_key
+from holdfast.seal.keys import key_for
 from holdfast.store import refs
 from holdfast.store.arguments import check_flag
 from holdfast.store.cancelling import safe_point
@@ -187,26 +187,27 @@ def export_state(
     if format == "holdfast":
         source.tell()
     said = _describe(handle, source, checkpoint, signed=format == "holdfast" and not unsigned)
-    if format == "holdfast":
-        frame = sign_description(said, core.signer if said.signer else None)
-        if len(frame) > DESCRIPTION:
-            raise LimitExceededError(
-                f"{handle.scope}: what is declared of it does not fit into an export"
-            )
-        method = NAMES.get(str(checkpoint.metadata.get("compression")))
-        parts: Iterable[bytes] = export_parts(frame, source.content(), parse_key(key), method)
-    elif format == "json":
-        from holdfast.checkpoints.readable_json import json_parts
+    with key_for(key) as secret:
+        if format == "holdfast":
+            frame = sign_description(said, core.signer if said.signer else None)
+            if len(frame) > DESCRIPTION:
+                raise LimitExceededError(
+                    f"{handle.scope}: what is declared of it does not fit into an export"
+                )
+            method = NAMES.get(str(checkpoint.metadata.get("compression")))
+            parts: Iterable[bytes] = export_parts(frame, source.content(), secret, method)
+        elif format == "json":
+            from holdfast.checkpoints.readable_json import json_parts
 
-        parts = (readable or json_parts)(said, source, reveal)
-    else:
-        from holdfast.checkpoints.readable_protobuf import protobuf_parts
+            parts = (readable or json_parts)(said, source, reveal)
+        else:
+            from holdfast.checkpoints.readable_protobuf import protobuf_parts
 
-        parts = protobuf_parts(said, source, reveal)
-    with whole_file(path) as file:
-        for part in parts:
-            safe_point()
-            file.write(part)
+            parts = protobuf_parts(said, source, reveal)
+        with whole_file(path) as file:
+            for part in parts:
+                safe_point()
+                file.write(part)
     return public_export(said, key is not None)
 
 

@@ -41,7 +41,7 @@ from holdfast.errors import (
     UntrustedSignerError,
 )
 from holdfast.seal.codec import Codec, Typed, Unbuilt
-from holdfast.seal.keys import parse_key
+from holdfast.seal.keys import key_for
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.parts import SEALED
 from holdfast.store.arguments import check_count, check_flag
@@ -101,8 +101,8 @@ def _opened(path: Path, key: str | None) -> Iterator[tuple[ExportFile, Descripti
         why = "it is no regular file" if os.path.exists(path) else "there is no such file"
         raise InvalidInputError(f"cannot read {path!r}: {why}")
     try:
-        with open(path, "rb") as file:
-            found = ExportFile(file, parse_key(key))
+        with open(path, "rb") as file, key_for(key) as source:
+            found = ExportFile(file, source)
             yield found, read_description(found.description)
     except OSError as error:
         raise InvalidInputError(f"cannot read {path!r}: {error.strerror}") from None

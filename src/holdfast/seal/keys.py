@@ -15,6 +15,8 @@ import hmac
 import os
 import unicodedata
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -101,11 +103,13 @@ class FileKey(KeySource):
 
 
 class EnvKey(KeySource):
-    """An environment variable; removed once read, so that programs started later lack it."""
+    """An environment variable; removed once read, so that programs started later lack it, and put
+    back if what it was read for fails."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._found: Secret | None = None
+        self._text: Secret | None = None
 
     def __repr__(self) -> str:
         return f"EnvKey({self.name!r})"
@@ -120,8 +124,16 @@ class EnvKey(KeySource):
                     "(it is removed once read: a second store in this process needs it again)"
                 )
             content = text.encode("utf-8", "surrogateescape")
+            self._text = Secret(content)
             self._found = _parse(content, f"the environment variable {self.name}", bare=True)
         return self._found
+
+    def put_back(self) -> None:
+        """What it was read for has failed: the next try finds it, unless another one was set."""
+        if self._text is not None:
+            text = self._text.reveal().decode("utf-8", "surrogateescape")
+            os.environ.setdefault(self.name, text)
+        self._found = self._text = None
 
 
 class PassphraseKey(KeySource):
@@ -172,6 +184,18 @@ def variable_of(spec: str | None) -> dict[str, str]:
     """
     scheme, _, name = (spec or "").partition(":")
     return {name: os.environ[name]} if scheme == "env" and name in os.environ else {}
+
+
+@contextmanager
+def key_for(spec: str | None) -> Iterator[KeySource | None]:
+    """The source that `parse_key` finds, for a block that uses up its key only if it succeeds."""
+    source = parse_key(spec)
+    try:
+        yield source
+    except BaseException:
+        if isinstance(source, EnvKey):
+            source.put_back()
+        raise
 
 
 def key_line(key: bytes) -> str:

@@ -49,13 +49,19 @@ _DEFAULT_FILE = "holdfast.db"
 
 
 def open_storage(
-    url: str, *, durability: str = "full", create: bool = True, read_only: bool = False
+    url: str,
+    *,
+    durability: str = "full",
+    create: bool = True,
+    read_only: bool = False,
+    private: bool = False,
 ) -> Storage:
     """Open the storage that `url` names: `memory:`, `memory:NAME`, `sqlite:PATH`,
     `postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mongodb://USER:PASSWORD@HOST:PORT/DATABASE`.
 
     `durability` is `full` (survives power loss) or `normal` (survives the end of the
-    process); engines are imported only when they are named.
+    process); engines are imported only when they are named. A file that is made is, if `private`,
+    for its owner alone, with all that lies beside it.
     """
     scheme, colon, rest = url.partition(":")
     if scheme.startswith("mongodb") and on_server(url):
@@ -78,7 +84,9 @@ def open_storage(
 
         check_names_file(rest or _DEFAULT_FILE, "the store's file")
         path = file_of(url) or ""
-        return SqliteStorage(path, durability=durability, create=create, read_only=read_only)
+        return SqliteStorage(
+            path, durability=durability, create=create, read_only=read_only, private=private
+        )
     known = ", ".join(_KNOWN)
     raise InvalidInputError(f"unknown storage {scheme + ':'!r}; known are: {known}")
 

@@ -4,17 +4,15 @@ Two connections: reads do not wait for a commit's sync. At `full` a commit that 
 survives power loss, at `normal` the end of the process (kill -9) only.
 
 Not promised: anything once another SQLite library opens the file in the same process (its
-close drops this one's locks; the next commit notices and says so), and copies of the file
-without its `-wal`.
+close drops this one's locks; once that has done harm, the next commit and reads after a moment
+notice and say so), and copies of the file without its `-wal`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
@@ -30,6 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.storage import process, sqlite_check, sqlite_log, sqlite_moment
 from holdfast.storage import sqlite_files as files
+from holdfast.storage import sqlite_forks as forks
 from holdfast.storage import sqlite_guard as guard
 from holdfast.storage.batches import (
     check_batch,
@@ -54,8 +53,12 @@ _SWAP = "UPDATE records SET v=? WHERE k=?"
 _DROP = "DELETE FROM records WHERE k=?"
 _VACUUM_PAGES = 64
 _CHECKPOINT_SECONDS = 0.02
-
-_HANDLES: weakref.WeakSet[SqliteStorage] = weakref.WeakSet()
+_LOOK_SECONDS = 0.02
+"""Between two looks at whether the files are still there, which cost as much as the read."""
+_REPLACED = (
+    "the database or its -wal file was replaced or removed, as happens when the standard sqlite3 "
+    "module opens and closes the file in this process"
+)
 
 
 class SqliteStorage:
@@ -64,33 +67,46 @@ class SqliteStorage:
     limits = Limits("sqlite", durability=("full", "normal"), shared=True)
 
     def __init__(
-        self, path: str, *, durability: str = "full", create: bool = True, read_only: bool = False
+        self,
+        path: str,
+        *,
+        durability: str = "full",
+        create: bool = True,
+        read_only: bool = False,
+        private: bool = False,
     ) -> None:
         check_durability(durability, self.limits)
         # SQLite names the log after the file behind a symbolic link, and so do lock and checks.
         self.path = os.path.realpath(path)
         self._full = durability == "full"
         self._read_only = read_only
+        self._private = private
         self._pid = process.number
         self._dead = ""
         self._busy_seconds = guard.BUSY_SECONDS
         self._busy_until = 0.0
         self._wal_pages = 0
+        self._look_at = 0.0
+        self._had_log = True
         self._write_lock = threading.RLock()
+        self._read_lock = threading.Lock()
         self._begun = False
         self._mover = sqlite_log.LogMover(self.path, self._on_busy, full=self._full)
         self._create = create and not read_only
-        guard.check_file(self.path, create=self._create)
-        self._lock = guard.StoreLock(self.path, optional=read_only)
-        try:
-            self._lock.share(self._ready, self._prepare)
-            self._open()
-        except BaseException:
-            if not os.path.exists(self.path):
-                self._lock.remove()
-            self._lock.release()
-            raise
-        _HANDLES.add(self)
+        with self._write_lock:
+            forks.join(self, self._write_lock, self._read_lock, self._mover.lock)
+            forks.check(self.path)
+            guard.check_file(self.path, create=self._create)
+            self._lock = guard.StoreLock(self.path, optional=read_only)
+            try:
+                self._lock.share(self._ready, self._prepare)
+                self._open()
+            except BaseException:
+                self._tidy()
+                if not os.path.exists(self.path):
+                    self._lock.remove()
+                self._lock.release()
+                raise
 
     # -- the contract ------------------------------------------------------------------
 
@@ -136,6 +152,8 @@ class SqliteStorage:
         try:
             # Not by a call, behind which an interrupt can come before its result is noted.
             [mine] = map(self._write_lock.acquire, (False,))
+            if time.monotonic() >= self._look_at:
+                self._look(mine)
             return self._versions.now() if mine else self._versions.beside()
         except apsw.Error as error:
             self._reading_failed(error)
@@ -151,7 +169,7 @@ class SqliteStorage:
 
     def moment(self) -> AbstractContextManager[Moment]:
         self._usable()
-        return sqlite_moment.moment(self.path, self._on_busy, (self._file, self._wal))
+        return sqlite_moment.moment(self.path, self._on_busy, self._files)
 
     def size(self) -> int:
         self._usable()
@@ -177,6 +195,11 @@ class SqliteStorage:
             if not self._read_only:
                 self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
             self._release("this storage is closed; open it again")
+            self._tidy()
+
+    def _tidy(self) -> None:
+        if self._read_only and not self._had_log:
+            files.remove_empty_log(self.path, self._on_busy)
 
     # -- opening -----------------------------------------------------------------------
 
@@ -188,12 +211,13 @@ class SqliteStorage:
         if self._read_only:
             return
         if not self._ready() or (alone and guard.half_made(self.path)):
-            files.create(self.path, self._on_busy)
+            files.create(self.path, self._on_busy, private=self._private)
         elif alone and guard.file_size(self.path + "-wal") and not guard.in_use(self.path):
             files.settle_log(self.path, self._on_busy)
 
     def _open(self) -> None:
         opened: list[apsw.Connection] = []
+        self._had_log = os.path.exists(self.path + "-wal")
         try:
             opened.append(files.connect(self.path, self._on_busy, write=not self._read_only))
             files.check_schema(opened[0], self.path)
@@ -215,12 +239,12 @@ class SqliteStorage:
             files.close_all(opened)
             raise
         self._reader, self._writer = opened
-        self._reading, self._write_cursor = Reading(self._reader), self._writer.cursor()
+        self._reading = Reading(self._reader, self._read_lock)
+        self._write_cursor = self._writer.cursor()
         self._versions = Versions(self._reading, self._write_cursor)
         self._writer.set_wal_hook(self._on_wal)
-        self._file = guard.identity(self.path)
-        self._wal = guard.identity(self.path + "-wal")
-        guard.remember(self._file)
+        self._files = guard.pair(self.path)
+        guard.remember(self._files[0])
 
     # -- reading -----------------------------------------------------------------------
 
@@ -237,6 +261,15 @@ class SqliteStorage:
         if self._dead:
             raise StoreClosedError(self._dead) from None
         raise guard.translate(error, self.path) from None
+
+    def _look(self, mine: bool) -> None:
+        """Refuse to go on with files in which nobody else commits any more; `mine`: this thread
+        may end the handle, else a later call does."""
+        if guard.replaced(self.path, self._files):
+            if mine:
+                self._die(_REPLACED)
+            raise StoreClosedError(f"this storage ended because {_REPLACED}; open it again")
+        self._look_at = time.monotonic() + _LOOK_SECONDS
 
     # -- committing --------------------------------------------------------------------
 
@@ -266,7 +299,7 @@ class SqliteStorage:
         self._begun = True
 
     def _end_turn(self) -> None:
-        if not self._dead and self._pid == process.number:
+        if not self._dead:
             self._rollback()
 
     def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:
@@ -355,16 +388,14 @@ class SqliteStorage:
             raise guard.translate(error, self.path) from None
         except apsw.Error:
             self._unknown("a write or sync of the file failed")
-        path = self.path
-        if guard.identity(path) != self._file or guard.identity(path + "-wal") != self._wal:
-            self._unknown(
-                "the database or its -wal file was replaced or removed, as happens when the "
-                "standard sqlite3 module opens and closes the file in this process"
-            )
+        if guard.replaced(self.path, self._files):
+            self._unknown(_REPLACED)
         if self._wal_pages >= files.WAL_PAGES:
             self._shorten()
 
     def _rollback(self) -> None:
+        if self._pid != process.number:
+            return  # the parent's, who goes on with it
         try:
             if self._writer.in_transaction:
                 self._write_cursor.execute("ROLLBACK")
@@ -442,16 +473,8 @@ class SqliteStorage:
             self._dead = why
             self._mover.close()
             files.close_all([self._reader, self._writer])
-            guard.forget(self._file)
+            guard.forget(self._files[0])
             self._lock.release()
-        _HANDLES.discard(self)
-
-    def _abandon(self) -> None:
-        """In a forked child: never close the parent's connections, not even at exit."""
-        self._lock.release()
-        mover = self._mover.connection
-        for connection in (self._reader, self._writer, self._write_cursor, mover):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
     def _on_busy(self, tries: int) -> bool:
         now = time.monotonic()
@@ -465,14 +488,3 @@ class SqliteStorage:
     def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
-
-
-def _abandon_all() -> None:
-    for handle in list(_HANDLES):
-        handle._abandon()
-    _HANDLES.clear()
-    guard.OPEN.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)

@@ -13,6 +13,7 @@ pages that nothing leads to) is not looked at.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import apsw
 
 from holdfast.storage import sqlite_files as files
+from holdfast.storage import sqlite_forks as forks
 
 LONGEST = 2.0
 """Seconds; about a gigabyte."""
@@ -44,7 +46,13 @@ AND NOT (typeof(k) = 'blob' AND typeof(v) = 'blob') LIMIT ?3
 
 def check(path: str, patience: files.Patience) -> list[str]:
     """What is wrong with the file; a connection of its own keeps other reads going."""
-    connection = files.connect(path, patience, write=False)
+    lock = threading.Lock()
+    with lock:
+        forks.join(lock, lock)
+        return _check(files.connect(path, patience, write=False))
+
+
+def _check(connection: apsw.Connection) -> list[str]:
     try:
         found = _pages(connection)
         for table in files.TABLES:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from urllib.parse import quote
 
 import apsw
 
+from holdfast.errors import HoldfastError
+from holdfast.storage import sqlite_forks as forks
 from holdfast.storage import sqlite_guard as guard
 
 PAGE = 8192
@@ -35,7 +38,8 @@ Patience = Callable[[int], bool]
 
 
 def connect(path: str, patience: Patience, *, write: bool, create: bool = False) -> apsw.Connection:
-    """A connection on which nothing planted in the schema is run or believed."""
+    """A connection on which nothing planted in the schema is run or believed; only for one who
+    has joined `sqlite_forks`."""
     flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
     name = path
     if create:
@@ -49,6 +53,7 @@ def connect(path: str, patience: Patience, *, write: bool, create: bool = False)
         connection = apsw.Connection(name, flags=flags)
     except apsw.Error as error:
         raise guard.translate(error, path) from None
+    forks.opened(connection, path)
     connection.set_busy_handler(patience)
     for option, value in _SAFETY:
         connection.config(option, value)
@@ -56,12 +61,17 @@ def connect(path: str, patience: Patience, *, write: bool, create: bool = False)
     return connection
 
 
-def create(path: str, patience: Patience) -> None:
+def create(path: str, patience: Patience, *, private: bool) -> None:
     """Make the tables in one transaction before a log exists, so that the header in the
     file alone always tells whose it is. What an earlier try left is rolled back by the read.
     If it fails, it leaves no file: only whoever holds the lock exclusively creates one.
     """
     new = not os.path.exists(path)
+    if private:
+        # First, and not by SQLite: what it puts beside a file is as open to others as that is.
+        with suppress(OSError):  # which SQLite meets as well, and says
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+            os.chmod(path, 0o600)
     connection = connect(path, patience, write=True, create=True)
     try:
         _run(connection, f"page_size={PAGE}", "synchronous=EXTRA")
@@ -104,6 +114,18 @@ def settle_log(path: str, patience: Patience) -> None:
         raise guard.translate(error, path) from None
     finally:
         connection.close()
+
+
+def remove_empty_log(path: str, patience: Patience) -> None:
+    """Take away a log that reading made: SQLite does so as a connection that may write is closed,
+    if nobody else has the file open. Where that is not allowed, the log stays."""
+    if os.path.exists(path + "-wal") and not guard.file_size(path + "-wal"):
+        with suppress(apsw.Error, HoldfastError):
+            connection = connect(path, patience, write=True)
+            try:
+                connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+            finally:
+                connection.close()
 
 
 def check_schema(connection: apsw.Connection, path: str) -> None:

@@ -4,7 +4,8 @@
 - **header**: the file is ours, found out before anything could change it;
 - **lock**: `PATH.lock`, held shared by every open handle, exclusively while one handle, alone,
   creates the file or makes a leftover write-ahead log safe;
-- **identity**: device and inode of the files, compared before a commit is acknowledged.
+- **identity**: device and inode of the files, compared before a commit is acknowledged, and now
+  and then before others' commits are looked for.
 
 The database and its `-wal` are opened here without SQLite only while nobody has the store
 open: closing any descriptor of a file drops all POSIX locks that the process has on it.
@@ -17,6 +18,7 @@ import os
 import struct
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -73,6 +75,21 @@ def identity(path: str) -> Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+Pair = tuple[Identity | None, Identity | None]
+"""A database's file and its log."""
+
+
+def pair(path: str) -> Pair:
+    """The database at the path, and its log."""
+    return identity(path), identity(path + "-wal")
+
+
+def replaced(path: str, mine: Pair) -> bool:
+    """Whether other files are there now, or none. There may have been no log to read."""
+    here = pair(path)
+    return here[0] != mine[0] or (mine[1] is not None and here[1] != mine[1])
 
 
 def remember(opened: Identity | None) -> None:
@@ -241,6 +258,7 @@ class StoreLock:
         self._fd = -1
         self._path = path + ".lock"
         self._optional = optional
+        LOCKS.add(self)
         if sys.platform != "win32":
             self._open()  # else SQLite's own locks remain, and a leftover log is left to it
 
@@ -302,6 +320,10 @@ class StoreLock:
                 self._open()
                 return False
         return True
+
+
+LOCKS: weakref.WeakSet[StoreLock] = weakref.WeakSet()
+"""Those of this process: a child lets go of what it inherits."""
 
 
 def in_use(path: str) -> bool:

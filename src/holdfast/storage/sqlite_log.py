@@ -37,7 +37,7 @@ class LogMover:
         self._path = path
         self._patience = patience
         self._full = full
-        self._lock = threading.Lock()  # nothing is locked inside, so it can be taken anywhere
+        self.lock = threading.Lock()  # nothing is locked inside, so it can be taken anywhere
         self._closed = False
         self.connection: apsw.Connection | None = None
 
@@ -46,7 +46,7 @@ class LogMover:
 
         An `apsw.Error` means that a write or a sync failed.
         """
-        with self._lock:
+        with self.lock:
             if self._closed:
                 return 0
             try:
@@ -59,7 +59,7 @@ class LogMover:
 
     def close(self, *, quietly: bool = False) -> None:
         """Let go of the file; quietly: without touching it, as its storage has failed."""
-        with self._lock:
+        with self.lock:
             self._closed = True
             if self.connection is not None:
                 if quietly:

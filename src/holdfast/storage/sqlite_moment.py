@@ -7,6 +7,7 @@ puts them on a disk first, and takes them elsewhere afterwards.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,7 @@ import apsw
 
 from holdfast.errors import Unavailable
 from holdfast.storage import sqlite_files as files
+from holdfast.storage import sqlite_forks as forks
 from holdfast.storage import sqlite_guard as guard
 from holdfast.storage.batches import check_range
 
@@ -25,40 +27,37 @@ SCAN_DOWN = f"SELECT {K}, {V} FROM records WHERE k>=? AND k<? ORDER BY k DESC LI
 CELLS = f"SELECT {K}, {V} FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
 
 
-Pair = tuple[guard.Identity | None, guard.Identity | None]
-"""A database's file and its log."""
-
-
 @contextmanager
-def moment(path: str, patience: files.Patience, mine: Pair) -> Iterator[Still]:
+def moment(path: str, patience: files.Patience, mine: guard.Pair) -> Iterator[Still]:
     """The rows as they are now, however long that is looked at; of the files that are `mine`."""
-    connection = files.connect(path, patience, write=False)
+    still = Still(path, patience)
     try:
-        still = Still(connection, path)
         still.rows("BEGIN")
         still.rows("SELECT 1 FROM cells LIMIT 1")  # from the first read on
-        _check_same(path, mine)
+        if guard.replaced(path, mine):  # perhaps by those of another store
+            raise Unavailable(
+                f"{path!r} or its -wal file was replaced or removed since the store was opened; "
+                "open it again"
+            )
         yield still
     finally:
-        files.close_all([connection])
-
-
-def _check_same(path: str, mine: Pair) -> None:
-    """Refuse files that were put there since the storage was opened: they may be of another."""
-    here = guard.identity(path), guard.identity(path + "-wal")
-    if here[0] != mine[0] or (mine[1] is not None and here[1] != mine[1]):
-        raise Unavailable(
-            f"{path!r} or its -wal file was replaced or removed since the store was opened; open "
-            "it again"
-        )
+        still.close()
 
 
 class Still:
     """One moment, as long as its connection is open."""
 
-    def __init__(self, connection: apsw.Connection, path: str) -> None:
-        self._connection = connection
+    def __init__(self, path: str, patience: files.Patience) -> None:
         self._path = path
+        self._lock = threading.Lock()
+        with self._lock:
+            forks.join(self, self._lock)
+            self._connection = files.connect(path, patience, write=False)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            files.close_all([self._connection])
 
     def scan(
         self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
@@ -75,6 +74,7 @@ class Still:
     def rows(self, sql: str, *values: bytes | int) -> guard.Rows:
         """What a statement gives."""
         try:
-            return self._connection.execute(sql, values).fetchall()  # type: ignore[return-value]
+            with self._lock:
+                return self._connection.execute(sql, values).fetchall()  # type: ignore[return-value]
         except apsw.Error as error:
             raise guard.translate(error, self._path) from None

@@ -19,9 +19,9 @@ class Reading:
     """Reads on one connection. A statement that is not read to its end goes with its cursor, so
     that each read has one of its own."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, lock: threading.Lock) -> None:
         self._connection = connection
-        self.lock = threading.Lock()
+        self.lock = lock
 
     def rows(self, sql: str, *values: bytes | int) -> list[Any]:
         """What a statement gives."""

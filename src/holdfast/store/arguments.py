@@ -232,3 +232,16 @@ def _shown(thing: object) -> str:
     if thing is None or isinstance(thing, int | float):
         return repr(thing)
     return type(thing).__name__
+
+
+def check_texts(**texts: str | None) -> None:
+    """Refuse what no path can be; a key's text is not repeated."""
+    for name, text in texts.items():
+        if text is not None and "\0" in text:
+            raise InvalidInputError(f"{name} cannot hold a NUL character")
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError:
+            raise InvalidInputError(
+                f"{name} is not UTF-8: a file's path, or other text, must be; rename the file"
+            ) from None

@@ -101,7 +101,8 @@ def open(
     commit: `thread` or `inline`: where commits run; by default `thread` at `full`, and where
         the storage is on a server.
     registry, limits, clock: of named types, of values, and for times.
-    storage: an engine of your own, already open; see docs/storage-engines.md.
+    storage: an engine of your own, already open; see docs/storage-engines.md. With a key, the URL
+        says where the ring lies: beside the file that it names.
     cache: `redis://USER:PASSWORD@HOST:PORT/NUMBER`, asked for values before the storage is, and
         `cache_ttl`, seconds for which it keeps them; see docs/redis.md.
     """

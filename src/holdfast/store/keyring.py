@@ -6,11 +6,12 @@ What it takes is done by `holdfast.seal.turning`; data keys are rotated by `reke
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from holdfast.errors import InvalidInputError, KeyNotNeededError
 from holdfast.seal import turning
-from holdfast.seal.keys import KeySource, parse_key
+from holdfast.seal.keys import KeySource, key_for
 from holdfast.seal.masters import RETIRED
 from holdfast.seal.ring import Ring
 from holdfast.seal.wrapping import ID, SCOPE, SUBJECT, epoch_of, generation_of, scope_of
@@ -66,16 +67,18 @@ def ring_of(core: Core, *, write: bool) -> Ring:
     return core.ring
 
 
-def _source(key: str) -> KeySource:
-    source = parse_key(key)
-    if source is None:
-        raise InvalidInputError("give the new key: file:PATH, env:NAME or passphrase:TEXT")
-    return source
+@contextmanager
+def _new_key(key: str) -> Iterator[KeySource]:
+    with key_for(key) as source:
+        if source is None:
+            raise InvalidInputError("give the new key: file:PATH, env:NAME or passphrase:TEXT")
+        yield source
 
 
 def begin_rotation(core: Core, key: str) -> None:
     """Let a new master open the store beside the old one."""
-    turning.begin(ring_of(core, write=True), _source(key))
+    with _new_key(key) as source:
+        turning.begin(ring_of(core, write=True), source)
 
 
 def finish_rotation(core: Core) -> MasterRotated:
@@ -88,7 +91,8 @@ def finish_rotation(core: Core) -> MasterRotated:
 
 def add_key(core: Core, key: str) -> None:
     """Give an open store the key that its master is, or will be, rotated to."""
-    ring_of(core, write=False).add_source(_source(key))
+    with _new_key(key) as source:
+        ring_of(core, write=False).add_source(source)
 
 
 def show_keyring(core: Core) -> Keyring:

@@ -14,18 +14,32 @@ HEADER = 100
 
 
 def check_cut_off(path: str) -> None:
-    """An empty file may become a store, but not if it was one: a plain store's signer, which
-    is made after the file has content, lies beside it. A few bytes are what is left as well."""
-    signer = f"{path}.sign"
-    if not (os.path.exists(signer) and os.path.exists(path)):
-        return
-    size = os.path.getsize(path)
-    if size < HEADER:
-        raise NotAStoreError(
-            f"{path!r} holds {size} bytes, and the signer of a store lies beside it "
-            f"({signer!r}): the store was cut off. Put its file back from a copy, or, for a "
-            "new store, remove both files"
-        )
+    """An empty file may become a store, but not if it was one: a plain store's signer and an
+    encrypted one's ring, which are made after the file has content, lie beside it. A few bytes
+    are what is left as well."""
+    signer, ring = f"{path}.sign", f"{path}.keys"
+    signed, sealed = os.path.exists(signer), os.path.exists(ring)
+    size = os.path.getsize(path) if os.path.exists(path) else HEADER  # after what is made later
+    if size < HEADER and signed:
+        raise _cut_off(path, size, f"signer of a store lies beside it ({signer!r})")
+    if size < HEADER and sealed and _holds_keys(f"sqlite:{ring}"):
+        raise _cut_off(path, size, f"ring of a store lies beside it ({ring!r})")
+
+
+def _cut_off(path: str, size: int, beside: str) -> NotAStoreError:
+    return NotAStoreError(
+        f"{path!r} holds {size} bytes, and the {beside}: the store was cut off. Put its file back "
+        "from a copy, or, for a new store, remove both files"
+    )
+
+
+def _holds_keys(ring: str) -> bool:
+    """Whether data rests on a ring."""
+    storage = open_storage(ring, create=False, read_only=True)
+    try:
+        return bool(stored_masters(storage)) and Ring.unused(storage) is None
+    finally:
+        storage.close()
 
 
 def check_lost(path: str) -> None:

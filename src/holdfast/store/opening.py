@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.codec import Codec
 from holdfast.seal.files import check_home
-from holdfast.seal.keys import EnvKey, FileKey, KeySource, parse_key
+from holdfast.seal.keys import EnvKey, FileKey, KeySource, key_for
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.masters import damaged
 from holdfast.seal.registry import Registry, default_registry
@@ -43,7 +43,7 @@ from holdfast.storage import (
 from holdfast.storage.cached import Cached
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import leftovers, rows
-from holdfast.store.arguments import check_filters, check_flag
+from holdfast.store.arguments import check_filters, check_flag, check_texts
 from holdfast.store.caching import HOUR, CachePlan
 from holdfast.store.clock import Clock
 from holdfast.store.core import Core
@@ -115,6 +115,8 @@ class Opening:
                 "storage is an engine: an object with all that holdfast.storage.contract.Storage "
                 "has; for one of ours give its URL alone"
             )
+        else:
+            self.check_ring_lasts(storage)
         try:
             check_replica(storage, self.url, read_only=self.read_only)
             meta = read_meta(storage)
@@ -147,6 +149,15 @@ class Opening:
                 Signer.generate(hybrid=True)  # refused where there is no ML-DSA
         if source is not None and on_server(self.url):
             self.ring_url()
+
+    def check_ring_lasts(self, storage: Storage) -> None:
+        """An engine of one's own does not say where the ring lies: the URL does."""
+        in_memory = not on_server(self.url) and file_of(self.url) is None
+        if self.source is not None and in_memory and storage.limits.name != "memory":
+            raise InvalidInputError(
+                "the keys of this store would be in memory alone, and its content lost with them: "
+                "beside storage=, give sqlite:PATH as URL, and they are kept in PATH.keys"
+            )
 
     def open(self, storage: Storage, meta: Meta) -> Core:
         """Open what is there."""
@@ -304,14 +315,14 @@ class Opening:
             return open_storage("memory:", durability=self.durability)
         url = self.ring_url()
         try:
-            ring = open_storage(
-                url, durability=self.durability, create=create, read_only=self.read_only
+            # Under a passphrase, who reads the ring can guess it at leisure.
+            return open_storage(
+                url,
+                durability=self.durability,
+                create=create,
+                read_only=self.read_only,
+                private=True,
             )
-            file = file_of(url)
-            if create and file is not None:
-                # Under a passphrase, who reads the ring can guess it at leisure.
-                os.chmod(file, 0o600)
-            return ring
         except StoreNotFoundError:
             raise KeyMissingError(
                 f"the store is encrypted and its ring ({shown(url)}) is missing; put it back from "
@@ -418,7 +429,7 @@ def open_core(
         raise InvalidInputError("a store is named by text, for example 'sqlite:agents.db'")
     check_filters(key=key, signer=signer, identity=identity)
     key = key if key is not None else os.environ.get("HOLDFAST_KEY")
-    _check_texts(url=url, key=key, signer=signer)
+    check_texts(url=url, key=key, signer=signer)
     check_flag(create, "create")
     check_flag(read_only, "read_only")
     how, _, path = (signer or "").partition(":")
@@ -433,34 +444,22 @@ def open_core(
         if form in ("file", "hybrid") and place:
             check_names_file(place, named)
     pinned = parse_identity(identity) if identity is not None else None
-    opening = Opening(
-        url,
-        parse_key(key),
-        os.path.expanduser(path) if signer else None,
-        how == "hybrid",
-        pinned,
-        durability,
-        create and not read_only and pinned is None,
-        read_only,
-        registry or default_registry,
-        limits,
-        clock or Clock(),
-        CachePlan.of(cache, cache_ttl),
-    )
-    return opening.run(storage)
-
-
-def _check_texts(**texts: str | None) -> None:
-    """Refuse what no path can be; a key's text is not repeated."""
-    for name, text in texts.items():
-        if text is not None and "\0" in text:
-            raise InvalidInputError(f"{name} cannot hold a NUL character")
-        try:
-            (text or "").encode()
-        except UnicodeEncodeError:
-            raise InvalidInputError(
-                f"{name} is not UTF-8: a file's path, or other text, must be; rename the file"
-            ) from None
+    with key_for(key) as source:
+        opening = Opening(
+            url,
+            source,
+            os.path.expanduser(path) if signer else None,
+            how == "hybrid",
+            pinned,
+            durability,
+            create and not read_only and pinned is None,
+            read_only,
+            registry or default_registry,
+            limits,
+            clock or Clock(),
+            CachePlan.of(cache, cache_ttl),
+        )
+        return opening.run(storage)
 
 
 def read_meta(storage: Storage) -> Meta | None:
