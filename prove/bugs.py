@@ -1080,6 +1080,13 @@ BUGS = (
         "tests/agents/test_machine_work.py",
     ),
     Bug(
+        "work that may have been done, done again under another id",
+        "agents/machines/routines.py",
+        "happened = work is None or step.attempt > 1",
+        "happened = False",
+        "tests/agents/test_machine_work_failing.py",
+    ),
+    Bug(
         "an import that ignores tombstones",
         "checkpoints/importing.py",
         "if said.scope_id in erased_ids(handle.core):",

@@ -27,6 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.store.cause import cause_now
 from holdfast.store.compare import same
+from holdfast.store.copied import copied
 from holdfast.store.gates import Operation
 from holdfast.store.writing import ScopedChange, build_change
 
@@ -167,8 +168,9 @@ class Storing:
 
     def store_intent(self, seen: Seen, step: MachineStep) -> Routine[None]:
         """Say that a step is about to be worked on."""
+        given = copied(step.input)  # functions may change theirs
         intent = MachineIntent(
-            step.id, step.trigger, step.origin, step.target, step.input, self.looker.time()
+            step.id, step.trigger, step.origin, step.target, given, self.looker.time()
         )
         yield from self.put_intent(seen, intent)
 
@@ -221,15 +223,13 @@ class Storing:
             return
         raise Conflict(f"{self.where}: others were always faster; try again", [keys.transitions])
 
-    def overtaken(self, step: MachineStep, conflict: Conflict) -> Routine[Conflict]:
+    def overtaken(self, step: MachineStep, conflict: Conflict) -> Conflict:
         """The error for who was slower than somebody else."""
-        error = Conflict(
+        return Conflict(
             f"{self.where}: somebody changed what {step.trigger!r} rests on before it was done; "
             "look again and retry",
             conflict.keys,
         )
-        yield from self.failed(step, error)
-        return error
 
     def check_data(self, state: str, data: dict[str, Any]) -> None:
         """Refuse data that do not fit a state."""
