@@ -1052,9 +1052,9 @@ BUGS = (
     Bug(
         "a transition that does not expect where it began",
         "agents/machines/looking.py",
-        "expects = {self.keys.intent: versions[1], self.keys.transitions: versions[2]}",
-        "expects: dict[str, int] = {self.keys.intent: versions[1]}",
-        "tests/agents/test_machines.py",
+        "            keys.now: versions[0],",
+        "           ",
+        "tests/agents/test_machine_past.py",
     ),
     Bug(
         "failed transitions not counted",

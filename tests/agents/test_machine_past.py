@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from store_kit import Hands
 
-from holdfast import MachineDefinition, MachineLimits, MachineState, Transition, sync
+from holdfast import (
+    MachineArrow,
+    MachineDefinition,
+    MachineLimits,
+    MachineState,
+    MachineStep,
+    Transition,
+    sync,
+)
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
@@ -42,6 +51,63 @@ def state_of(machine: sync.Machine) -> tuple[str, Any, int]:
     now = machine.now()
     assert now is not None
     return now.state, now.data.get("n"), now.version
+
+
+def part(*prefixes: str) -> Callable[[sync.State], Any]:
+    return lambda state: sync.Checkpoints(state).restore("in b", prefixes=prefixes)
+
+
+ELSEWHERE: dict[str, tuple[Callable[[sync.State], Any], str]] = {
+    "all": (lambda state: state.restore("in b"), "b"),
+    "some keys": (part("$machine/main/now"), "b"),
+    "a machine": (part("$machine/"), "b"),
+    "merge": (lambda state: state.merge("trial", strategy="theirs"), "a"),
+    "adopt": (lambda state: state.adopt("trial"), "a"),
+}
+"""How a machine in c is put elsewhere without a transition, and where it is then."""
+
+
+@pytest.mark.parametrize("how", ELSEWHERE)
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_transition_expects_its_origin(store: sync.Store, how: str, when: str) -> None:
+    """Whatever put the machine elsewhere: no arrow of where it was is followed from there."""
+    state = store.agent("1")
+    put, origin = ELSEWHERE[how]
+
+    def away(step: MachineStep) -> None:
+        if when == "meanwhile":
+            put(state)
+
+    slow = MachineState(on={"go": "a", "slow": MachineArrow("a", action=away)})
+    machine = sync.Machine(state, MachineDefinition("a", RING.states | {"c": slow}))
+    machine.fire("go")
+    state.checkpoint("in b")
+    trial = sync.Machine(state.fork("trial"), RING)
+    trial.fire("go")
+    trial.fire("go")
+    machine.fire("go")
+    assert state_of(machine)[0] == "c"
+    if when == "before":
+        put(state)
+        assert machine.fire("go").from_state == origin
+    else:
+        with pytest.raises(Conflict, match="rests on"):
+            machine.fire("slow")
+        assert state_of(machine)[0] == origin
+    assert machine.validate() == ()
+
+
+def test_what_a_failed_operation_fired_is_undone(store: sync.Store) -> None:
+    """The machine that fired is the one that goes on: it has seen where that led, and must not
+    begin there."""
+    state, machine = store.agent("1"), went(store, 1)
+    with pytest.raises(ZeroDivisionError), sync.Checkpoints(state).operation("deploy"):
+        machine.fire("go")
+        raise ZeroDivisionError
+    made = machine.fire("go")
+    assert (made.from_state, made.to_state) == ("b", "c")
+    versions = [one.version for one in machine.transitions()]
+    assert versions == sorted(set(versions)), "and no number is given away twice"
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])

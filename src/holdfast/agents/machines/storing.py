@@ -99,7 +99,7 @@ class Storing:
 
     def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Routine[Any]:
         """Commit a plan, again while others only add failed attempts to the log; what it gives."""
-        own = {self.keys.transitions, self.keys.intent}
+        own = {self.keys.now, self.keys.transitions, self.keys.intent}
         for _ in range(ATTEMPTS):
             try:
                 return (yield Commit(plan()))
