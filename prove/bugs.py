@@ -1066,9 +1066,7 @@ BUGS = (
     Bug(
         "a machine's log that a restore takes back",
         "agents/machines/storing.py",
-        """        if before is None:
-            operations += sticky(self.handle, keys.sticky)
-""",
+        "            operations = [*operations, *declaring]\n",
         "",
         "tests/agents/test_machine_past.py",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,6 +195,42 @@ def test_the_log_survives_a_restore(store: sync.Store) -> None:
     made = machine.fire("go")  # versions go on where they were: none is given twice
     assert (made.number, made.version, made.from_state) == (6, 5, "b")
     assert machine.validate() == ()
+
+
+@pytest.mark.parametrize("how", ["import", "restore"])
+@pytest.mark.parametrize("first", ["fire", "refused", "work"])
+def test_the_log_survives_a_restore_wherever_the_machine_came_from(
+    store: sync.Store, tmp_path: Path, how: str, first: str
+) -> None:
+    """Also in a scope that has declared something of its own, and so takes no declarations."""
+    went(store, 1)
+    store.agent("1").checkpoint("safe")
+    state = store.agent("2")
+    sync.Agents(store, {}).register("2", kind="bot")
+    if how == "import":
+        sync.export_checkpoint(store.agent("1"), tmp_path / "one.hfx", plain=True)
+        sync.import_checkpoint(state, tmp_path / "one.hfx")
+    else:
+        sync.Checkpoints(state).restore("safe", source="agent:1")
+    here = state.checkpoint("here")
+    machine = sync.Machine(state, RING)
+    before = len(machine.transitions())
+    if first == "fire":
+        assert machine.fire("go").version == 4
+    elif first == "refused":
+        with pytest.raises(TransitionRefusedError):
+            machine.fire("back")
+    else:
+        with pytest.raises(KeyboardInterrupt), machine.working("go"):
+            raise KeyboardInterrupt
+    state.restore(here)
+    now = machine.now()
+    assert now is not None
+    if first == "work":
+        assert now.pending is not None
+        machine.settle("roll_back")
+    assert len(machine.transitions()) == before + 1
+    assert machine.fire("go").version == (5 if first == "fire" else 4)
 
 
 def test_a_restore_to_before_the_machine_began(store: sync.Store) -> None:

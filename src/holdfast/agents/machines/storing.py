@@ -47,6 +47,8 @@ class Storing:
         self.looker = Looker(handle, name)
         self.keys = self.looker.keys
         self.where = f"{self.looker.agent}: the machine {name!r}"
+        self._declared = False
+        """Whether its log was seen to be sticky: that is asked until it is so, for it is a read."""
 
     def snapshot(self) -> MachineSnapshot | None:
         """Where the machine is."""
@@ -62,8 +64,15 @@ class Storing:
     def plan(
         self, operations: list[Operation], expects: dict[str, int], step: MachineStep | None = None
     ) -> Plan:
-        """A change of the machine's keys, and of what an action has written besides; its entry."""
+        """A change of the machine's keys, and of what an action has written besides; its entry.
+
+        Restores leave the log alone from then on, also if it came here with a state from elsewhere.
+        """
         head = None
+        if not self._declared:
+            declaring = sticky(self.handle, self.keys.sticky)
+            self._declared = not declaring
+            operations = [*operations, *declaring]
         if step is not None:
             step.change.over = True
             operations = [*operations, *step.change.operations]
@@ -117,6 +126,8 @@ class Storing:
         self, seen: Seen, step: MachineStep, kind: str
     ) -> tuple[Transition, list[Operation]]:
         keys, before = self.keys, seen.now
+        if before is None:  # the scope may be another one of that name by now
+            self._declared = False
         records = []
         if seen.adopted:
             adopted = self.looker.adoption(seen)
@@ -145,8 +156,6 @@ class Storing:
             operations.append(Operation("set", keys.data, step.data))
         if before is None or seen.intent is not None:
             operations.append(Operation("set", keys.intent, None))
-        if before is None:
-            operations += sticky(self.handle, keys.sticky)
         return made, operations
 
     def _transition(
@@ -211,8 +220,6 @@ class Storing:
             if close is not None and seen.intent == close:
                 operations.append(Operation("set", keys.intent, None))
                 expects[keys.intent] = seen.expects[keys.intent]
-            if seen.now is None:
-                operations += sticky(self.handle, keys.sticky)
             change, entry_of = self.plan(operations, expects)
             change.done_again = attempt < ATTEMPTS - 1
             try:
