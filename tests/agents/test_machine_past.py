@@ -346,7 +346,7 @@ def test_replay_after_a_restore_catches_up(store: sync.Store) -> None:
     machine.fire("go")
     with pytest.raises(TransitionRefusedError):
         machine.fire("nowhere")
-    machine.save({"n": 2})
+    machine.save({"n": 2}, metadata={"owner": "Ann"})
     machine.fire("go")
     state.restore(safe)
     would = machine.replay(3, dry_run=True)
@@ -355,6 +355,7 @@ def test_replay_after_a_restore_catches_up(store: sync.Store) -> None:
     assert [one.number for one in done.transitions] == [4, 6, 7]  # 5 had failed
     assert state_of(machine) == ("a", 2, 7)
     metadata = done.snapshot.metadata
+    assert (metadata["owner"], would.snapshot.metadata["owner"]) == ("Ann", "Ann")
     assert metadata["last_transition"] == done.transitions[-1].id
     assert (metadata["replay_info"]["from_version"], metadata["replay_info"]["transitions"]) == (
         3,
@@ -365,15 +366,18 @@ def test_replay_after_a_restore_catches_up(store: sync.Store) -> None:
 
 
 def test_replay_up_to_a_transition_with_data_of_ones_own(store: sync.Store) -> None:
-    machine = went(store, 3)
+    machine = went(store, 1)
+    machine.save({"n": 1}, metadata={"owner": "Ann"})
+    machine.fire("go")
 
     def apply(data: dict[str, Any], one: Transition) -> dict[str, Any]:
         return {"n": data["n"], "seen": [*data.get("seen", []), one.trigger or one.kind]}
 
-    done = machine.replay(1, until=4, apply=apply)
+    done = machine.replay(1, until=5, apply=apply)
     assert done.snapshot.state == "c"
-    assert done.snapshot.data == {"n": 0, "seen": ["go", "save", "go"]}
-    assert machine.replay(8).transitions == ()
+    assert done.snapshot.data == {"n": 0, "seen": ["go", "save", "save", "go"]}
+    assert done.snapshot.metadata["owner"] == "Ann"
+    assert machine.replay(6).transitions == ()
 
 
 @pytest.mark.spec("X24", "X26", "X28")

@@ -178,8 +178,9 @@ class Machine:
         """Follow the log from a version on, up to a transition's number, and take up that place.
 
         Only transitions that succeeded; each must begin where the one before ended, else
-        `ReplayError` and nothing changes. Data are those that the last of them left, or what
-        `apply(data, transition)` makes of those of the version. Actions and work are not run.
+        `ReplayError` and nothing changes. Data and metadata are those that the last of them left;
+        with `apply(data, transition)`, data are what it makes of those of the version. Actions and
+        work are not run.
         """
         if apply is not None:
             check_function(apply, "apply")
