@@ -50,7 +50,9 @@ class HaikuAgent(Colleague):
         """The states; interrupted work is done again, for a poem may be written twice."""
         topic = MachineRule("topic", pattern=r"\w[\w ]{0,40}", required=True)
         to_generating = MachineArrow("generating", accepts=(topic,), keep=("topic", "task"))
-        to_complete = MachineArrow("complete", work=self._compose, recover="complete")
+        to_complete = MachineArrow(
+            "complete", work=self._compose, undo=self._forget, recover="complete"
+        )
         return MachineDefinition(
             "awaiting_topic",
             {
@@ -67,6 +69,9 @@ class HaikuAgent(Colleague):
 
     def _compose(self, step: MachineStep) -> dict[str, str]:
         return {"haiku": self.model(step.data["topic"])}
+
+    def _forget(self, step: MachineStep) -> None:
+        """A poem that is none leaves nothing in the world: the next attempt may be another one."""
 
     def validate_state(self) -> tuple[str, ...]:
         return self.machine.validate()

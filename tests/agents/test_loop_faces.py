@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import holdfast
-from holdfast import sync
+from holdfast import Worked, sync
+from holdfast.errors import InvalidInputError
 
 
 @pytest.mark.parametrize("name", ["Drift", "Loop", "Mail", "Mailbox"])
@@ -25,3 +28,36 @@ def test_the_faces_are_alike(name: str) -> None:
 def test_run_is_alike() -> None:
     assert list(inspect.signature(sync.run).parameters) == ["agent", "state", "options"]
     assert list(inspect.signature(holdfast.run).parameters) == ["agent", "state", "options"]
+
+
+class Once:
+    """An agent that is done at once."""
+
+    def step(self) -> Worked:
+        return Worked("look", done=True)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_loop_that_was_refused_in_a_thread_can_still_run(stopped: bool) -> None:
+    """It did not begin, so that a stop() that came before is for the run which does."""
+    with sync.open("memory:") as store, ThreadPoolExecutor(1) as pool:
+        loop = sync.Loop(store.agent("7"), Once)
+        if stopped:
+            loop.stop()
+        with pytest.raises(InvalidInputError, match="main thread"):
+            pool.submit(loop.run).result(60)
+        assert loop.run().outcome == ("stopped" if stopped else "done")
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_async_loop_that_was_refused_in_a_thread_can_still_run(stopped: bool) -> None:
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+            loop = holdfast.Loop(store.agent("7"), Once)
+            if stopped:
+                loop.stop()
+            with pytest.raises(InvalidInputError, match="main thread"):
+                await asyncio.to_thread(asyncio.run, loop.run())
+            assert (await loop.run()).outcome == ("stopped" if stopped else "done")
+
+    asyncio.run(main())

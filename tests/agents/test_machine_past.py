@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from store_kit import Hands
 
-from holdfast import MachineDefinition, MachineLimits, MachineState, Transition, sync
+from holdfast import (
+    MachineArrow,
+    MachineDefinition,
+    MachineLimits,
+    MachineState,
+    MachineStep,
+    Transition,
+    sync,
+)
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
@@ -42,6 +52,63 @@ def state_of(machine: sync.Machine) -> tuple[str, Any, int]:
     now = machine.now()
     assert now is not None
     return now.state, now.data.get("n"), now.version
+
+
+def part(*prefixes: str) -> Callable[[sync.State], Any]:
+    return lambda state: sync.Checkpoints(state).restore("in b", prefixes=prefixes)
+
+
+ELSEWHERE: dict[str, tuple[Callable[[sync.State], Any], str]] = {
+    "all": (lambda state: state.restore("in b"), "b"),
+    "some keys": (part("$machine/main/now"), "b"),
+    "a machine": (part("$machine/"), "b"),
+    "merge": (lambda state: state.merge("trial", strategy="theirs"), "a"),
+    "adopt": (lambda state: state.adopt("trial"), "a"),
+}
+"""How a machine in c is put elsewhere without a transition, and where it is then."""
+
+
+@pytest.mark.parametrize("how", ELSEWHERE)
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_transition_expects_its_origin(store: sync.Store, how: str, when: str) -> None:
+    """Whatever put the machine elsewhere: no arrow of where it was is followed from there."""
+    state = store.agent("1")
+    put, origin = ELSEWHERE[how]
+
+    def away(step: MachineStep) -> None:
+        if when == "meanwhile":
+            put(state)
+
+    slow = MachineState(on={"go": "a", "slow": MachineArrow("a", action=away)})
+    machine = sync.Machine(state, MachineDefinition("a", RING.states | {"c": slow}))
+    machine.fire("go")
+    state.checkpoint("in b")
+    trial = sync.Machine(state.fork("trial"), RING)
+    trial.fire("go")
+    trial.fire("go")
+    machine.fire("go")
+    assert state_of(machine)[0] == "c"
+    if when == "before":
+        put(state)
+        assert machine.fire("go").from_state == origin
+    else:
+        with pytest.raises(Conflict, match="rests on"):
+            machine.fire("slow")
+        assert state_of(machine)[0] == origin
+    assert machine.validate() == ()
+
+
+def test_what_a_failed_operation_fired_is_undone(store: sync.Store) -> None:
+    """The machine that fired is the one that goes on: it has seen where that led, and must not
+    begin there."""
+    state, machine = store.agent("1"), went(store, 1)
+    with pytest.raises(ZeroDivisionError), sync.Checkpoints(state).operation("deploy"):
+        machine.fire("go")
+        raise ZeroDivisionError
+    made = machine.fire("go")
+    assert (made.from_state, made.to_state) == ("b", "c")
+    versions = [one.version for one in machine.transitions()]
+    assert versions == sorted(set(versions)), "and no number is given away twice"
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -128,6 +195,42 @@ def test_the_log_survives_a_restore(store: sync.Store) -> None:
     made = machine.fire("go")  # versions go on where they were: none is given twice
     assert (made.number, made.version, made.from_state) == (6, 5, "b")
     assert machine.validate() == ()
+
+
+@pytest.mark.parametrize("how", ["import", "restore"])
+@pytest.mark.parametrize("first", ["fire", "refused", "work"])
+def test_the_log_survives_a_restore_wherever_the_machine_came_from(
+    store: sync.Store, tmp_path: Path, how: str, first: str
+) -> None:
+    """Also in a scope that has declared something of its own, and so takes no declarations."""
+    went(store, 1)
+    store.agent("1").checkpoint("safe")
+    state = store.agent("2")
+    sync.Agents(store, {}).register("2", kind="bot")
+    if how == "import":
+        sync.export_checkpoint(store.agent("1"), tmp_path / "one.hfx", plain=True)
+        sync.import_checkpoint(state, tmp_path / "one.hfx")
+    else:
+        sync.Checkpoints(state).restore("safe", source="agent:1")
+    here = state.checkpoint("here")
+    machine = sync.Machine(state, RING)
+    before = len(machine.transitions())
+    if first == "fire":
+        assert machine.fire("go").version == 4
+    elif first == "refused":
+        with pytest.raises(TransitionRefusedError):
+            machine.fire("back")
+    else:
+        with pytest.raises(KeyboardInterrupt), machine.working("go"):
+            raise KeyboardInterrupt
+    state.restore(here)
+    now = machine.now()
+    assert now is not None
+    if first == "work":
+        assert now.pending is not None
+        machine.settle("roll_back")
+    assert len(machine.transitions()) == before + 1
+    assert machine.fire("go").version == (5 if first == "fire" else 4)
 
 
 def test_a_restore_to_before_the_machine_began(store: sync.Store) -> None:
@@ -243,7 +346,7 @@ def test_replay_after_a_restore_catches_up(store: sync.Store) -> None:
     machine.fire("go")
     with pytest.raises(TransitionRefusedError):
         machine.fire("nowhere")
-    machine.save({"n": 2})
+    machine.save({"n": 2}, metadata={"owner": "Ann"})
     machine.fire("go")
     state.restore(safe)
     would = machine.replay(3, dry_run=True)
@@ -252,6 +355,7 @@ def test_replay_after_a_restore_catches_up(store: sync.Store) -> None:
     assert [one.number for one in done.transitions] == [4, 6, 7]  # 5 had failed
     assert state_of(machine) == ("a", 2, 7)
     metadata = done.snapshot.metadata
+    assert (metadata["owner"], would.snapshot.metadata["owner"]) == ("Ann", "Ann")
     assert metadata["last_transition"] == done.transitions[-1].id
     assert (metadata["replay_info"]["from_version"], metadata["replay_info"]["transitions"]) == (
         3,
@@ -262,15 +366,18 @@ def test_replay_after_a_restore_catches_up(store: sync.Store) -> None:
 
 
 def test_replay_up_to_a_transition_with_data_of_ones_own(store: sync.Store) -> None:
-    machine = went(store, 3)
+    machine = went(store, 1)
+    machine.save({"n": 1}, metadata={"owner": "Ann"})
+    machine.fire("go")
 
     def apply(data: dict[str, Any], one: Transition) -> dict[str, Any]:
         return {"n": data["n"], "seen": [*data.get("seen", []), one.trigger or one.kind]}
 
-    done = machine.replay(1, until=4, apply=apply)
+    done = machine.replay(1, until=5, apply=apply)
     assert done.snapshot.state == "c"
-    assert done.snapshot.data == {"n": 0, "seen": ["go", "save", "go"]}
-    assert machine.replay(8).transitions == ()
+    assert done.snapshot.data == {"n": 0, "seen": ["go", "save", "save", "go"]}
+    assert done.snapshot.metadata["owner"] == "Ann"
+    assert machine.replay(6).transitions == ()
 
 
 @pytest.mark.spec("X24", "X26", "X28")

@@ -30,6 +30,7 @@ def die(step: MachineStep) -> None:
     raise Killed
 
 
+NOW, DATA = "$machine/main/now", "$machine/main/data"
 WAYS = {"a": {"go": "b", "end": "c", "die": "c"}, "b": {"go": "a"}, "c": {"go": "a", "die": "b"}}
 DEFINITION = MachineDefinition(
     "a",
@@ -64,13 +65,16 @@ class Model:
 
 
 class Machines(RuleBasedStateMachine):
-    """Two handles on one machine, restores, kills; the model goes along."""
+    """Two handles on one machine, restores, kills; the model goes along.
+
+    A third one looks, so that the two rest on what they last saw.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.store = sync.open("memory:")
         self.state = self.store.agent("1")
-        self.machines = [sync.Machine(self.state, DEFINITION) for _ in range(2)]
+        *self.machines, self.looking = [sync.Machine(self.state, DEFINITION) for _ in range(3)]
         self.model = Model()
         self.saved: list[tuple[Any, str, dict[str, Any]]] = []
 
@@ -139,15 +143,18 @@ class Machines(RuleBasedStateMachine):
             self.saved.append((self.state.checkpoint(), self.model.state, self.model.data))
 
     @precondition(lambda self: self.saved)
-    @rule(data=st.data())
-    def restore(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), whole=st.booleans())
+    def restore(self, data: st.DataObject, whole: bool) -> None:
         point, state, kept = data.draw(st.sampled_from(self.saved))
-        self.state.restore(point)
+        if whole:
+            self.state.restore(point)
+        else:
+            sync.Checkpoints(self.state).restore(point, keys=[NOW, DATA])
         self.model.state, self.model.data = state, kept
 
     @invariant()
     def agree(self) -> None:
-        machine, model = self.machines[0], self.model
+        machine, model = self.looking, self.model
         now = machine.now()
         assert (now.state if now else "") == model.state
         assert (now.data if now else {}) == model.data
@@ -161,7 +168,7 @@ class Machines(RuleBasedStateMachine):
         for number, kept in enumerate(
             self.model.versions[-3:], max(0, len(self.model.versions) - 3)
         ):
-            found = self.machines[1].version(number + 1)
+            found = self.looking.version(number + 1)
             assert (found.state, found.data) == kept
 
     def teardown(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,48 @@ def test_letters_wait_when_the_state_of_another_agent_is_taken_over(
     sync.import_checkpoint(fresh, path)
     send(fresh, "d1")
     assert waiting(fresh) == ["d1"], "it has the letters of the other, which are processed"
+
+
+def fail(mail: sync.Mail) -> None:
+    raise ValueError
+
+
+def set_aside(box: sync.Mailbox) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        box.process(fail)
+
+
+LEFT: dict[str, Callable[[sync.Mailbox], Any]] = {
+    "set aside": set_aside,
+    "removed": lambda box: box.remove(1),
+    "cleared": lambda box: box.clear_all(),
+}
+
+
+@pytest.mark.parametrize("how", ["import", "restore"])
+@pytest.mark.parametrize("what", LEFT)
+def test_letters_that_came_along_stay_as_they_are_known_here(
+    store: sync.Store, tmp_path: Path, how: str, what: str
+) -> None:
+    """Also in a scope that has declared something of its own, and so takes no declarations."""
+    one, other = store.agent("7"), store.agent("8")
+    send(one, "first", "second")
+    one.checkpoint("safe")
+    sync.Agents(store, {}).register("8", kind="bot")
+    if how == "import":
+        sync.export_checkpoint(one, tmp_path / "one.hfx", plain=True)
+        sync.import_checkpoint(other, tmp_path / "one.hfx")
+    else:
+        sync.Checkpoints(other).restore("safe", source=one)
+    assert waiting(other) == ["first", "second"]
+    here = other.checkpoint("here")
+    box = sync.Mailbox(other, retry=RetryPolicy.every(1))
+    LEFT[what](box)
+    left = waiting(other)
+    assert left == ([] if what == "cleared" else ["second"])
+    other.restore(here)
+    assert waiting(other) == left
+    assert [letter.content for letter in box.set_aside()] == ["first"] * (what == "set aside")
 
 
 def test_a_restore_of_its_own_past_is_as_ever_after_that(store: sync.Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,36 @@ MAIL = MachineDefinition(
         "sent": MachineState(),
     },
 )
+
+
+# the state of another agent
+
+
+@pytest.mark.parametrize("how", ["restore", "import"])
+@pytest.mark.parametrize("own", [False, True])
+def test_what_the_state_of_another_agent_brings_along(
+    store: sync.Store, tmp_path: Path, own: bool, how: str
+) -> None:
+    """What has happened to an agent is its own; one to which nothing has happened takes it over."""
+    one, other = store.agent("one"), store.agent("other")
+    for state in [one, other] if own else [one]:
+        sync.Mailbox(state).send(f"to {state.scope.id}")
+        sync.Effects(state).call("mail", lambda effect: 1, id=state.scope.id)
+        machine = sync.Machine(state, HAIKU)
+        machine.fire("topic", topic=state.scope.id)
+    one.checkpoint("safe")
+    if how == "restore":
+        sync.Checkpoints(other).restore("safe", source=one)
+    else:
+        sync.export_checkpoint(one, tmp_path / "one.hfx", plain=True)
+        sync.import_checkpoint(other, tmp_path / "one.hfx")
+    whose = "other" if own else "one"
+    assert [letter.content for letter in sync.Mailbox(other).waiting()] == [f"to {whose}"]
+    assert [effect.id for effect in sync.Effects(other).all()] == [whose]
+    machine = sync.Machine(other, HAIKU)
+    now = machine.now()
+    assert now is not None
+    assert (now.data["topic"], now.unnumbered) == ("one", own)
 
 
 # a machine, and the typed state

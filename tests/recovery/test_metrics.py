@@ -41,7 +41,11 @@ DEFINITION = MachineDefinition(
     {
         "draft": MachineState(on={"review": "reviewed", "print": MachineArrow("lost", work=die)}),
         "reviewed": MachineState(
-            on={"publish": MachineArrow("published", work=work, keep=("pages",))}
+            on={
+                "publish": MachineArrow(
+                    "published", work=work, undo=lambda step: None, keep=("pages",)
+                )
+            }
         ),
         "published": MachineState(rules=(MachineRule("pages", required=True),)),
         "lost": MachineState(),

@@ -91,12 +91,13 @@ class Loop:
         """
         if self._turns is not None:
             raise InvalidInputError("this loop runs already; make another for another agent")
+        self._signals.check()
         self._turns = turns = Turns(self._running)
         self._loop = asyncio.get_running_loop()
         self._wake.clear()
         turns.stopped = turns.stopped or self._stop
-        self._signals.take()
         try:
+            self._signals.take()
             asking = turns.run()
             answer: Any = None
             error: BaseException | None = None

@@ -92,11 +92,12 @@ class Loop:
         """Run until the agent is done, somebody stops it, or it cannot go on."""
         if self._turns is not None:
             raise InvalidInputError("this loop runs already; make another for another agent")
+        self._signals.check()
         self._turns = turns = Turns(self._running)
         self._wake.clear()
         turns.stopped = turns.stopped or self._stop
-        self._signals.take()
         try:
+            self._signals.take()
             asking = turns.run()
             answer: Any = None
             error: BaseException | None = None
@@ -231,12 +232,15 @@ class Stopping:
         self._before: dict[int, Any] = {}
         self._came: set[int] = set()
 
+    def check(self) -> None:
+        """Refuse a thread that cannot take them."""
+        if self._numbers and threading.current_thread() is not threading.main_thread():
+            raise InvalidInputError("signals are taken by the main thread only; give signals=()")
+
     def take(self) -> None:
         """Be called on the signals, also on those that wait because they were blocked."""
         if not self._numbers:
             return
-        if threading.current_thread() is not threading.main_thread():
-            raise InvalidInputError("signals are taken by the main thread only; give signals=()")
         for number in self._numbers:
             self._before[number] = signal.signal(number, self._called)
         if hasattr(signal, "pthread_sigmask"):  # those that were held back until now come, too

@@ -151,6 +151,16 @@ class Box:
             plan[0].content = content_of(self._handle.core, [place])
         return plan, made
 
+    def _planned(self, parts: ChangeParts) -> Plan | None:
+        """A change of what is kept about letters; None if nothing was noted.
+
+        A restore leaves it alone, also if the letters themselves came with a state from elsewhere.
+        """
+        part = parts.part(self._handle)
+        if not part.empty:
+            part.operations += sticky(self._handle, INBOX)
+        return parts.plan()
+
     def _change_id(self, id: str) -> str:
         """Ids of changes are those of a scope; each of its timelines has a mailbox of its own."""
         line = self._handle.reader.now()
@@ -200,7 +210,7 @@ class Box:
         wait = self._retry.pause(attempt)
         note = {"id": taken.letter.id, "attempt": attempt, "again": again, "wait": wait}
         parts.part(self._handle).set(BEGUN + str(taken.letter.number), note)
-        return parts.plan()
+        return self._planned(parts)
 
     def plan_done(self, taken: Taken) -> Plan:
         """What processing wrote, and that it is done: one change."""
@@ -248,7 +258,7 @@ class Box:
             return None
         if passes and item is not None:
             part.set(DONE, standing.after(letter.number, item))
-        return parts.plan()
+        return self._planned(parts)
 
     def _fail(
         self,
@@ -306,7 +316,7 @@ class Box:
             again, wait = note["again"], note["wait"]
             if self._fail(part, standing, letter, failed, again, wait) and not again:
                 aside.append(letter.id)
-        plan = parts.plan()
+        plan = self._planned(parts)
         return None if plan is None else (plan, aside)
 
     # removing
@@ -327,7 +337,7 @@ class Box:
                 f"{self._handle.scope}: no letter {number} waits or is set aside; look at "
                 "waiting() and set_aside()"
             )
-        plan = parts.plan()
+        plan = self._planned(parts)
         assert plan is not None
         return plan
 
@@ -351,7 +361,7 @@ class Box:
         for key in gone:
             part.delete(key)
         count = len(aside) + (0 if failed_only else status.waiting)
-        return parts.plan(), count
+        return self._planned(parts), count
 
     def plan_retry(self, number: int) -> tuple[Plan, str]:
         """A change that puts a letter that was set aside to the end of the list."""

@@ -80,13 +80,14 @@ class Machine:
         """Do the work of a transition in a block: the intent is stored before, the outcome after.
 
         An error of the block is noted as a failed attempt. If the process ends, or is interrupted
-        by something that is no `Exception`, the intent stays open.
+        by something that is no `Exception`, the intent stays open; so it does if the block ends
+        well, the transition is not made all the same, and its arrow has no `undo`.
         """
         step, seen, arrow = self._do(self._routines.begin(trigger, input, intent=True))
         try:
             yield step
         except Exception as error:
-            self._do(self._routines.fail(step, error, seen=seen, arrow=arrow))
+            self._do(self._routines.fail(step, error, seen.intent, arrow.undo))
             raise
         self._do(self._routines.finish(step, seen, arrow))
 
@@ -174,8 +175,9 @@ class Machine:
         """Follow the log from a version on, up to a transition's number, and take up that place.
 
         Only transitions that succeeded; each must begin where the one before ended, else
-        `ReplayError` and nothing changes. Data are those that the last of them left, or what
-        `apply(data, transition)` makes of those of the version. Actions and work are not run.
+        `ReplayError` and nothing changes. Data and metadata are those that the last of them left;
+        with `apply(data, transition)`, data are what it makes of those of the version. Actions and
+        work are not run.
         """
         if apply is not None:
             check_function(apply, "apply")

@@ -44,7 +44,8 @@ class MachineArrow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `work` is what takes long or reaches outside: the intent is stored before it, the outcome after
     it. If the process ends in between, `recover` says what becomes of it: `complete` (the work is
     done again, which must be safe), `roll_back` (`undo` is called, the machine stays where it was)
-    or `ask` (the caller decides).
+    or `ask` (the caller decides). Work that may have been done, and whose transition is not made,
+    is undone; without an `undo`, the transition stays open.
 
     `accepts` are rules for what the trigger brings along, `keep` are fields of that which become
     data, `actors` who alone may follow the arrow. An arrow back to its own state must say `again`.

@@ -91,8 +91,12 @@ class Looker:
     def last_seen(self) -> Seen:
         """What was last seen or made here, without looking; somebody may have changed it since."""
         versions, now, intent, number, version, adopted = self._known
-        # Whoever changes `now` adds to the log, and a restore gives both its own number.
-        expects = {self.keys.intent: versions[1], self.keys.transitions: versions[2]}
+        keys = self.keys
+        expects = {
+            keys.now: versions[0],  # merging, undoing or restoring some keys leaves the log alone
+            keys.intent: versions[1],
+            keys.transitions: versions[2],
+        }
         return Seen(now, intent, number, version, adopted, expects)
 
     def _read(self, log: int) -> _Known:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.machines.driving import Call, Read, Routine
 from holdfast.agents.machines.looking import Seen
 from holdfast.agents.machines.records import (
+    MachineIntent,
     MachineSnapshot,
     Transition,
 )
@@ -147,7 +147,9 @@ class Routines(Storing):
             if arrow.work is not None or intent:
                 yield from self.store_intent(seen, step)
         except Conflict as conflict:
-            raise (yield from self.overtaken(step, conflict)) from conflict
+            slower = self.overtaken(step, conflict)
+            yield from self.failed(step, slower)
+            raise slower from conflict
         except Exception as error:
             yield from self.failed(step, error)
             raise
@@ -175,24 +177,29 @@ class Routines(Storing):
 
         `known`: the work is known to be done, so that an error undoes nothing and leaves it open.
         """
-        fail = self.failed if known else partial(self.fail, seen=seen, arrow=arrow)
+        undo = None if known else arrow.undo
         here, there = self.definition.states.get(step.origin), self.definition.states[arrow.to]
         exit = here.exit if here is not None else None
+        happened = work is None or step.attempt > 1  # done by the caller, or begun before
         try:
             for function in (exit, arrow.action, work, there.enter):
                 if function is not None:
-                    merge(step, (yield Call(function, step)))
+                    answer = yield Call(function, step)
+                    happened = happened or function is work
+                    merge(step, answer)
             if seen.data is not None:
                 self.check_data(arrow.to, step.data)
         except Exception as error:
-            yield from fail(step, error)
+            yield from self.fail(step, error, seen.intent, undo, happened=happened)
             raise
         try:
             return (yield from self.apply(seen, step, "step"))
         except Conflict as conflict:
-            raise (yield from self.overtaken(step, conflict)) from conflict
+            slower = self.overtaken(step, conflict)
+            yield from self.fail(step, slower, seen.intent, undo, happened=True)
+            raise slower from conflict
         except RefusedError as error:  # it cannot be stored, or a gate says no
-            yield from fail(step, error)
+            yield from self.fail(step, error, seen.intent, undo, happened=True)
             raise
 
     def finish(self, step: MachineStep, seen: Seen, arrow: MachineArrow) -> Routine[Transition]:
@@ -200,25 +207,50 @@ class Routines(Storing):
         return (yield from self.carry_out(step, seen, arrow, work=None))
 
     def fail(
-        self, step: MachineStep, error: Exception, *, seen: Seen, arrow: MachineArrow
+        self,
+        step: MachineStep,
+        error: Exception,
+        intent: MachineIntent | None,
+        undo: Callable[..., Any] | None,
+        *,
+        happened: bool = False,
     ) -> Routine[None]:
-        """Note that it failed; work that was begun is undone first, if it can be.
+        """Note that it failed, and end its intent unless something of the work may be left.
 
-        If that fails too, the intent stays open: nobody knows what is left of the work.
+        `happened`: the work may have been done, by this attempt or one before it.
         """
         if isinstance(error, LeaseLostError):
             return  # another holds the agent now: what was begun is theirs to settle
-        close = seen.intent
-        if close is not None and arrow.undo is not None:
-            try:
-                yield Call(arrow.undo, step)
-            except Exception as wrong:
-                close = None
-                error.add_note(
-                    f"{self.where}: its undo failed, too ({type(wrong).__name__}), so that "
-                    f"{step.trigger!r} is still open: settle() it"
-                )
-        yield from self.failed(step, error, close=close)
+        if intent is not None and (undo is not None or happened):
+            nothing_left = yield from self._undone(step, error, intent, undo)
+            intent = intent if nothing_left else None
+        yield from self.failed(step, error, close=intent)
+
+    def _undone(
+        self,
+        step: MachineStep,
+        error: Exception,
+        intent: MachineIntent,
+        undo: Callable[..., Any] | None,
+    ) -> Routine[bool]:
+        """Undo work, if it is still this one's to end; whether that was done.
+
+        If not, the intent stays open: a new one would do the same work under another id.
+        """
+        try:
+            seen = yield Read(self.looker.look)
+            if seen.intent != intent:
+                return False  # another has taken it over
+            if undo is not None:
+                yield Call(undo, step)
+                return True
+            why = "its work may have been done"
+        except Exception as wrong:
+            why = f"its undo failed, too ({type(wrong).__name__})"
+        error.add_note(
+            f"{self.where}: {why}, so that {step.trigger!r} is still open: recover() or settle() it"
+        )
+        return False
 
     def can(self, trigger: str, input: Mapping[str, Any]) -> bool:
         """Whether a trigger would be followed now, if its guard said yes."""

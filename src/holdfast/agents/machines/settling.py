@@ -58,8 +58,9 @@ class Settling:
         if how != "roll_back":
             self._check_completable(seen, intent, arrow, how)
         again = replace(intent, attempt=intent.attempt + 1)
+        given = copied(intent.input)  # functions may change theirs
         step = self._routines.step(
-            intent.from_state, intent.to_state, intent.trigger, intent.input, intent.id
+            intent.from_state, intent.to_state, intent.trigger, given, intent.id
         )
         step.attempt = again.attempt
         # Who works on it from now on says so first: whoever did before cannot end it any more.

@@ -27,6 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.store.cause import cause_now
 from holdfast.store.compare import same
+from holdfast.store.copied import copied
 from holdfast.store.gates import Operation
 from holdfast.store.writing import ScopedChange, build_change
 
@@ -46,6 +47,8 @@ class Storing:
         self.looker = Looker(handle, name)
         self.keys = self.looker.keys
         self.where = f"{self.looker.agent}: the machine {name!r}"
+        self._declared = False
+        """Whether its log was seen to be sticky: that is asked until it is so, for it is a read."""
 
     def snapshot(self) -> MachineSnapshot | None:
         """Where the machine is."""
@@ -61,8 +64,15 @@ class Storing:
     def plan(
         self, operations: list[Operation], expects: dict[str, int], step: MachineStep | None = None
     ) -> Plan:
-        """A change of the machine's keys, and of what an action has written besides; its entry."""
+        """A change of the machine's keys, and of what an action has written besides; its entry.
+
+        Restores leave the log alone from then on, also if it came here with a state from elsewhere.
+        """
         head = None
+        if not self._declared:
+            declaring = sticky(self.handle, self.keys.sticky)
+            self._declared = not declaring
+            operations = [*operations, *declaring]
         if step is not None:
             step.change.over = True
             operations = [*operations, *step.change.operations]
@@ -98,7 +108,7 @@ class Storing:
 
     def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Routine[Any]:
         """Commit a plan, again while others only add failed attempts to the log; what it gives."""
-        own = {self.keys.transitions, self.keys.intent}
+        own = {self.keys.now, self.keys.transitions, self.keys.intent}
         for _ in range(ATTEMPTS):
             try:
                 return (yield Commit(plan()))
@@ -116,6 +126,8 @@ class Storing:
         self, seen: Seen, step: MachineStep, kind: str
     ) -> tuple[Transition, list[Operation]]:
         keys, before = self.keys, seen.now
+        if before is None:  # the scope may be another one of that name by now
+            self._declared = False
         records = []
         if seen.adopted:
             adopted = self.looker.adoption(seen)
@@ -144,8 +156,6 @@ class Storing:
             operations.append(Operation("set", keys.data, step.data))
         if before is None or seen.intent is not None:
             operations.append(Operation("set", keys.intent, None))
-        if before is None:
-            operations += sticky(self.handle, keys.sticky)
         return made, operations
 
     def _transition(
@@ -167,8 +177,9 @@ class Storing:
 
     def store_intent(self, seen: Seen, step: MachineStep) -> Routine[None]:
         """Say that a step is about to be worked on."""
+        given = copied(step.input)  # functions may change theirs
         intent = MachineIntent(
-            step.id, step.trigger, step.origin, step.target, step.input, self.looker.time()
+            step.id, step.trigger, step.origin, step.target, given, self.looker.time()
         )
         yield from self.put_intent(seen, intent)
 
@@ -209,8 +220,6 @@ class Storing:
             if close is not None and seen.intent == close:
                 operations.append(Operation("set", keys.intent, None))
                 expects[keys.intent] = seen.expects[keys.intent]
-            if seen.now is None:
-                operations += sticky(self.handle, keys.sticky)
             change, entry_of = self.plan(operations, expects)
             change.done_again = attempt < ATTEMPTS - 1
             try:
@@ -221,15 +230,13 @@ class Storing:
             return
         raise Conflict(f"{self.where}: others were always faster; try again", [keys.transitions])
 
-    def overtaken(self, step: MachineStep, conflict: Conflict) -> Routine[Conflict]:
+    def overtaken(self, step: MachineStep, conflict: Conflict) -> Conflict:
         """The error for who was slower than somebody else."""
-        error = Conflict(
+        return Conflict(
             f"{self.where}: somebody changed what {step.trigger!r} rests on before it was done; "
             "look again and retry",
             conflict.keys,
         )
-        yield from self.failed(step, error)
-        return error
 
     def check_data(self, state: str, data: dict[str, Any]) -> None:
         """Refuse data that do not fit a state."""

@@ -159,13 +159,14 @@ class Past:
         start = yield Read(lambda: self.snapshot(version), long=True)
         made = yield Read(lambda: self._following(version, until), long=True)
         self._check_origins(start, made)
-        data = start.data
+        end = start
+        if made:
+            end = yield Read(lambda: self.snapshot(made[-1].version), long=True)
+        data = end.data
         if apply is not None:
+            data = start.data
             for one in made:
                 data = apply(data, one)
-        elif made:
-            data = (yield Read(lambda: self.snapshot(made[-1].version), long=True)).data
-        state = made[-1].to_state if made else start.state
         told = {
             "from_version": version,
             "transitions": len(made),
@@ -173,8 +174,8 @@ class Past:
             "time": self._looker.time(),
         }
         last = made[-1].id if made else None
-        metadata = {**start.metadata, "last_transition": last, "replay_info": told}
-        wanted = replace(start, state=state, data=data, metadata=metadata)
+        metadata = {**end.metadata, "last_transition": last, "replay_info": told}
+        wanted = replace(end, data=data, metadata=metadata)
         if not dry_run:
             yield from self._routines.put(seen, wanted, "replay")
             wanted = yield Read(self._routines.snapshot)
