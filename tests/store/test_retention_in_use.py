@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from datetime import timedelta
+from secrets import token_hex
 
 import pytest
 from store_kit import Place, put_row, rows_of
 
 import holdfast
 from holdfast import Keep, Rule, sync
-from holdfast.errors import PrunedError
+from holdfast.errors import PrunedError, StateIntegrityError
 from holdfast.store import pruning
 from holdfast.sync import Checkpoints, Retention
 
@@ -281,3 +282,26 @@ def test_it_runs_on_after_a_recovery_from_damage(place: Place) -> None:
     assert "nothing goes because of its age" in retention.plan(state).notes[0]
     assert retention.run(state)[0].entries > 5
     assert [one.name for one in state.checkpoints(type="routine")] == ["new3", "new2", "new1"]
+
+
+def test_damage_of_another_scope_keeps_its_group_and_nothing_else(place: Place) -> None:
+    store = place.open()
+    a, b = store.agent("a"), store.agent("b")
+    a.set("x", 0)
+    b.set("x", 0)
+    sync.CheckpointGroups(store).create([a, b], "release", type="routine")
+    for n in range(6):
+        a.set("x", n)
+        a.checkpoint(f"r{n}", type="routine")
+    a.set("x", "end")
+    b.set("x", token_hex(300))
+    key, row = max(rows_of(place.storage(), b"E"), key=lambda one: len(one[1]))
+    put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
+    store = place.reopen()
+    with pytest.raises(StateIntegrityError):
+        store.agent("b").get("x")
+    retention = Retention(store)
+    assert "agent:b is damaged" in str(retention.plan("agent:a"))
+    retention.run("agent:a")
+    names = [one.name for one in store.agent("a").checkpoints()]
+    assert names == ["r5", "r4", "r3", "release"]
