@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from secrets import token_hex
+from typing import Any
 
 import pytest
 from store_kit import Place, put_row, rows_of
 
 import holdfast
 from holdfast import Keep, Rule, sync
-from holdfast.errors import PrunedError, StateIntegrityError
+from holdfast.errors import OutcomeUnknown, PrunedError, StateIntegrityError
+from holdfast.storage.contract import Batch
 from holdfast.store import pruning
 from holdfast.sync import Checkpoints, Retention
 
@@ -305,3 +308,54 @@ def test_damage_of_another_scope_keeps_its_group_and_nothing_else(place: Place) 
     retention.run("agent:a")
     names = [one.name for one in store.agent("a").checkpoints()]
     assert names == ["r5", "r4", "r3", "release"]
+
+
+@pytest.mark.parametrize("id_", [None, "once"])
+def test_an_outcome_is_settled_though_its_entry_was_pruned_meanwhile(
+    plain: Place, id_: str | None
+) -> None:
+    """Nothing young has to stay for it: of a pruned entry there is the envelope, and its id."""
+    there = plain.open()
+    there.agent("1").set("k", 0)
+
+    class Answerless:
+        """A storage whose next commit is applied and not answered, and then others go on."""
+
+        def __init__(self) -> None:
+            self.inner = plain.storage()
+            self.armed = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def turn(self) -> AbstractContextManager[object]:
+            return nullcontext()
+
+        def commit(self, batch: Batch) -> None:
+            self.inner.commit(batch)
+            if self.armed:
+                self.armed = False
+                there.agent("1").set("mine", "theirs")
+                for n in range(8):
+                    there.agent("1").set("k", n)
+                    there.agent("1").checkpoint(f"r{n}", type="routine")
+                there.agent("1").set("k", "newest")
+                (done,) = Retention(there).run("agent:1")
+                pruned.append(done.floor)
+                raise OutcomeUnknown("the answer was lost")
+
+    pruned: list[int] = []
+    storage = Answerless()
+    here = plain.open(storage=storage)
+    state = here.agent("1")
+    storage.armed = True
+    with state.change(id=id_) as change:
+        change.set("mine", 1)
+    assert pruned[0] > 2
+    assert (state.get("mine"), state.get("k")) == ("theirs", "newest")
+    head = state.place()[2]
+    if id_ is not None:
+        with state.change(id=id_) as again:
+            again.set("mine", 1)
+    assert state.place()[2] == head, "it was applied, once"
+    assert there.verify().findings == []
