@@ -960,6 +960,13 @@ BUGS = (
         "tests/store/test_retention.py",
     ),
     Bug(
+        "a jump of the clock noted in one scope alone",
+        "store/clock.py",
+        "return self._told.get(line, self._begun)",
+        "return next(reversed(self._told.values()), self._begun)",
+        "tests/store/test_clock_steps.py",
+    ),
+    Bug(
         "a pause that only a wrong clock saw counted as age",
         "checkpoints/ages.py",
         "return passed if before[1] == after[1] and not after[2] else 0",
@@ -1697,8 +1704,8 @@ BUGS = (
     Bug(
         "effects that an operation takes back",
         "checkpoints/operations.py",
-        "operation=True,",
-        "operation=False,",
+        "operation=_beside(handle, checkpoint),",
+        "operation=None,",
         "tests/recovery/test_boot.py",
     ),
     Bug(

@@ -782,7 +782,7 @@ def test_a_restart_from_any_checkpoint(store: sync.Store) -> None:
     assert any(entry.kinds == ("restore",) for entry in state.log(limit=None))
 
 
-@pytest.mark.parametrize("timeline", ["main", "trial"])
+@pytest.mark.parametrize("timeline", ["main", "trial", "v1..cafe\u0301"])
 def test_a_checkpoint_to_start_from_again_is_held(store: sync.Store, timeline: str) -> None:
     state = store.agent("7")
     state.set("log", 0)

@@ -185,6 +185,28 @@ def test_sigterm_is_heard_while_it_waits_and_beside_checkpoints_of_a_shutdown(
     assert (process.returncode, said.strip()) == (0, "stopped")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_does_on_a_signal_what_it_did_before(plain: Place) -> None:
+    """A loop that is told to stop there is nobody's."""
+    ends: list[int] = []
+
+    class Forking:
+        def step(self) -> Worked:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)  # it does not stay whatever goes wrong
+                signal.pause()
+                os._exit(0)
+            os.kill(child, signal.SIGUSR1)  # also before it has done anything
+            ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            return Worked("forked", done=len(ends) == 5)
+
+    with plain.open() as store:
+        sync.run(Forking(), store.agent("1"), signals=[signal.SIGUSR1])
+    assert ends == [-signal.SIGUSR1] * 5
+
+
 def test_a_second_signal_does_what_it_did_before(plain: Place) -> None:
     came: list[str] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: came.append("before"))

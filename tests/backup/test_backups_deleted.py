@@ -60,6 +60,36 @@ def test_old_backups_are_pruned_and_some_always_stay(tmp_path: Path, hands: Hand
     place.close()
 
 
+def test_a_clock_that_jumps_makes_no_backup_old(tmp_path: Path, hands: Hands) -> None:
+    place = Place("memory", tmp_path, sealed=False)
+    store = place.open(clock=hands.clock)
+    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    made = [backups.create(f"b{number}").name for number in range(4)]
+    hands.wall += 3650 * 86_400
+    assert backups.prune(2, max_age=timedelta(days=30)).deleted == ()
+    assert [one.name for one in backups.list()] == made[::-1]
+    place.close()
+
+
+def test_a_backup_with_a_date_of_the_future_is_not_the_newest_for_ever(
+    tmp_path: Path, hands: Hands
+) -> None:
+    place = Place("memory", tmp_path, sealed=False)
+    store = place.open(clock=hands.clock)
+    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    hands.wall += 3650 * 86_400
+    ahead = backups.create("ahead")
+    hands.wall -= 3650 * 86_400
+    for number in range(3):
+        store.agent("a").set("n", number)
+        later = backups.create(f"later {number}")
+        assert later.created < ahead.created
+        assert backups.list()[0] == later
+    backups.prune(1)
+    assert backups.list() == [later]
+    place.close()
+
+
 def test_stores_that_share_a_place_leave_each_other_alone(tmp_path: Path) -> None:
     found = []
     for name in ("one", "two"):

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +197,78 @@ def test_operations_beside_each_other(plain: Place) -> None:
     assert all_of(state) == {"k0": 4, "k2": 4}
     assert checkpoints.held() == []
     assert store.verify().findings == []
+
+
+def _set(state: sync.State, value: Any) -> None:
+    state.set("plan", value)
+
+
+def _delete(state: sync.State, value: Any) -> None:
+    state.delete("plan")
+
+
+def _append(state: sync.State, value: Any) -> None:
+    state.append("list", value)
+
+
+@pytest.mark.parametrize("write", [_set, _delete, _append])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "A+ Aw B+ Bw A- B-",
+        "A+ Aw B+ Bw B- A-",
+        "A+ B+ Aw Bw Aw A- B-",
+        "A+ B+ Aw Bw Aw B- A-",
+        "A+ Aw B+ Bw A- C+ Cw B- C-",
+        "A+ Aw A- B+ Bw B-",
+        "A+ B+ Bw Aw A? B-",
+    ],
+)
+def test_operations_beside_each_other_that_all_fail_leave_nothing(
+    state: sync.State, order: str, write: Callable[[sync.State, Any], None]
+) -> None:
+    """`+` begins, `w` writes the same key, `-` fails, `?` is found held and undone by another."""
+    found: dict[str, Any] = {}
+    for name, what in order.split():
+        if what == "+":
+            kept = "keep" if f"{name}?" in order else "revert"
+            running = sync.Checkpoints(state).operation(name, on_error=kept)
+            context = copy_context()
+            found[name] = (context, running, context.run(running.__enter__))
+        context, running, about = found[name]
+        if what == "w":
+            if write is _delete and state.get("plan") is None:
+                context.run(_set, state, name)
+            else:
+                context.run(write, state, name)
+        elif what in "-?":
+            context.run(running.__exit__, Broken, Broken(), None)
+        if what == "?":
+            sync.Checkpoints(state).finish(about.checkpoint, "revert")
+    assert all_of(state) == START
+    assert sync.Checkpoints(state).held() == []
+
+
+@pytest.mark.parametrize("how", ["set", "restore"])
+def test_what_somebody_wrote_between_operations_that_fail_stays(
+    state: sync.State, how: str
+) -> None:
+    first, second = (sync.Checkpoints(state).operation(name) for name in "AB")
+    here, there = copy_context(), copy_context()
+    here.run(first.__enter__)
+    here.run(state.set, "plan", "A")
+    if how == "set":
+        state.set("plan", "ours")
+    else:
+        state.set("plan", "ours")
+        mine = state.checkpoint("mine")
+        here.run(state.set, "plan", "A again")
+        state.restore(mine)
+    there.run(second.__enter__)
+    there.run(state.set, "plan", "B")
+    here.run(first.__exit__, Broken, Broken(), None)
+    there.run(second.__exit__, Broken, Broken(), None)
+    assert state.get("plan") == "ours"
 
 
 def test_as_a_decorator(state: sync.State, checkpoints: sync.Checkpoints) -> None:

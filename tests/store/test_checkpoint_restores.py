@@ -524,6 +524,51 @@ def test_recovery_passes_over_what_is_damaged(place: Place) -> None:
     assert state.get("k") == "1" * 200
 
 
+def test_what_was_set_aside_and_is_whole_again_is_recovered_by_its_name(place: Place) -> None:
+    store = place.open()
+    state = store.agent("1")
+    for number in range(3):
+        state.set("k", f"{number}" * 200)
+        state.checkpoint(f"c{number}")
+    state.set("k", "last")
+    whole = rows_of(place.storage(), b"E")[4]  # the value of c2
+    flip(place, b"E", 4)
+    checkpoints = sync.Checkpoints(place.reopen().agent("1"))
+    assert checkpoints.recover().set_aside == ("main@6",)
+    for named in ({"name": "c2"}, {"id": "main@6"}):
+        with pytest.raises(CheckpointNotFoundError, match="main@6"):
+            checkpoints.recover(**named)
+    put_row(place.storage(), *whole)
+    for named in ({"name": "c2"}, {"id": "main@6"}):
+        state = place.reopen().agent("1")
+        done = sync.Checkpoints(state).recover(**named)
+        assert (done.result.restored_from, done.set_aside) == ("main@6", ())
+        assert state.get("k") == "2" * 200
+        assert sync.Checkpoints(state).recover(type="manual").result.restored_from == "main@4"
+
+
+def test_what_was_before_an_import_can_be_recovered(store: sync.Store, tmp_path: Path) -> None:
+    """It was not left by somebody who returned from it."""
+    state, other = store.agent("1"), store.agent("2")
+    checkpoints = sync.Checkpoints(state)
+    other.set("k", "theirs")
+    other.checkpoint("theirs")
+    sync.export_checkpoint(other, tmp_path / "out", plain=True)
+    sync.import_checkpoint(state, tmp_path / "out")  # into a new one, which has no other
+    with pytest.raises(CheckpointNotFoundError):
+        checkpoints.locate(valid=True, name="theirs")
+    for number in range(3):
+        state.set("k", number)
+        state.checkpoint(f"c{number}")
+    state.restore("c1")  # what it left stays left
+    for _ in range(2):
+        sync.import_checkpoint(state, tmp_path / "out")
+        state.set("k", "bad")
+        assert checkpoints.locate(valid=True).name == "c1"
+    assert checkpoints.recover().result.restored_from == checkpoints.locate(name="c1").id
+    assert state.get("k") == 1
+
+
 def test_without_a_checkpoint_that_is_whole(place: Place) -> None:
     store = place.open()
     store.agent("1").set("k", "x" * 200)

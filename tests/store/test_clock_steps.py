@@ -1,16 +1,20 @@
-"""A step of the wall clock is noted in the next entry, whoever asked for the time before."""
+"""A step of the wall clock is noted in the next entry of each timeline, and makes nothing older."""
 
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import holdfast
-from holdfast import sync
-from holdfast.errors import InvalidInputError
+from holdfast import Rule, sync
+from holdfast.errors import Conflict, InvalidInputError
+from holdfast.store import clock as clocks
 from holdfast.store.reading import moment
+
+YEARS = 10 * 365 * 86400
 
 
 class Hands:
@@ -22,7 +26,8 @@ class Hands:
         return self.time
 
 
-def test_step_is_noted_in_the_next_entry(store_url: str) -> None:
+def test_a_step_is_noted_once_in_each_timeline(store_url: str) -> None:
+    """By how much its own last entry was before, whatever was written elsewhere meanwhile."""
     hands = Hands()
     clock = holdfast.Clock(hands, lambda: 0.0)
     with sync.open(store_url, clock=clock) as store:
@@ -36,10 +41,90 @@ def test_step_is_noted_in_the_next_entry(store_url: str) -> None:
         hands.time += 7200
         state.fork("trial", at=point)
         steps.append(state.on("trial").log()[0].clock_step)
-        state.set("k", 2)
-        steps.append(state.log()[0].clock_step)
-        assert steps == [-3600, 7200, 0]
+        for one in (store.agent("new"), state, state):
+            one.set("k", 2)
+            steps.append(one.log()[0].clock_step)
+        assert steps == [-3600, 3600, 7200, 3600, 0]
         assert store.verify().ok
+
+
+def _elsewhere(store: sync.Store, state: sync.State) -> None:
+    store.agent("b").set("k", 1)
+
+
+def _refused(_: sync.Store, state: sync.State) -> None:
+    with pytest.raises(Conflict):
+        state.set("k", 1, if_version=999)
+
+
+def _refused_behind(store: sync.Store, state: sync.State) -> None:
+    """One of two changes that are built together, behind one that stays."""
+    with pytest.raises(InvalidInputError), store.change() as change:
+        change[store.agent("b")].set("k", 1)
+        change[state].append("k", 1)
+
+
+def _restored(_: sync.Store, state: sync.State) -> None:
+    state.restore("old 0")  # its backup is the first entry behind the step
+
+
+@pytest.mark.parametrize("first", [_elsewhere, _refused, _refused_behind, _restored])
+def test_a_jump_makes_nothing_older_in_any_scope(
+    store_url: str, first: Callable[[sync.Store, sync.State], None]
+) -> None:
+    """Few of many checkpoints, so that no question would keep them."""
+    hands = Hands()
+    with sync.open(store_url, clock=holdfast.Clock(hands, lambda: 0.0)) as store:
+        state = store.agent("a")
+        for n in range(5):
+            state.set("k", n)
+            state.checkpoint(f"old {n}")
+        hands.time += YEARS
+        first(store, state)
+        for n in range(120):  # more than are looked at for a jump
+            state.set("k", -n)
+            state.checkpoint(f"new {n}")
+        state.set("k", "end")
+        steps = [entry.clock_step for entry in state.log(limit=None)]
+        assert sorted(steps)[-2:] == [0, YEARS]
+        plan = sync.Retention(store, rules={"manual": Rule(max_age=timedelta(30))}).plan(state)
+        assert (plan.notes, plan.removed) == ((), ())
+
+
+def test_a_jump_that_was_pruned_makes_nothing_older(store_url: str) -> None:
+    """The entry that noted it is gone; the states that are kept around it do not tell."""
+    hands = Hands()
+    with sync.open(store_url, clock=holdfast.Clock(hands, lambda: 0.0)) as store:
+        state = store.agent("a")
+        state.set("k", 0)
+        kept = [state.checkpoint("old")]
+        hands.time += YEARS
+        state.set("k", 1)
+        for n in range(120):
+            state.set("k", -n)
+            kept.append(state.checkpoint(f"new {n}"))
+        state.set("k", "end")
+        state.prune(kept[1], keep=[kept[0]])
+        state.prune(kept[10], keep=kept[:1] + kept[2:10])
+        plan = sync.Retention(store, rules={"manual": Rule(max_age=timedelta(30))}).plan(state)
+        assert (plan.notes, plan.removed) == ((), ())
+
+
+def test_a_step_is_noted_again_rather_than_forgotten(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more timelines than are remembered."""
+    monkeypatch.setattr(clocks, "TOLD", 2)
+    hands = Hands()
+    with sync.open(store_url, clock=holdfast.Clock(hands, lambda: 0.0)) as store:
+        agents = [store.agent(str(n)) for n in range(4)]
+        for agent in agents:
+            agent.set("k", 1)
+        hands.time += 3600
+        for agent in agents * 2:
+            agent.set("k", 2)
+        for agent in agents:
+            assert 3600 in {entry.clock_step for entry in agent.log()}
 
 
 @pytest.mark.parametrize("bad", [-1e12, 1e12, 1e20, math.inf, -math.inf, math.nan])

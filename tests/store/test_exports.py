@@ -628,8 +628,9 @@ def test_a_policy_says_how_its_checkpoints_are_compressed(place: Place, tmp_path
 
 
 @pytest.mark.spec("K126")
+@pytest.mark.parametrize("id_", ["p", "cafe\u0301"])  # the second as no key holds it
 def test_a_policy_that_demands_encryption_lets_nothing_out_plain(
-    place: Place, tmp_path: Path
+    place: Place, tmp_path: Path, id_: str
 ) -> None:
     if not place.sealed:
         pytest.skip("such a policy is refused in a plain store")
@@ -637,13 +638,13 @@ def test_a_policy_that_demands_encryption_lets_nothing_out_plain(
     state = store.agent("1")
     met = Condition("operation_count", "operation_count", "greater_than", 0)
     with sync.Policies(store, defaults=()) as policies:
-        policies.set(state, Policy("p", (met,), encryption=PolicySetting(True, "AES-256-GCM")))
+        policies.set(state, Policy(id_, (met,), encryption=PolicySetting(True, "AES-256-GCM")))
         state.set("plan", "secret")
         assert policies.wait(20)
         assert policies.explain(state)[0].effective["exports"] == "only with a key"
     path = tmp_path / "out"
     for format in ("holdfast", "json", "protobuf"):
-        with pytest.raises(InvalidInputError, match="the policy p, which demands encryption"):
+        with pytest.raises(InvalidInputError, match=r"the policy .*, which demands encryption"):
             export_checkpoint(state, path, format=format, plain=True)
     assert not path.exists()
     export_checkpoint(state, path, key="passphrase:long enough")

@@ -129,6 +129,47 @@ def test_a_hold_or_a_pin_is_not_pruned_by_hand_either(place: Place) -> None:
     assert store.verify().findings == []
 
 
+@pytest.mark.parametrize("name", ["cafe\u0301", "a..b", "x\\y", "/a//b/"])
+def test_a_mark_is_obeyed_on_a_timeline_that_no_key_can_name(place: Place, name: str) -> None:
+    store = place.open()
+    state = store.agent("1")
+    state.set("x", -1)
+    fork = state.fork(name)
+    state.set("x", -2)
+    twin = state.fork("caf\u00e9")
+    made = []
+    for n in range(7):
+        fork.set("x", n)
+        made.append(fork.checkpoint(f"n{n}", type="routine"))
+        twin.set("x", f"another {n}")
+        twin.checkpoint(f"t{n}")
+    fork.set("x", 9)
+    retention = Retention(place.open())  # another process knows of no names yet
+    retention.hold(made[0], "case 7")
+    retention.pin(made[1])
+    retention.clear(made[6])
+    assert retention.marked("agent:1") == {
+        made[0].id: "on hold: case 7",
+        made[1].id: "pinned: pinned",
+    }
+    with pytest.raises(StillNeededError, match="is on hold"):
+        fork.prune(fork.place()[2], keep=[made[1]])
+    with pytest.raises(StillNeededError):
+        retention.end("agent:1", name)
+    with pytest.raises(StillNeededError) as told:
+        store.delete("agent:1")
+    assert made[0].id in str(told.value)
+    retention.run("agent:1")
+    assert [one.name for one in fork.checkpoints()] == ["n5", "n4", "n1", "n0"]
+    assert [fork.at(one).get("x") for one in made[:2]] == [0, 1]
+    assert len(twin.checkpoints()) == 7
+    assert state.keys("$retention/clear/") == []
+    assert (retention.lift(made[0]), retention.unpin(made[1])) == (True, True)
+    assert (retention.lift(made[0]), retention.marked("agent:1")) == (False, {})
+    retention.end("agent:1", name)
+    assert store.verify().ok
+
+
 def test_a_hold_put_while_somebody_prunes_by_hand_is_kept(plain: Place) -> None:
     between = Between(plain.storage())
     here, there = plain.open(storage=between), plain.open()

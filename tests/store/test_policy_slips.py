@@ -224,3 +224,27 @@ def test_closed_policies_are_told_nothing(open_store: sync.Store) -> None:
         with pytest.raises(InvalidInputError, match="are closed"):
             tell()
     assert policies.list(A)
+
+
+def test_an_id_is_one_however_its_accents_are_written(open_store: sync.Store) -> None:
+    """Everything goes by the id as its key has it: schedules, retention, what is its own."""
+    apart, whole = "cafe\u0301", "caf\u00e9"
+    seldom = holdfast.PolicyFrequency(1_000_000)
+    reported = (Condition("user_action", "user_action", "greater_than", 0),)
+    with sync.Policies(open_store, defaults=()) as policies:
+        policies.set(A, Policy(apart, reported, frequency=seldom))
+        policies.set(A, Policy(whole, reported, retention=holdfast.PolicyRetention(max_count=1)))
+        assert [one.id for one in policies.list(A)] == [whole]
+        assert policies.get(A, apart) == policies.get(A, whole) is not None
+        assert [(one.policy.id, one.source) for one in policies.explain(A)] == [(whole, "own")]
+        for number in range(3):
+            open_store.agent("a").set("k", number)
+            policies.report(A, "user_action", "x")
+            assert policies.wait(60)
+        open_store.agent("a").set("k", "end")
+        made = open_store.agent("a").checkpoints()
+        assert list(sync.Retention(open_store).plan(A).removed) == made[1:]
+        policies.set(A, Policy(apart, reported, frequency=seldom))
+        assert len(sync.Scheduler(open_store).schedules()) == 1
+        policies.remove(A, apart)
+        assert (policies.list(A), sync.Scheduler(open_store).schedules()) == ([], [])

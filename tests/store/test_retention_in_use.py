@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from secrets import token_hex
+from typing import Any
 
 import pytest
 from store_kit import Place, put_row, rows_of
 
 import holdfast
 from holdfast import Keep, Rule, sync
-from holdfast.errors import PrunedError
+from holdfast.errors import OutcomeUnknown, PrunedError, StateIntegrityError
+from holdfast.storage.contract import Batch
 from holdfast.store import pruning
 from holdfast.sync import Checkpoints, Retention
 
@@ -281,3 +285,77 @@ def test_it_runs_on_after_a_recovery_from_damage(place: Place) -> None:
     assert "nothing goes because of its age" in retention.plan(state).notes[0]
     assert retention.run(state)[0].entries > 5
     assert [one.name for one in state.checkpoints(type="routine")] == ["new3", "new2", "new1"]
+
+
+def test_damage_of_another_scope_keeps_its_group_and_nothing_else(place: Place) -> None:
+    store = place.open()
+    a, b = store.agent("a"), store.agent("b")
+    a.set("x", 0)
+    b.set("x", 0)
+    sync.CheckpointGroups(store).create([a, b], "release", type="routine")
+    for n in range(6):
+        a.set("x", n)
+        a.checkpoint(f"r{n}", type="routine")
+    a.set("x", "end")
+    b.set("x", token_hex(300))
+    key, row = max(rows_of(place.storage(), b"E"), key=lambda one: len(one[1]))
+    put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
+    store = place.reopen()
+    with pytest.raises(StateIntegrityError):
+        store.agent("b").get("x")
+    retention = Retention(store)
+    assert "agent:b is damaged" in str(retention.plan("agent:a"))
+    retention.run("agent:a")
+    names = [one.name for one in store.agent("a").checkpoints()]
+    assert names == ["r5", "r4", "r3", "release"]
+
+
+@pytest.mark.parametrize("id_", [None, "once"])
+def test_an_outcome_is_settled_though_its_entry_was_pruned_meanwhile(
+    plain: Place, id_: str | None
+) -> None:
+    """Nothing young has to stay for it: of a pruned entry there is the envelope, and its id."""
+    there = plain.open()
+    there.agent("1").set("k", 0)
+
+    class Answerless:
+        """A storage whose next commit is applied and not answered, and then others go on."""
+
+        def __init__(self) -> None:
+            self.inner = plain.storage()
+            self.armed = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def turn(self) -> AbstractContextManager[object]:
+            return nullcontext()
+
+        def commit(self, batch: Batch) -> None:
+            self.inner.commit(batch)
+            if self.armed:
+                self.armed = False
+                there.agent("1").set("mine", "theirs")
+                for n in range(8):
+                    there.agent("1").set("k", n)
+                    there.agent("1").checkpoint(f"r{n}", type="routine")
+                there.agent("1").set("k", "newest")
+                (done,) = Retention(there).run("agent:1")
+                pruned.append(done.floor)
+                raise OutcomeUnknown("the answer was lost")
+
+    pruned: list[int] = []
+    storage = Answerless()
+    here = plain.open(storage=storage)
+    state = here.agent("1")
+    storage.armed = True
+    with state.change(id=id_) as change:
+        change.set("mine", 1)
+    assert pruned[0] > 2
+    assert (state.get("mine"), state.get("k")) == ("theirs", "newest")
+    head = state.place()[2]
+    if id_ is not None:
+        with state.change(id=id_) as again:
+            again.set("mine", 1)
+    assert state.place()[2] == head, "it was applied, once"
+    assert there.verify().findings == []

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,96 @@ def test_what_is_written_behind_the_signal_has_a_checkpoint_too(store: sync.Stor
         signal.signal(signal.SIGTERM, before)
     assert (made(state), made(idle)) == (SHUTDOWN * 2, SHUTDOWN)
     assert state.at(state.checkpoints()[0]).get("k") == "last"
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "begun again"])
+def test_blocks_that_end_in_any_order_give_the_signals_back(store: sync.Store, again: bool) -> None:
+    heard: list[int] = []
+    stop = threading.Event()
+
+    def mine(number: int, _: object) -> None:
+        heard.append(number)
+        stop.set()
+
+    before = signal.signal(signal.SIGTERM, mine)
+    try:
+        first, second = ShutdownCheckpoints(store), ShutdownCheckpoints(store)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        if again:
+            first.__enter__()
+        store.agent("1").set("k", 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(60)
+        assert made(store.agent("1")) == SHUTDOWN
+        second.__exit__(None, None, None)
+        if again:
+            first.__exit__(None, None, None)
+        assert signal.getsignal(signal.SIGTERM) is mine
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert set(heard) == {signal.SIGTERM}
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+FORKS = """
+import multiprocessing, signal, sys, time
+from holdfast import sync, ShutdownCheckpoints
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
+forking = multiprocessing.get_context("fork")
+
+def again():  # as a worker does that opens the store for itself
+    with sync.open(url, key=key, signer=signer) as store, ShutdownCheckpoints(store):
+        store.agent("2").set("k", 1)
+        ready.set()
+        time.sleep(600)
+
+ready = forking.Event()
+with sync.open(url, key=key, signer=signer) as store, ShutdownCheckpoints(store):
+    store.agent("1").set("k", 1)
+    ends = []
+    for number in range(20):
+        worker = forking.Process(target=time.sleep, args=(600,))
+        worker.start()
+        worker.terminate()  # also before it has done anything
+        worker.join(60)
+        ends.append(worker.exitcode)
+    worker = forking.Process(target=again)
+    worker.start()
+    ready.wait(60)
+    worker.terminate()
+    worker.join(60)
+    ends.append(worker.exitcode)
+    store.agent("1").set("k", 2)
+    print(set(ends), signal.pthread_sigmask(signal.SIG_BLOCK, ()), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+@pytest.mark.filterwarnings("ignore")
+def test_a_signal_to_a_forked_process_ends_that_and_not_this_one(shared: Place) -> None:
+    words = [shared.url, shared.key or "", shared.signer]
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKS, *words],
+        env=shared.environment(),
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "{-15} set()"
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait(60) == -signal.SIGTERM
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    store = shared.open()
+    assert made(store.agent("1")) == made(store.agent("2")) == SHUTDOWN
+    assert store.agent("1").at(store.agent("1").checkpoints()[0]).get("k") == 2
 
 
 def test_no_signal_is_sent_again_behind_the_block(

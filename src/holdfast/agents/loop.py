@@ -18,6 +18,7 @@ from holdfast.agents.loop_turns import Turns
 from holdfast.agents.looping import LoopResult, LoopSettings
 from holdfast.agents.mailbox import Mail, Mailbox
 from holdfast.checkpoints.rules import Rule
+from holdfast.checkpoints.signals import Taken
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import NotRunError, check_flag, check_function, listed, unawaited
 from holdfast.store.blocking import State
@@ -229,7 +230,7 @@ class Stopping:
         self.look = LOOK if numbers else threading.TIMEOUT_MAX
         """Seconds for which a loop waits at most without a look whether one came."""
         self._stop = stop
-        self._before: dict[int, Any] = {}
+        self._taken: Taken | None = None
         self._came: set[int] = set()
 
     def check(self) -> None:
@@ -241,21 +242,20 @@ class Stopping:
         """Be called on the signals, also on those that wait because they were blocked."""
         if not self._numbers:
             return
-        for number in self._numbers:
-            self._before[number] = signal.signal(number, self._called)
+        self._taken = Taken(self._called)
+        self._taken.take(self._numbers)
         if hasattr(signal, "pthread_sigmask"):  # those that were held back until now come, too
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
 
     def give_back(self) -> None:
         """Let the signals do what they did."""
-        for number, before in self._before.items():
-            if signal.getsignal(number) == self._called:
-                signal.signal(number, before if before is not None else signal.SIG_DFL)
-        self._before = {}
+        if self._taken is not None:
+            self._taken.give_back()
         self._came = set()
 
     def _called(self, number: int, frame: FrameType | None) -> None:
-        before = self._before.get(number) or signal.SIG_DFL
+        assert self._taken is not None
+        before = self._taken.before(number)
         if not callable(before):
             signal.signal(number, before)  # it does it also while a step keeps Python from running
         elif number in self._came:

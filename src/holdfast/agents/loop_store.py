@@ -45,8 +45,8 @@ from holdfast.store.going_back import beside_pruning
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry
-from holdfast.store.marked import PREFIX
 from holdfast.store.marked import RESTART as ASKED
+from holdfast.store.marked import mark_key
 from holdfast.store.reading import Reader, moment
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.writing import ScopedChange
@@ -192,7 +192,7 @@ class LoopStore:
             part.operations += sticky(self._handle, LOOP)
             part.set(RESTART, note)
             main = self._main(parts)
-            main.set(_mark(point), wanted.reason)
+            main.set(mark_key(self._line(), ASKED, point), wanted.reason)
             plan = parts.plan()
             assert plan is not None
             stand(self._line(), plan[0], point)
@@ -206,7 +206,7 @@ class LoopStore:
         note = part.get(RESTART)
         if self._is_own(note):
             part.delete(RESTART, if_version=asked_at)
-            self._main(parts).delete(_mark(note["checkpoint"]))
+            self._main(parts).delete(mark_key(self._line(), ASKED, note["checkpoint"]))
 
     def _main(self, parts: ChangeParts) -> ScopedChange:
         """Where the marks of retention lie, whichever timeline this is."""
@@ -346,10 +346,6 @@ def _without(part: ScopedChange, key: str, old: Any) -> None:
         part.delete(key)
     elif isinstance(now, list) and isinstance(old, list) and same(now[: len(old)], old):
         part.trim(key, keep_last=len(now) - len(old))
-
-
-def _mark(point: str) -> str:
-    return f"{PREFIX}{ASKED}/{point}"
 
 
 def joined(plan: Plan, more: Plan | None) -> Plan:

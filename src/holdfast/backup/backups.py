@@ -196,6 +196,9 @@ class Backups:
         Backups of other stores at the same place are left alone; without a store, `keep` of each
         stay. So many stay of each signer, too, and of those that nobody signed: what somebody
         else puts there does not count as a newer backup of this store.
+
+        An age is by the clock. One that jumps while the store is open is not followed; one that is
+        wrong from the start is believed, and then `keep` alone is what stays.
         """
         if type(keep) is not int or keep < 1:
             raise InvalidInputError("keep is a number of backups, 1 or more")
@@ -204,7 +207,7 @@ class Backups:
         found, now = self.list(), datetime.now(UTC)
         if self._core is not None:
             found = [one for one in found if one.lineage == self._core.lineage.hex()]
-            now = datetime.fromtimestamp(self._core.clock.claimed() / 1_000_000, UTC)
+            now = datetime.fromtimestamp(self._core.clock.checked() / 1_000_000, UTC)
         seen: Counter[tuple[str, str]] = Counter()
         old: list[str] = []
         for one in found:

@@ -53,7 +53,8 @@ def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigne
             "one: open the store with signer=, or give unsigned=True"
         )
     created = datetime.fromtimestamp(core.clock.claimed() / 1_000_000, UTC)
-    run = manifest.new_id(created)
+    signer = core.signer.public.hex() if core.signer is not None else ""
+    run = manifest.next_id(place, created, core.lineage.hex(), signer)
     known = claims.runs(place)
     claims.claim(place, run, known)
     try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -20,6 +21,7 @@ from holdfast.errors import (
     DamagedBackupError,
     InvalidInputError,
     NewerFormatError,
+    StateIntegrityError,
     UntrustedSignerError,
 )
 from holdfast.seal.signer import Signer
@@ -30,6 +32,9 @@ LARGEST = 1 << 20
 LONGEST_LIST = 1 << 30
 """Bytes of the list of a backup's objects, at most: enough for a terabyte."""
 _DOMAIN = b"holdfast/backup/1\0"
+_NONE = (StateIntegrityError, NewerFormatError, BackupNotFoundError, ValueError, OverflowError)
+"""What is no backup that another can come behind."""
+_TIME = "%Y%m%dT%H%M%S%f"
 _ID = re.compile(r"\d{8}T\d{12}Z-[0-9a-f]{8}")
 _decode_parts = msgspec.msgpack.Decoder(list[Part]).decode
 
@@ -72,7 +77,25 @@ class _Signed(msgspec.Struct):
 
 def new_id(created: datetime) -> str:
     """The id of a backup made at a time: by its order, they are ordered."""
-    return f"{created:%Y%m%dT%H%M%S%fZ}-{os.urandom(4).hex()}"
+    return f"{created.strftime(_TIME)}Z-{os.urandom(4).hex()}"
+
+
+def next_id(place: Place, created: datetime, lineage: str, signer: str) -> str:
+    """The id of a backup made now: behind those of its store and signer, whatever clocks said.
+
+    One that was made under a clock years ahead would count as the newest for years, and those made
+    since would be pruned before it.
+    """
+    id = new_id(created)
+    for other in ids(place):
+        if other < id:
+            break
+        with suppress(*_NONE):
+            found = read(place, other)
+            if (found.lineage, found.signer) == (lineage, signer):
+                then = datetime.strptime(other.partition("-")[0], f"{_TIME}%z")
+                return new_id(then + timedelta(microseconds=1))
+    return id
 
 
 def is_id(text: object) -> bool:

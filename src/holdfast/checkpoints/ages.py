@@ -68,6 +68,11 @@ class Ages:
             return bisect_left(self._kept, sequence)
         return len(self._kept) + sequence - self._first - 1
 
+    def _sequence(self, at: int) -> int:
+        """The entry at a place."""
+        kept = len(self._kept)
+        return self._kept[at] if at < kept else self._first + 1 + at - kept
+
     def _between(self, low: int, high: int) -> int:
         """Microseconds that were seen to pass from one to the other."""
         before, after = self._moment(low), self._moment(high)
@@ -77,6 +82,8 @@ class Ages:
         if abs(passed) <= _DAY:
             return passed
         if high - low == 1:
+            if self._sequence(high) - self._sequence(low) > 1:
+                return 0  # a step may have been noted in what is pruned between them
             return passed if before[1] == after[1] and not after[2] else 0
         middle = (low + high) // 2
         return self._between(low, middle) + self._between(middle, high)
@@ -84,9 +91,7 @@ class Ages:
     def _moment(self, at: int) -> tuple[int, bytes, int] | None:
         """Time, writer and the step of its clock; None if the entry cannot be read."""
         if at not in self._read:
-            kept = len(self._kept)
-            sequence = self._kept[at] if at < kept else self._first + 1 + at - kept
-            key = rows.entry(self._line.prefix, sequence)
+            key = rows.entry(self._line.prefix, self._sequence(at))
             row = self._line.ledger.storage.get([key])[0]
             try:
                 envelope, body = self._line.ledger.open_entry(key, row or b"")

@@ -68,10 +68,12 @@ def held_one(handle: LineHandle, which: Any, why: str) -> Held:
     )
 
 
-def release(handle: LineHandle, ids: list[str], outcome: str, name: str = "") -> Checkpoint:
+def release(
+    handle: LineHandle, ids: list[str], outcome: str, name: str = "", **more: str
+) -> Checkpoint:
     """Let checkpoints go, and say what became of what they were made for."""
     request = CheckpointRequest(name, "post_operation")
-    return make(handle, request, releases=ids, outcome=outcome)
+    return make(handle, request, releases=ids, outcome=outcome, **more)
 
 
 def is_backup(handle: LineHandle, one: Checkpoint) -> bool:

@@ -2,7 +2,8 @@
 
 A restore leaves a stretch behind: the entries after the point it returned to, up to itself. Whoever
 asks for the newest good state does not mean one that was left on purpose. A restore that returns
-into such a stretch takes it up again.
+into such a stretch takes it up again. An import leaves nothing: its timeline begins empty, so what
+was before it is what there was, and no state that somebody returned from.
 """
 
 from __future__ import annotations
@@ -44,11 +45,15 @@ def _stretches(handle: LineHandle, at: int | None) -> Iterator[tuple[int, int]]:
             )
         except (MissingError, StateIntegrityError):
             first, came = 0, None
-        if timeline == line.number:
+        own = timeline == line.number
+        if own:
             yield first, last
+            before = first - 1
         if came is None:
             return
         timeline, last = came[1], came[2]
+        if last <= ledger.before and not own:  # it came from outside
+            timeline, last = line.number, before
 
 
 def _origin(ledger: Ledger, timeline: int, sequence: int) -> int:

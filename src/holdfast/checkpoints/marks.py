@@ -18,7 +18,7 @@ from holdfast.store.gates import Operation
 from holdfast.store.going_back import beside_pruning
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
-from holdfast.store.marked import PREFIX, marked
+from holdfast.store.marked import mark_key, marked, marks_of
 from holdfast.store.stage import Stage
 
 
@@ -28,12 +28,9 @@ class Marks:
     def __init__(self, main: LineHandle) -> None:
         self._main = main
 
-    def of(self, kind: str) -> Iterator[str]:
-        """Ids of the checkpoints that are marked so."""
-        line, prefix = self._main.reader.now(), f"{PREFIX}{kind}/"
-        if line is not None:
-            for key, _ in line.scan(prefix):
-                yield key.removeprefix(prefix)
+    def of(self, kind: str) -> Iterator[tuple[str, str]]:
+        """(id, key) of the checkpoints that are marked so, and of their marks."""
+        return marks_of(self._main, kind)
 
     def needed(self) -> dict[str, str]:
         """Ids of the checkpoints that are pinned, on hold or to go on from, and why."""
@@ -43,7 +40,7 @@ class Marks:
         """Mark a checkpoint; refused if it is gone by the time of the commit."""
         check_text(reason, "the reason", 1000)
         self._main.history.points.find(checkpoint)
-        operation = Operation("set", f"{PREFIX}{kind}/{checkpoint.id}", reason)
+        operation = Operation("set", mark_key(self._main, kind, checkpoint.id), reason)
         beside_pruning(lambda: self._stand(operation, checkpoint))
 
     def _stand(self, operation: Operation, checkpoint: Checkpoint) -> None:
@@ -54,7 +51,7 @@ class Marks:
     def remove(self, kind: str, checkpoint: Checkpoint) -> bool:
         """Take a mark back; tells whether there was one."""
         self._main.history.points.find(checkpoint)
-        key = f"{PREFIX}{kind}/{checkpoint.id}"
+        key = mark_key(self._main, kind, checkpoint.id)
         if self._main.reader.get(key) is None:
             return False
         self._main.core.run(self._main._plan([Operation("delete", key)], self._main._version)[0])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from holdfast.checkpoints.groups import made_with
 from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.requests import said
+from holdfast.errors import StateIntegrityError
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.public_entries import DELETED
@@ -88,14 +89,15 @@ class Together:
     """Keeps the members of a group while any other one stays: they are restored together.
 
     `staying` gives the checkpoints of a scope that stay by themselves. So members whose rules all
-    let them go do go, one scope after the other.
+    let them go do go, one scope after the other. Where damage leaves open what stays of another
+    scope, the members here stay, and all else of this one goes by its rules.
     """
 
     def __init__(self, handle: StoreHandle, staying: Callable[[str], Iterable[Checkpoint]]) -> None:
         self._handle = handle
         self._staying = staying
-        self._known: dict[str, set[str]] = {}
-        """Of each scope, the groups of which a member stays by itself."""
+        self._known: dict[str, set[str] | None] = {}
+        """Of each scope, the groups of which a member stays by itself; None: nobody can tell."""
 
     def judged(self, one: Judged) -> Judged:
         """What becomes of a checkpoint, its group considered."""
@@ -103,9 +105,20 @@ class Together:
         if one.stays or not group:
             return one
         for scope, _, _ in made_with(self._handle, one.checkpoint):
-            if scope not in self._known and scope != DELETED:
-                groups = (said(other.metadata, "group", "") for other in self._staying(scope))
-                self._known[scope] = set(groups)
-            if group in self._known.get(scope, ()):
+            if scope == DELETED:
+                continue
+            if scope not in self._known:
+                self._known[scope] = self._groups(scope)
+            known = self._known[scope]
+            if known is None:
+                why = f"{scope} is damaged, so nobody can tell whether it keeps one of its group"
+                return Judged(one.checkpoint, True, why)
+            if group in known:
                 return Judged(one.checkpoint, True, f"{scope} keeps another one of its group")
         return one
+
+    def _groups(self, scope: str) -> set[str] | None:
+        try:
+            return {said(other.metadata, "group", "") for other in self._staying(scope)}
+        except StateIntegrityError:
+            return None

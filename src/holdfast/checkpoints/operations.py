@@ -3,9 +3,10 @@
 What an operation writes is known by its cause: every entry made inside its block, also by an
 operation inside of it, carries its name in `cause.operation`. Only those entries are reverted,
 and of them only keys that nobody else changed since: operations may run beside each other, and
-inside each other. Sticky keys stay as they are: what they tell of has happened. The checkpoint
-holds the same name. So an operation whose process was killed can be undone, or let be, by whoever
-finds it among those that are held.
+inside each other. What one that has failed could not undo, because another wrote behind it, the
+other undoes, too, should it fail. Sticky keys stay as they are: what they tell of has happened. The
+checkpoint holds the same name. So an operation whose process was killed can be undone, or let be,
+by whoever finds it among those that are held.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from types import FrameType
 
 from holdfast.checkpoints.holding import Held, held, release
 from holdfast.checkpoints.making import make
-from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import Conflict, InvalidInputError, MissingError, PrunedError
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_function, check_text, is_async, is_generator
-from holdfast.store.cause import WITHIN
+from holdfast.store.cause import WITHIN, acting
+from holdfast.store.entries import Body
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.items import Checkpoint, Restored, Reverted
 from holdfast.store.lookup_building import settle_after
-from holdfast.store.reverting import AS_BEFORE, revert_state
+from holdfast.store.reverting import AS_BEFORE, Beside, revert_state
 
 OUTCOMES = ("revert", "keep")
 _NEUTRAL = {entries.CHECKPOINT, entries.PRUNE, entries.REKEY, entries.LOST, entries.TAKEN}
@@ -190,8 +192,30 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
         if part_of(one.operation, operation)
         or (clean and part_of(one.checkpoint.cause.operation, operation))
     ]
-    release(handle, sorted({*inner, *backups}), "reverted", checkpoint.name)
+    ids = sorted({*inner, *backups})
+    release(handle, ids, "reverted", checkpoint.name, operation=operation)
     return done
+
+
+def _beside(handle: LineHandle, checkpoint: Checkpoint) -> Beside:
+    """Operations that failed since, and those that had failed when they began."""
+    low, failed = checkpoint.sequence, []
+    history = handle.history
+    for line, sequence, envelope, body in history.points.statements():
+        if sequence < low:
+            break
+        one = history.described(line, handle.timeline, sequence, envelope, body)
+        name = said(one.metadata, "operation", "")
+        if one.type == "post_operation" and name and one.metadata.get("outcome") == "reverted":
+            failed.append(name)
+            places = (id_.rpartition("@") for id_ in map(str, said(one.metadata, "releases", [])))
+            low = min([low, *(int(at) for name, _, at in places if name == handle.timeline)])
+
+    def void(body: Body) -> bool:
+        named = body.cause.operation if body.cause is not None else None
+        return named is not None and any(part_of(named, one) for one in failed)
+
+    return Beside(low, void)
 
 
 def _undo(
@@ -229,7 +253,7 @@ def _undo(
         actor=None,
         dry_run=False,
         reason=reason,
-        operation=True,  # effects that were done, and letters that came, stay
+        operation=_beside(handle, checkpoint),  # effects that were done, and letters, stay
     )
     return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
 
@@ -256,6 +280,7 @@ def finish(handle: LineHandle, found: Held, how: str) -> Reverted | None:
     if how not in OUTCOMES:
         raise InvalidInputError(f"an operation is finished by {' or '.join(OUTCOMES)}")
     if how == "revert":
-        return undo(handle, found.checkpoint, found.operation)
+        with acting(operation=found.operation):  # as if it had failed by itself
+            return undo(handle, found.checkpoint, found.operation)
     release(handle, [found.checkpoint.id], "kept", found.checkpoint.name)
     return None

@@ -27,6 +27,7 @@ from holdfast.checkpoints.policy import (
     Policy,
     invalid,
     merged,
+    plain_id,
     read_policy,
 )
 from holdfast.checkpoints.policy_schedules import follow_policies, schedule_policies
@@ -138,7 +139,7 @@ class Policies:
 
     def get(self, agent: Any, id: str) -> Policy | None:
         """The policy that an agent has under an id, its own or a default one."""
-        return next((one for one in self.list(agent) if one.id == id), None)
+        return next((one for one in self.list(agent) if one.id == plain_id(id)), None)
 
     def list(self, agent: Any) -> list[Policy]:
         """All policies of an agent, the highest priority first; also those that are off."""
@@ -150,6 +151,7 @@ class Policies:
         scope = agent_scope(self._core, agent)
         handle = self._engine.handle(scope)
         check_text(id, "the id of a policy", 128, least=1)
+        id = plain_id(id)
         if not handle.reader.exists(PREFIX + id):
             default = any(one.id == id for one in self._engine.defaults)
             hint = "it is a default one: set it with enabled=False" if default else "see list()"

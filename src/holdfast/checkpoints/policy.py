@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unicodedata import normalize
 
 from holdfast.checkpoints.conditions import (
     ERRORS,
@@ -78,11 +79,17 @@ class PolicySetting:
     algorithm: str
 
 
+def plain_id(id_: str) -> str:
+    """The id of a policy as its key has it: two ways to write one accent name one policy."""
+    return normalize("NFC", id_) if isinstance(id_, str) else id_
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """When a checkpoint is made by itself. `Policies.set` checks it, and says all that is wrong."""
 
     id: str
+    """Kept in Unicode normal form C."""
     conditions: tuple[Condition, ...]
     """All must be met."""
     name: str = ""
@@ -94,6 +101,9 @@ class Policy:
     priority: str = "medium"
     enabled: bool = True
     """A policy that is off hides the default one of its id."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", plain_id(self.id))
 
     @property
     def title(self) -> str:

@@ -208,12 +208,13 @@ def recover(handle: LineHandle, where: Locator) -> Recovered:
     """Return to the newest checkpoint that is whole; damaged ones are set aside and named.
 
     Whatever it rests on: a newer state of its own is worth more than none. The report names that.
+    One that was set aside is looked at again if it is named: it may be mended since.
     """
     tried: list[Tried] = []
     aside = _set_aside(handle)
     found: Checkpoint | None = None
     for one in good(handle, where, tried):
-        if one.id in aside:
+        if one.id in aside and where.id is None and where.name is None:
             tried.append(Tried(one.id, one.name, False, f"set aside before: {aside[one.id]}"))
             continue
         tried.append(examine(handle, one))

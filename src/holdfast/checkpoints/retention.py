@@ -45,7 +45,7 @@ from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint, Pruned
 from holdfast.store.keep import kept_past
-from holdfast.store.marked import PREFIX, marked_entries
+from holdfast.store.marked import marked_entries
 from holdfast.store.pruning import Needed, prune_state
 from holdfast.store.reading import moment
 from holdfast.store.resting import forget_rests
@@ -284,16 +284,17 @@ class Retention:
         """
         self._marks(checkpoint).add("clear", checkpoint, reason)
 
-    def _cleared(self, scope: Any) -> set[str]:
-        return set(Marks(self._line(scope)).of("clear"))
+    def _cleared(self, scope: Any) -> dict[str, str]:
+        """Ids of checkpoints that are to go, and the keys that say so."""
+        return dict(Marks(self._line(scope)).of("clear"))
 
     def _forget(self, plan: RetentionPlan) -> None:
         """Take back that checkpoints were cleared which are gone now."""
         line = self._line(plan.scope)
         stay = {one.checkpoint.id for line in plan.lines for one in line.judged if one.stays}
-        gone = self._cleared(plan.scope) - stay
-        if gone:
-            ops = [Operation("delete", f"{PREFIX}clear/{id_}") for id_ in sorted(gone)]
+        cleared = self._cleared(plan.scope)
+        ops = [Operation("delete", cleared[id_]) for id_ in sorted(cleared.keys() - stay)]
+        if ops:
             self._run(line._plan(ops, line._version))
 
     def _needed(self, line: LineHandle) -> Needed:

@@ -20,6 +20,7 @@ from holdfast.checkpoints.participants import (
 )
 from holdfast.checkpoints.saving import Wanted, save_all, switched_off
 from holdfast.checkpoints.schedules import Target, target_of
+from holdfast.checkpoints.signals import Taken, check_main_thread
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import listed
 from holdfast.store.cancelling import read_away, surely, to_the_end
@@ -227,7 +228,7 @@ class _Signals:
     def __init__(self, numbers: list[int], work: Any) -> None:
         self._numbers = numbers
         self._work = work
-        self._before: dict[int, Any] = {}
+        self._taken: Taken | None = None
         self._done = False
         self._passed_on = False
         self._pipe: tuple[int, int] | None = None
@@ -239,31 +240,43 @@ class _Signals:
         """Be called on the signals."""
         if not self._numbers:
             return
-        if threading.current_thread() is not threading.main_thread():
-            raise InvalidInputError("signals are taken by the main thread only; give signals=()")
+        check_main_thread()
+        self._done = self._passed_on = False
+        self._taken = Taken(self._called, self._forked)
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
         others = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         if others != -1:
             signal.set_wakeup_fd(others)
         threading.Thread(
-            target=self._wait, args=(self._pipe[0],), name="holdfast-shutdown", daemon=True
+            target=self._wait,
+            args=(self._pipe[0], self._taken),
+            name="holdfast-shutdown",
+            daemon=True,
         ).start()
-        for number in self._numbers:
-            self._before[number] = signal.signal(number, self._called)
+        self._taken.take(self._numbers)
 
     def give_back(self) -> None:
         """Let the signals do what they did."""
         with self._sending:
-            for number, before in self._before.items():
-                if signal.getsignal(number) == self._called:
-                    signal.signal(number, before if before is not None else signal.SIG_DFL)
-            self._before = {}
+            if self._taken is not None:
+                self._taken.give_back()
         if self._pipe is not None:
-            others = signal.set_wakeup_fd(-1)
-            if others != self._pipe[1]:
-                signal.set_wakeup_fd(others)
-            os.close(self._pipe[1])  # the thread ends, and closes its side
+            self._unplug(self._pipe[1])
+            self._pipe = None  # the thread ends, and closes its side
+
+    def _unplug(self, end: int) -> None:
+        others = signal.set_wakeup_fd(-1)
+        if others != end:
+            signal.set_wakeup_fd(others)
+        os.close(end)
+
+    def _forked(self) -> None:
+        """Let go, in a forked process, of what leads to the thread in its parent."""
+        self._sending = threading.RLock()  # the thread may have had it
+        if self._pipe is not None:
+            self._unplug(self._pipe[1])
+            os.close(self._pipe[0])
             self._pipe = None
 
     def _called(self, number: int, frame: FrameType | None) -> None:
@@ -272,25 +285,21 @@ class _Signals:
                 os.write(self._pipe[1], bytes([CALLED | number]))
             return
         self._passed_on = True
-        before = self._before.get(number, signal.SIG_DFL)
-        if callable(before):
-            before(number, frame)
-        elif before != signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        assert self._taken is not None
+        self._taken.pass_on(number, frame)
 
-    def _wait(self, end: int) -> None:
+    def _wait(self, end: int, taken: Taken) -> None:
         try:
             while told := os.read(end, 1):  # of all that have a handler, and of some twice
                 number = told[0] & ~CALLED
                 # Where somebody else has taken it since, as a loop does, it is theirs.
-                mine = told[0] & CALLED or signal.getsignal(number) == self._called
+                mine = told[0] & CALLED or taken.has(number)
                 if number in self._numbers and mine and not self._done:
-                    self._pass_on(number)
+                    self._pass_on(number, taken)
         finally:
             os.close(end)
 
-    def _pass_on(self, number: int) -> None:
+    def _pass_on(self, number: int, taken: Taken) -> None:
         try:
             self._work()
         except Exception:
@@ -300,6 +309,6 @@ class _Signals:
         for _ in range(ATTEMPTS):  # this one, too, may come just before a wait
             time.sleep(PAUSE)
             with self._sending:
-                if self._passed_on or signal.getsignal(number) != self._called:
+                if self._passed_on or not taken.has(number):
                     return
                 os.kill(os.getpid(), number)

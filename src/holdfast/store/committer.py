@@ -323,7 +323,7 @@ class _Attempt:
             if self.cells.get(fence.key, fence.cell) != fence.cell:
                 raise _Later  # at most one of the two can be held
         staged = [(target, self._stage(target)) for target in change.targets]
-        time, step = self.core.clock.now()
+        time, ahead = self.core.clock.now()
         asked, ruled = staged, [stage for _, stage in staged if not stage.unruled]
         if ruled:
             staged = [self._routed(change, target, stage, time) for target, stage in staged]
@@ -333,9 +333,9 @@ class _Attempt:
         bodies: list[Body] = []
         for target, stage in staged:
             marks.append((stage, stage.mark(whole=target.special is not None)))
+            stage.ahead = ahead
             cause = target.cause or change.cause
-            body = Body(time, [], [], cause, None, [], change.id, [], [], step)
-            bodies.append(body)
+            bodies.append(Body(time, [], [], cause, None, [], change.id, [], []))
         if change.linked and change.storewide:
             name_each_other(staged, bodies)
         written = []

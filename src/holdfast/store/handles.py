@@ -328,7 +328,7 @@ class StoreHandle:
 
         def special(stage: Stage, body: Body) -> None:
             if not stage.timeline.number and not despite_holds:
-                check_no_holds(stage)
+                check_no_holds(core, stage)
             stage.gone = True
             body.ops = [[entries.GONE]]
             stage.finish(body)

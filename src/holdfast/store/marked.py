@@ -4,19 +4,26 @@ Marks are keys of the main timeline that no restore takes back, whatever is decl
 no revert, but for a restart that was asked for; the layer above puts them there and takes them
 back. Here is what has to look at them: nobody prunes what is pinned or on hold, and no scope with a
 hold is deleted, or erased unless that is said.
+
+The key of a mark ends with the checkpoint's id. Timelines may have names that no key can hold as
+they are (`a..b`, accents that are signs of their own): of those it has the number, `@3@17`, which
+no id looks like, since names have no `@`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import StillNeededError
+from holdfast.errors import InvalidKeyError, StillNeededError
 from holdfast.store.ranges import behind, stage_range
+from holdfast.store.scopes import check_key
 
 if TYPE_CHECKING:
+    from holdfast.store.core import Core
     from holdfast.store.handles import LineHandle
     from holdfast.store.items import Pruned
+    from holdfast.store.ledger import Ledger
     from holdfast.store.scopes import Scope
     from holdfast.store.stage import Stage
 
@@ -32,13 +39,41 @@ ASKING = (LOOP, RESTARTS)
 _HOLDS = f"{PREFIX}hold/"
 
 
+def mark_key(main: LineHandle, kind: str, id_: str) -> str:
+    """The key of a mark on a checkpoint of a scope."""
+    key = f"{PREFIX}{kind}/{id_}"
+    try:
+        if check_key(key, owner=True) == key:
+            return key
+    except InvalidKeyError:
+        pass
+    timeline, _, number = id_.rpartition("@")
+    return f"{PREFIX}{kind}/@{main.history.points.line(timeline).number}@{number}"
+
+
+def marks_of(main: LineHandle, kind: str) -> Iterator[tuple[str, str]]:
+    """(id, key) of the marks of a kind that a scope has."""
+    line = main.reader.now()
+    if line is not None:
+        for key, _ in line.scan(f"{PREFIX}{kind}/"):
+            yield _id(main.core, line.ledger, key), key
+
+
+def _id(core: Core, ledger: Ledger, key: str) -> str:
+    """The id of the checkpoint that a mark is on."""
+    timeline, _, number = key.split("/", 2)[2].rpartition("@")
+    if timeline.startswith("@"):
+        known = core.names(ledger).items()
+        timeline = next((name for name, at in known if at == int(timeline[1:])), timeline)
+    return f"{timeline}@{number}"
+
+
 def marked(main: LineHandle) -> dict[str, str]:
     """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why."""
-    line = main.reader.now()
     return {
-        key.removeprefix(f"{PREFIX}{kind}/"): f"{word}: {main.reader.get(key)}"
+        id_: f"{word}: {main.reader.get(key)}"
         for kind, word in NEEDED.items()
-        for key, _ in (line.scan(f"{PREFIX}{kind}/") if line is not None else ())
+        for id_, key in marks_of(main, kind)
     }
 
 
@@ -48,21 +83,21 @@ def marked_entries(line: LineHandle) -> dict[int, str]:
     return {int(at[2]): why for at, why in split if at[0] == line.timeline}
 
 
-def check_no_holds(stage: Stage) -> None:
+def check_no_holds(core: Core, stage: Stage) -> None:
     """Refuse, in the commit that would end a scope, if one of its checkpoints is on hold."""
     for found in stage_range(stage, _HOLDS, behind(_HOLDS)):
-        raise _held(stage.ledger.scope, found[0])
+        raise _held(stage.ledger.scope, _id(core, stage.ledger, found[0]))
 
 
 def refuse_held(main: LineHandle) -> None:
     """The same, before anything is done."""
-    for key in main.reader.keys(_HOLDS, 1):
-        raise _held(main.scope, key)
+    for id_, _ in marks_of(main, "hold"):
+        raise _held(main.scope, id_)
 
 
-def _held(scope: Scope, key: str) -> StillNeededError:
+def _held(scope: Scope, id_: str) -> StillNeededError:
     return StillNeededError(
-        f"{scope}: {key.removeprefix(_HOLDS)} is on hold: lift that first (`Retention.lift`), or "
+        f"{scope}: {id_} is on hold: lift that first (`Retention.lift`), or "
         "erase it with despite_holds=True"
     )
 

@@ -9,7 +9,7 @@ looked at, so that nobody who is faster is overwritten; then it looks again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import (
     Conflict,
@@ -65,6 +65,15 @@ Choice = Callable[[int, Body], bool]
 """Whether an entry, by its number and body, is one of those to undo."""
 
 
+class Beside(NamedTuple):
+    """Operations that failed before the one that is undone: what they left is nobody's."""
+
+    low: int
+    """No entry of them is before this one."""
+    void: Callable[[Body], bool]
+    """Whether an entry is of one of them."""
+
+
 def revert_state(
     handle: LineHandle,
     *,
@@ -73,12 +82,11 @@ def revert_state(
     actor: str | None,
     dry_run: bool,
     reason: str | None,
-    operation: bool = False,
+    operation: Beside | None = None,
 ) -> Reverted:
     """Undo entries of one timeline.
 
-    As those of an `operation` that has just failed, what they wrote to sticky keys stays, and so
-    does whatever somebody restored since.
+    As those of an operation, what they wrote to sticky keys stays, and what others restored since.
     """
     check_flag(dry_run, "dry_run")
     if sum(given is not None for given in (correlation, entries, actor)) != 1:
@@ -129,8 +137,7 @@ def revert_store(
                 made.append(undoing)
             if len(there) < len(those):
                 why = "the scope was deleted since, and stays so"
-                gone = max(e.sequence for e in those if e.sequence not in there)
-                entry = next(e for e in those if e.sequence == gone)
+                entry = max((e for e in those if e.sequence not in there), key=lambda e: e.sequence)
                 lost.append(Reverted(scope, timeline, [], [Left("", why, entry)], None, dry_run))
         return made
 
@@ -218,11 +225,10 @@ def _ruled(key: str, declared: Declared, operation: bool) -> str:
 class Undoing:
     """What it takes to undo some entries of one timeline, seen from its newest entry."""
 
-    def __init__(self, handle: LineHandle, operation: bool = False) -> None:
+    def __init__(self, handle: LineHandle, operation: Beside | None = None) -> None:
         self.handle = handle
         self.operation = operation
-        self.core = handle.core
-        self.scope = handle.scope
+        self.core, self.scope = handle.core, handle.scope
         points = handle.history.points
         line = points.line()
         self.head = line.sequence
@@ -232,6 +238,8 @@ class Undoing:
         self.ledger = self.now.ledger
         self.first: dict[str, int] = {}
         """The first of the entries that changed each key."""
+        self.void: dict[str, int] = {}
+        """The same of entries that are nobody's, with none of somebody's between them and now."""
         self.others: dict[str, int] = {}
         """The newest entry of somebody else that changed the key since."""
         self.appended: set[str] = set()
@@ -250,7 +258,8 @@ class Undoing:
 
     def choose_numbers(self, numbers: set[int]) -> None:
         """Those with these numbers."""
-        self._scan(min(numbers), lambda sequence, _: sequence in numbers, "that number")
+        low = min(numbers) if self.operation is None else min(*numbers, self.operation.low)
+        self._scan(low, lambda sequence, _: sequence in numbers, "that number")
 
     def choose_actor(self, actor: str | None) -> None:
         """All that an actor made."""
@@ -283,8 +292,9 @@ class Undoing:
             sequence = rows.sequence_of(row)
             mine = chosen(sequence, body)
             found = found or mine
+            void = not mine and self.operation is not None and self.operation.void(body)
             for op, (kind, key) in zip(body.ops, entries.touched(body.ops), strict=True):
-                self._note(sequence, op[0], kind, key, mine)
+                self._note(sequence, op[0], kind, key, None if void else mine)
             if mine and body.ops and all(derived(key) for _, key in entries.touched(body.ops)):
                 self.stays.setdefault(_BUILT, []).append(sequence)
             if mine and body.also:
@@ -310,16 +320,23 @@ class Undoing:
             at = page[-1][0] + b"\0"
         return found
 
-    def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool) -> None:
+    def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool | None) -> None:
         if derived(key):
             return  # it follows what it was derived from
+        if mine is None and code in entries.KEYED:  # nobody's
+            if key not in self.first:
+                self.void.setdefault(key, sequence)
+            return
+        void = self.void.pop(key, sequence)
+        if code in (entries.RESTORE, entries.MERGE):
+            self.void.clear()  # they set keys without naming them
         if code == entries.RESTORE and (self.first or mine):
-            self.restores[sequence] = mine
+            self.restores[sequence] = bool(mine)
         if code not in entries.KEYED:
             if mine:
                 self.stays.setdefault(_STAYS[code], []).append(sequence)
         elif mine:
-            self.first.setdefault(key, sequence)
+            self.first.setdefault(key, void)
         elif key in self.first and code != entries.META:  # reading puts off what slides
             if kind != "append":
                 self.appended.discard(key)
@@ -359,8 +376,7 @@ class Undoing:
     def result(self, entry: int | None, *, dry_run: bool = False, diff: Any = None) -> Reverted:
         """What there is to say, once it is known which entry it became."""
         done = [operation.key for operation in self.operations]
-        timeline = self.handle.timeline
-        return Reverted(self.scope, timeline, done, self.left, entry, dry_run, diff)
+        return Reverted(self.scope, self.handle.timeline, done, self.left, entry, dry_run, diff)
 
     @property
     def asked(self) -> Asked:
@@ -375,7 +391,9 @@ class Undoing:
         for key in sorted(self.first):
             was, now = before[key], self._settled(self.now, key)
             since = max(self.others.get(key, 0), moved.get(key, 0))
-            if (why := _ruled(key, declared, self.operation)) or said_of(was) == said_of(now):
+            if (why := _ruled(key, declared, self.operation is not None)) or said_of(
+                was
+            ) == said_of(now):
                 why = why or AS_BEFORE
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))
             elif since:
@@ -436,7 +454,7 @@ class Undoing:
         alone = sticky_prefixes(self.now.declared)
         for sequence, mine in self.restores.items():
             keys = [key for key, first in self.first.items() if first < sequence]
-            if self.operation and not mine:
+            if self.operation is not None and not mine:
                 found |= {key: sequence for key in keys if not key.startswith(alone)}
             elif keys:
                 line = self._at(sequence - 1, saves)
@@ -460,8 +478,7 @@ class Undoing:
                 limit=200,
             )
             if not page:
-                key = rows.entry(line.prefix, target)
-                raise self.ledger.damage(key, "it is missing")
+                raise self.ledger.damage(rows.entry(line.prefix, target), "it is missing")
             for key, row in page:
                 line.follow(key, row)
 
@@ -476,10 +493,8 @@ class Undoing:
         return self.ledger.value_of(key, slot, self.core.codec.plain_reader)
 
     def _entry(self, sequence: int) -> Entry:
-        found = self._entries.get(sequence)
-        if found is None:
+        if sequence not in self._entries:
             key = rows.entry(self.now.prefix, sequence)
-            row = self.ledger.storage.get([key])[0]
-            found = self.handle.history.entry(key, *self.ledger.open_entry(key, row))
-            self._entries[sequence] = found
-        return found
+            opened = self.ledger.open_entry(key, self.ledger.storage.get([key])[0])
+            self._entries[sequence] = self.handle.history.entry(key, *opened)
+        return self._entries[sequence]

@@ -17,7 +17,7 @@ from holdfast.errors import LimitExceededError
 from holdfast.store import entries, refs, rows
 from holdfast.store.breathing import SHORT, Breath
 from holdfast.store.classes import any_sensitive
-from holdfast.store.clock import Clock
+from holdfast.store.clock import STEP, Clock
 from holdfast.store.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
 from holdfast.store.feed import FeedItem
@@ -50,6 +50,7 @@ class Stage:
         self.timeline = timeline
         self.clock = clock
         self.ledger = timeline.ledger
+        self._line = timeline.ledger.prefix + timeline.prefix
         self._begin()
 
     def _begin(self) -> None:
@@ -78,6 +79,8 @@ class Stage:
         self._redeclared = False
         self._undo: list[tuple[str, Any]] = []
         self._now = 0
+        self._told = self.ahead = self.clock.told(self._line)
+        """How far ahead the wall clock is, and what the entries so far say of it."""
 
     # state
 
@@ -159,14 +162,14 @@ class Stage:
         )
         simple = (self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone)
         copies = (dict(self.overlay), set(self.fresh)) if whole else None
-        return grown, simple, self.base, self.announce, copies
+        return grown, simple, self.base, self.announce, self._told, copies
 
     def undo(self, mark: Mark) -> None:
         """Forget what was built since the mark."""
         if not mark:
             self._begin()
             return
-        grown, simple, self.base, self.announce, copies = mark
+        grown, simple, self.base, self.announce, self._told, copies = mark
         lists = (self.rows, self.laid, self.bodies, self.absent, self.saves, self.cells)
         for growing, length in zip(lists, grown, strict=True):
             del growing[length:]  # type: ignore[attr-defined]
@@ -209,6 +212,7 @@ class Stage:
         key = rows.entry(self.timeline.prefix, sequence)
         if self.announce is not None:
             body.save, self.announce = self.announce, None
+        body.step = self._stepped()
         if packer is not None:
             pack_rows, body.packs = packer.rows()
             body.atoms = packer.packs[0]
@@ -241,6 +245,14 @@ class Stage:
         self.sequence = sequence
         if statement is not None:
             self.checkpoint = sequence
+
+    def _stepped(self) -> int:
+        """Seconds by which the wall clock stepped since the entry before, if that is worth it."""
+        step = self.ahead - self._told
+        if abs(step) < STEP:
+            return 0
+        self._told = self.ahead
+        return round(step)
 
     def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
         tail = [how] if how else []
@@ -438,6 +450,7 @@ class Stage:
     def publish(self, token: object) -> None:
         """The commit has returned: let readers see it."""
         timeline = self.timeline
+        self.clock.tell(self._line, self._told)
         with timeline.lock:
             for save in self.saves:
                 self.ledger.trees.settle(save[2], save[3])
