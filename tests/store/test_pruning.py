@@ -32,6 +32,7 @@ from holdfast.store import entries, pruning, rows
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 from holdfast.store.points import Points
+from holdfast.store.pruner import Pruner
 from holdfast.store.timeline import Timeline
 
 LONG = "more than fits beside a key, so that it lies in the row of its entry " * 2
@@ -370,6 +371,27 @@ def test_who_prunes_later_takes_over(place: Place, state: sync.State) -> None:
     with pytest.raises(Conflict, match="another process"):
         first._commit(Batch())
     assert place.open().verify().findings == []
+
+
+def test_who_prunes_between_the_look_and_the_right_to_prune_is_seen(
+    place: Place, state: sync.State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another one announced meanwhile is what the later one begins with."""
+    other, take, done = place.open().agent("1"), Pruner.take, []
+    assert other.get("k0")
+
+    def late(self: Pruner) -> None:
+        if not done:
+            done.append(1)
+            state.prune(20)
+        take(self)
+
+    monkeypatch.setattr(Pruner, "take", late)
+    assert other.prune(30).floor == 30
+    for again in (place.open(), place.open()):
+        assert again.verify().findings == []
+        again.agent("1").set("k0", "still written")
+        assert again.agent("1").at("early").get("k0").startswith("9 ")
 
 
 # ---- cut short -----------------------------------------------------------------------------------

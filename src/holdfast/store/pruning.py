@@ -154,11 +154,14 @@ class _Pruning:
         self.handle = handle
         self.core = handle.core
         self.storage = handle.core.storage
-        self.line = handle.history.points.line()
-        self.ledger = self.line.ledger
+        self.ledger = handle.history.points.line().ledger
         self.pruner = Pruner(self.ledger)
         if not dry_run:
             self.pruner.take()
+        # Only now: an anchor that somebody else announced before the right was taken is seen.
+        self.line = handle.history.points.line()
+        if self.line.ledger.number != self.ledger.number:
+            raise gone(self.ledger.scope)
         self.cell = self.pruner.cell
         self.rested = None if rested is None else set(rested())
         """All that there are, as long as the cell is the same."""
