@@ -34,7 +34,6 @@ from holdfast.store.compare import (
     masked_changes,
     same,
     tree_changes,
-    value_changes,
 )
 from holdfast.store.declared import PREFIX
 from holdfast.store.differing import expiry_changes, shown_value
@@ -52,7 +51,7 @@ from holdfast.store.merge_conflicts import MergeConflict, Span, newer
 from holdfast.store.merged_meta import merge_meta, meta_beside
 from holdfast.store.scopes import Scope
 from holdfast.store.sealed_merging import Decisions
-from holdfast.store.sealed_values import Shown, shown, subject_changes
+from holdfast.store.sealed_values import Shown, opened_changes, shown
 from holdfast.store.slots import Slot, meta_of, said_of
 from holdfast.store.stage import Stage
 from holdfast.store.sticky import sticky_prefixes
@@ -331,12 +330,8 @@ class Merging:
     def _show(self, key: str, before: Any, after: Any, masked: bool) -> None:
         if masked:
             masked_changes(key, before, after, self.diff)
-            return
-        core, listed = self.handle.core, len(self.diff)
-        was, now = shown(core, before), shown(core, after)
-        value_changes(key, key, was.value, now.value, self.diff)
-        if len(self.diff) == listed and not same(before, after):
-            subject_changes(core, key, was, now, self.diff)
+        else:
+            opened_changes(self.handle.core, key, before, after, self.diff)
 
     # conflicts
 

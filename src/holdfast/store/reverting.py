@@ -17,15 +17,17 @@ from holdfast.errors import (
     InvalidInputError,
     PointNotFoundError,
     PrunedError,
+    TimelineNotFoundError,
 )
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text, listed
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
-from holdfast.store.compare import MISSING, Diff, masked_changes, value_changes
+from holdfast.store.compare import MISSING, Diff, masked_changes
 from holdfast.store.declared import PREFIX, Declared
 from holdfast.store.entries import Body, Cause
 from holdfast.store.ephemeral import ephemeral_prefixes
+from holdfast.store.expiring import READ
 from holdfast.store.following import Follower
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
@@ -35,6 +37,7 @@ from holdfast.store.lookups import derived
 from holdfast.store.marked import PREFIX as MARKS
 from holdfast.store.marked import RESTARTS
 from holdfast.store.scopes import Scope
+from holdfast.store.sealed_values import opened_changes
 from holdfast.store.slots import Slot, meta_of, said_of
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.timeline import DELTA_EVERY, Timeline
@@ -122,14 +125,16 @@ def revert_store(
             line = handle.core.current(scope)
             before = line.ledger.before if line is not None else rows.LAST_SEQUENCE
             there = {entry.sequence for entry in those if entry.sequence > before}
+            why = "the scope was deleted since, and stays so"
             if there:
-                undoing = Undoing(handle.line(scope, timeline))
-                undoing.choose_numbers(there)
-                made.append(undoing)
-            if len(there) < len(those):
-                why = "the scope was deleted since, and stays so"
-                gone = max(e.sequence for e in those if e.sequence not in there)
-                entry = next(e for e in those if e.sequence == gone)
+                try:
+                    undoing = Undoing(handle.line(scope, timeline))
+                    undoing.choose_numbers(there)
+                    made.append(undoing)
+                except TimelineNotFoundError:
+                    there, why = set(), "the timeline was ended since, and stays so"
+            if gone := [entry for entry in those if entry.sequence not in there]:
+                entry = max(gone, key=lambda one: one.sequence)
                 lost.append(Reverted(scope, timeline, [], [Left("", why, entry)], None, dry_run))
         return made
 
@@ -153,7 +158,7 @@ def _revert(
             return results
         try:
             written = _commit(wanted, cause, attempt)
-        except Conflict:
+        except (Conflict, TimelineNotFoundError):  # one that has ended since is left alone
             if attempt == UPDATES:
                 raise
             continue
@@ -283,7 +288,8 @@ class Undoing:
             mine = chosen(sequence, body)
             found = found or mine
             for op, (kind, key) in zip(body.ops, entries.touched(body.ops), strict=True):
-                self._note(sequence, op[0], kind, key, mine)
+                if mine or op[0] != entries.META or body.cause != READ:  # which is no change
+                    self._note(sequence, op[0], kind, key, mine)
             if mine and body.ops and all(derived(key) for _, key in entries.touched(body.ops)):
                 self.stays.setdefault(_BUILT, []).append(sequence)
             if mine and body.also:
@@ -319,7 +325,7 @@ class Undoing:
                 self.stays.setdefault(_STAYS[code], []).append(sequence)
         elif mine:
             self.first.setdefault(key, sequence)
-        elif key in self.first and code != entries.META:  # reading puts off what slides
+        elif key in self.first:
             if kind != "append":
                 self.appended.discard(key)
             elif key not in self.others:
@@ -391,10 +397,11 @@ class Undoing:
         return diff
 
     def _show(self, key: str, slots: list[Slot | None], value: Any, diff: Diff) -> None:
+        now = self._value(key, slots[0])
         if self.handle.reader.masks(self.now, key, slots):
-            masked_changes(key, self._value(key, slots[0]), value, diff)
+            masked_changes(key, now, value, diff)
         else:
-            value_changes(key, key, self._value(key, slots[0]), value, diff)
+            opened_changes(self.core, key, now, value, diff)
 
     def _why(self, key: str, since: int, moved: dict[str, int]) -> str:
         entry = self._entry(since)
