@@ -13,7 +13,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import Conflict, HoldfastError, ScopeNotFoundError, StateIntegrityError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+    TimelineNotFoundError,
+)
 from holdfast.store import directory, rows
 from holdfast.store.arguments import check_flag, check_limit
 from holdfast.store.cancelling import safe_point
@@ -139,7 +145,8 @@ def sweep_store(handle: StoreHandle, limit: int | None, wait: bool) -> Swept:
         try:
             for info in handle.line(scope).history.timelines():
                 left = limit - removed if limit is not None else None
-                removed += sweep_state(handle.line(scope, info.name), left)
+                with suppress(TimelineNotFoundError):  # ended meanwhile
+                    removed += sweep_state(handle.line(scope, info.name), left)
         except StateIntegrityError:
             damaged.append(str(scope))  # others do not wait for its repair
     handle.core.leases.stand()  # what is swept here is in no entry
