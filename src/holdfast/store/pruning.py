@@ -159,6 +159,7 @@ class _Pruning:
         self.storage = handle.core.storage
         self.pruner = pruner
         if not dry_run:
+            handle.core.leases.stand()  # what is no entry expects no lease
             pruner.take()
         # Only now: an anchor that somebody else announced before the right was taken is seen.
         self.line = handle.history.points.line()
@@ -293,6 +294,7 @@ class _Pruning:
         self.bytes += sum(len(old) - len(new) for _, old, new in batch.swaps) + dropped
 
     def _commit(self, batch: Batch) -> None:
+        self.core.leases.stand()
         if not self.pruner.commit(batch):
             raise _Again  # rows were sealed again meanwhile
 
