@@ -386,7 +386,7 @@ BUGS = (
     Bug(
         "erased subject's key left in the ring",
         "seal/subject_rows.py",
-        "        ring.storage.commit(Batch(blanks=found, drops=found))\n",
+        "        ring.storage.commit(Batch(puts=mark, blanks=found, drops=found))\n",
         "        break\n",
         "tests/store/test_subjects.py",
     ),

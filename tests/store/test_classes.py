@@ -330,6 +330,29 @@ def test_sensitive_is_masked_where_it_is_shown(secrets: sync.State) -> None:
     assert [part.value for part in state.blame("api_token")] == [MASK, MASK]
 
 
+def test_what_gates_are_told_of_shows_no_value(store: sync.Store) -> None:
+    """Declared, named or inferred: a gate that logs what it is given tells nobody."""
+    told: list[str] = []
+
+    class Log(holdfast.Gate):
+        def after(self, change: Any, written: Any) -> None:
+            atoms = [op[2:] for target in change.targets for op in target.ops]
+            told.extend(map(repr, (change, written, atoms)))
+            told.append(str(change))
+
+    state = store.agent("1")
+    state.declare(holdfast.Classed("vault/", "sensitive"))
+    store.add_gate(Log())
+    state.set("api_token", SECRET)
+    state.set("vault/long", {SECRET + str(n): [SECRET] * 20 for n in range(200)})
+    state.append("vault/list", SECRET)
+    with store.change() as change:
+        change[state].set("note", SECRET, class_="sensitive")
+    assert len(told) == 16
+    assert "('set', 'api_token')" in told[0]
+    assert [one for one in told if SECRET[:7] in one] == []
+
+
 def test_what_is_asked_for_is_shown(secrets: sync.State) -> None:
     state = secrets
     assert state.get("note") == SECRET

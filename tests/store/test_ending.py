@@ -25,6 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store import ending, rows
+from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 from holdfast.store.pruning import prune_state
@@ -356,6 +357,44 @@ def test_a_simulation_is_ended(store: sync.Store) -> None:
     done = Checkpoints(state).simulate(lambda trial: trial.set("k2", "tried"), good)
     Retention(store).end(state, done.timeline)
     assert lines(state) == ["main", "trial"]
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.agent("1").timelines(),
+        lambda store: store.stats(),
+        lambda store: store.sweep(),
+        lambda store: Retention(store).plan("agent:1"),
+        lambda store: Retention(store).run("agent:1"),
+    ],
+)
+def test_who_goes_over_all_timelines_beside_it(
+    plain: Place, monkeypatch: pytest.MonkeyPatch, call: Callable[[sync.Store], Any], nth: int
+) -> None:
+    """The nth time that timelines are listed, one of them is ended right behind that."""
+    store, other = plain.open(), plain.open()
+    state = store.agent("1")
+    state.set("k", 1)
+    for number in range(1, 4):
+        state.fork(f"f{number}").checkpoint("safe")
+    store.agent("2").set("over", 1, ttl=0.001)
+    listed, asked = Core.lines, []
+
+    def meanwhile(core: Core, ledger: Any) -> Any:
+        found = listed(core, ledger)
+        if core is store._handle.core:
+            asked.append(1)
+            if len(asked) == nth:
+                Retention(other).end("agent:1", "f2")
+        return found
+
+    monkeypatch.setattr(Core, "lines", meanwhile)
+    call(store)
+    monkeypatch.undo()
+    assert lines(state) == ["main", "f1", *(["f2"] if nth > len(asked) else []), "f3"]
     assert store.verify().ok
 
 

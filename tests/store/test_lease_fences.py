@@ -14,6 +14,7 @@ from holdfast.errors import LeaseLostError
 from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Storage
+from holdfast.store.rows import LEASES
 
 WRITES: dict[str, Callable[[sync.Store, Path], Any]] = {
     "cosign": lambda store, folder: store.agent("1").cosign("safe", signer=f"file:{folder / 'c'}"),
@@ -26,6 +27,9 @@ WRITES: dict[str, Callable[[sync.Store, Path], Any]] = {
     "erase what was deleted": lambda store, _: store.erase("agent:3"),
     "erase_subject": lambda store, _: store.erase_subject("user:1"),
     "sweep": lambda store, _: store.sweep(),
+    "prune": lambda store, _: store.agent("1").prune(1),
+    "a schedule": lambda store, _: sync.Scheduler(store).every(600, store.agent("1"), name="new"),
+    "remove a schedule": lambda store, _: sync.Scheduler(store).remove("old"),
 }
 
 
@@ -38,11 +42,13 @@ def sealed(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def stored(place: Place) -> list[Any]:
-    """All records of the store and of its ring; no cells, in which the leases are."""
+    """All records of the store and of its ring, and all cells but the leases."""
 
     def records(storage: Storage) -> list[Any]:
         try:
-            return storage.scan(b"", b"\xff" * 64, limit=100_000)
+            cells = storage.cells(b"", b"\xff" * 64, limit=100_000)
+            found = storage.scan(b"", b"\xff" * 64, limit=100_000)
+            return found + [cell for cell in cells if not cell[0].startswith(LEASES)]
         finally:
             storage.close()
 
@@ -64,6 +70,7 @@ def test_nothing_is_written_to_store_or_ring(
     one.rotate("agent:2")  # so that there is something to reseal
     one.delete("agent:3")
     one.agent("2").set("about", "them", subject="user:1")
+    sync.Scheduler(one).every(600, one.agent("1"), name="old")
     with one.lease("job", duration=60) as lease:
         two.break_lease("job")
         before = stored(sealed)

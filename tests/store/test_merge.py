@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from store_kit import Place, put_row, rows_of, same
+from store_kit import Hands, Place, put_row, rows_of, same
 
 import holdfast
 from holdfast import DELETED, Lookup, MergeConflict, sync
@@ -27,6 +27,7 @@ from holdfast.errors import (
     MergeConflictError,
     OutcomeUnknown,
     PointNotFoundError,
+    PrunedError,
     ReadOnlyError,
     ScopeNotFoundError,
     TimelineNotFoundError,
@@ -323,6 +324,46 @@ def test_newest_is_who_wrote_last(place: Place) -> None:
     main.set("c", "ours")
     main.merge(trial, strategy="newest")
     assert [main.get(key) for key in "abc"] == ["ours", "theirs", "ours"]
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_newest_where_the_entry_that_removed_a_key_is_pruned(place: Place, ours: bool) -> None:
+    """What was deleted does not come back because nothing says any more when that was."""
+    store, main, trial = forked(place, early=0, late=0)
+    deletes, writes = (main, trial) if ours else (trial, main)
+    writes.set("early", "written")
+    deletes.delete("early")
+    deletes.delete("late")
+    deletes.set("other", 1)
+    deletes.prune(deletes.place()[2])
+    writes.set("late", "written")
+    for dry_run in (True, False):
+        with pytest.raises(PrunedError, match="removed 'early' was pruned"):
+            main.merge(trial, strategy="newest", dry_run=dry_run)
+    seen: list[MergeConflict] = []
+    main.merge(trial, strategy=lambda one: seen.append(one) or one.ours, dry_run=True)
+    found = [(one.our_entry, one.their_entry)[not ours] for one in seen]
+    assert found == [None, None]
+    writes.delete("early")
+    main.merge(trial, strategy="newest")
+    assert main.get("late") == "written", "it was written after all that is pruned"
+    assert main.get("early") is None
+    assert store.verify().ok
+
+
+def test_newest_where_a_side_has_expired(timed: sync.Store, hands: Hands) -> None:
+    """What has expired counts as written when it was."""
+    main = timed.agent("expired")
+    main.set("a", 0)
+    main.set("b", 0)
+    trial = main.fork("trial")
+    for first, second, key in ((trial, main, "a"), (main, trial, "b")):
+        first.set(key, "first", ttl=5 if first is main else None)
+        hands.move(1)
+        second.set(key, "second", ttl=5 if second is main else None)
+    hands.move(10)
+    main.merge(trial, strategy="newest")
+    assert (main.get("a"), main.get("b")) == (None, "second")
 
 
 def test_a_function_decides_each_conflict(place: Place) -> None:

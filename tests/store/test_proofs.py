@@ -24,6 +24,7 @@ import holdfast_verify
 from holdfast import sync
 from holdfast.errors import (
     CheckpointNotFoundError,
+    GateRefusedError,
     InvalidInputError,
     LimitExceededError,
     StateIntegrityError,
@@ -364,6 +365,44 @@ def test_what_a_proof_reveals(place: Place) -> None:
         keys = ring.scope_keys(store._core.ledger(state.scope).id)
         assert keys is not None
         assert keys.commitment not in data
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_sensitive_neighbour_that_a_proof_shows_is_read(place: Place, there: bool) -> None:
+    """Gates are told of it, and may refuse; not of what only a commitment stands for."""
+    store = place.open()
+    state = store.agent("a")
+    with state.change() as change:
+        for number in range(100, 160):
+            change.set(f"k/{number}", f"short secret {number}", class_="sensitive")
+            change.set(f"k/{number}/long", "long secret " * 20, class_="sensitive")
+            change.set(f"k/{number}/open", "for all")
+    state.checkpoint("safe")
+    told: list[str] = []
+    refused = 0
+
+    class Gate(holdfast.Gate):
+        refuses = False
+
+        def reading(self, reading: holdfast.Reading) -> None:
+            told.extend(reading.keys)
+            if self.refuses:
+                raise GateRefusedError("nobody reads secrets at night")
+
+    gate = Gate()
+    store.add_gate(gate)
+    for number in range(100, 160):
+        key, gate.refuses = f"k/{number}/open" if there else f"k/{number}/not there", False
+        told.clear()
+        data = state.prove(key).to_bytes()
+        assert b"long secret" not in data
+        shown = [f"k/{n}" for n in range(100, 160) if f"short secret {n}".encode() in data]
+        assert sorted(told) == shown
+        if shown:  # where a node of the index ends is left to chance
+            gate.refuses, refused = True, refused + 1
+            with pytest.raises(GateRefusedError, match="at night"):
+                state.prove(key)
+    assert refused
 
 
 def test_a_proof_is_saved_and_loaded(place: Place, tmp_path: Path) -> None:

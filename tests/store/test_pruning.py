@@ -32,6 +32,7 @@ from holdfast.store import entries, pruning, rows
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 from holdfast.store.points import Points
+from holdfast.store.pruner import Pruner
 from holdfast.store.timeline import Timeline
 
 LONG = "more than fits beside a key, so that it lies in the row of its entry " * 2
@@ -365,11 +366,82 @@ def test_verify_beside_pruning(place: Place) -> None:
 def test_who_prunes_later_takes_over(place: Place, state: sync.State) -> None:
     """The first one is told by its next commit, and nothing is done twice."""
     handle = place.open()._handle.line("agent:1")
-    first = pruning._Pruning(handle, 30, None, frozenset, frozenset, False)
+    mine = Pruner(handle.history.points.line().ledger)
+    first = pruning._Pruning(handle, mine, 30, None, frozenset, frozenset, False)
     assert state.prune(30).floor == 30
     with pytest.raises(Conflict, match="another process"):
         first._commit(Batch())
     assert place.open().verify().findings == []
+
+
+def test_who_prunes_between_the_look_and_the_right_to_prune_is_seen(
+    place: Place, state: sync.State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another one announced meanwhile is what the later one begins with."""
+    other, take, done = place.open().agent("1"), Pruner.take, []
+    assert other.get("k0")
+
+    def late(self: Pruner) -> None:
+        if not done:
+            done.append(1)
+            state.prune(20)
+        take(self)
+
+    monkeypatch.setattr(Pruner, "take", late)
+    assert other.prune(30).floor == 30
+    for again in (place.open(), place.open()):
+        assert again.verify().findings == []
+        again.agent("1").set("k0", "still written")
+        assert again.agent("1").at("early").get("k0").startswith("9 ")
+
+
+@pytest.mark.parametrize("how", ["prune", "end", "retention"])
+def test_who_takes_over_on_another_timeline_finishes_both(
+    place: Place, state: sync.State, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Nobody else comes back for what was begun: without its token it looks like tampering."""
+    state.fork("other")
+    state.fork("fork").set("mine", LONG)
+    state.prune(15, keep=[])
+    other = place.open()
+
+    def cut_short(*_: Any) -> Any:
+        raise Unavailable("the process was killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pruning._Pruning, "_slices", cut_short)
+        for line, at in ((state, 30), (state.on("other"), 1)):
+            with pytest.raises(Unavailable):
+                line.prune(at, keep=[])
+    assert other.verify().pruning == 1
+    if how == "prune":
+        other.agent("1").on("fork").prune(1)
+    elif how == "end":
+        sync.Retention(other).end("agent:1", "fork")
+    else:
+        sync.Retention(other).run("agent:1")
+    report = place.open().verify()
+    assert (report.findings, report.pruning) == ([], 0)
+    done = state.prune(30, keep=[])
+    assert (done.entries, done.rows) == (0, 0), "all is dropped"
+
+
+def test_one_that_begins_anew_takes_over_from_nobody(
+    place: Place, state: sync.State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own token is in the cell; that is nobody who was cut short."""
+    run, found = pruning._Pruning.run, []
+
+    def conflicts(self: Any, reason: Any) -> Any:
+        found.append((self.pruner.inherited, self.pruner.cell[:16]))
+        if len(found) < 3:
+            raise pruning._Again
+        return run(self, reason)
+
+    monkeypatch.setattr(pruning._Pruning, "run", conflicts)
+    state.prune(30)
+    assert found == [(False, found[0][1])] * 3
+    assert place.open().verify().pruning == 0
 
 
 # ---- cut short -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_kit import Place, same
+from store_kit import Hands, Place, same
 
 import holdfast
 from holdfast import Left, Registry, Typed, sync
@@ -598,3 +598,92 @@ def test_what_is_pruned_is_left_alone_and_named(place: Place) -> None:
     assert (old.get("kept"), new.get("k")) == (5, None)
     with pytest.raises(PointNotFoundError, match="pruned up to"):
         old.revert(correlation="nobody's")
+
+
+# ---- beside others -------------------------------------------------------------------------
+
+
+def test_a_timeline_that_was_ended_is_left_and_named(place: Place) -> None:
+    store = place.open()
+    state, other = store.agent("1"), store.agent("2")
+    state.set("x", 1)
+    checkpoint = state.checkpoint()
+    with store.acting("bot", correlation="run"):
+        state.set("x", 2)
+        other.set("y", 1)
+        state.fork("trial").set("x", 3)
+        with pytest.raises(ZeroDivisionError):
+            sync.Checkpoints(state).simulate(lambda _: 1 // 0, checkpoint)
+    sync.Retention(store).end(state, "trial")
+    found = {(str(one.scope), one.timeline): one for one in store.revert(correlation="run")}
+    assert found.pop(("agent:1", "main")).done == ["x"]
+    assert found.pop(("agent:2", "main")).done == ["y"]
+    assert "trial" in [timeline for _, timeline in found]
+    for one in found.values():
+        assert (one.done, one.entry) == ([], None)
+        assert why(one.left) == {"": "the timeline was ended since, and stays so"}
+    assert (state.get("x"), other.get("y")) == (1, None)
+
+
+def test_a_timeline_that_is_ended_before_the_commit(place: Place) -> None:
+    store = place.open()
+    state = store.agent("1")
+    state.set("x", 1)
+    with store.acting("bot", correlation="run"):
+        state.set("x", 2)
+        trial = state.fork("trial")
+        trial.set("x", 3)
+    other = place.open()
+
+    class Meanwhile(holdfast.Gate):
+        def before(self, request: holdfast.Request) -> None:
+            if request.attempt == 1 and request.timeline == "trial":
+                sync.Retention(other).end(other.agent("1"), "trial")
+
+    store.add_gate(Meanwhile())
+    main, left = store.revert(correlation="run")
+    assert (main.timeline, main.done, left.timeline, left.done) == ("main", ["x"], "trial", [])
+    assert why(left.left) == {"": "the timeline was ended since, and stays so"}
+    assert state.get("x") == 1
+
+
+@pytest.mark.parametrize("sliding", [False, True])
+def test_when_a_key_expires_is_a_change_of_others_unless_it_was_read(
+    timed: sync.Store, hands: Hands, sliding: bool
+) -> None:
+    state = timed.agent("1")
+    for key in ("expire", "persist", "slide", "read"):
+        state.set(key, ["old"], ttl=100, sliding=sliding)
+    with timed.acting("bot", correlation="run"):
+        for key in ("expire", "persist", "slide"):
+            state.append(key, "new")
+        state.set("read", "new", ttl=100, sliding=sliding)
+    hands.move(50)
+    with timed.acting("ann"):
+        assert state.get("read") == "new"
+        state.expire("expire", 3600)
+        state.persist("persist")
+        state.expire("slide", 200, sliding=True)
+    kept = {key: state.item(key) for key in ("expire", "persist", "slide")}
+    done = state.revert(correlation="run")
+    assert done.done == ["read"]
+    assert state.get("read") == ["old"]
+    assert {one.key: one.entry.cause.actor for one in done.left} == dict.fromkeys(kept, "ann")
+    assert {key: (state.item(key).value, state.item(key).expires) for key in kept} == {
+        key: (item.value, item.expires) for key, item in kept.items()
+    }
+
+
+def test_a_dry_run_shows_what_is_sealed_as_it_is_read(place: Place) -> None:
+    if not place.sealed:
+        pytest.skip("a plain store seals nothing for subjects")
+    store = place.open()
+    state = store.agent("1")
+    state.set("name", "Ada", subject="user:1")
+    with store.acting("bot", correlation="run"):
+        state.set("name", "Bob")
+    (shown,) = state.revert(correlation="run", dry_run=True).diff
+    assert (shown.before, shown.after) == ("Bob", "Ada")
+    store.erase_subject("user:1")
+    (shown,) = state.revert(correlation="run", dry_run=True).diff
+    assert (shown.before, shown.after) == ("Bob", holdfast.ERASED)

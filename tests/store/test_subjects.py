@@ -35,7 +35,7 @@ from holdfast.errors import (
     SubjectNotFoundError,
     Unavailable,
 )
-from holdfast.seal.subject_rows import drop_subject, holds_subject
+from holdfast.seal.subject_rows import drop_subject, holds_subject, says_erased
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Fault, Faulty
@@ -826,6 +826,31 @@ def test_as_a_model_says(sealed: Place) -> None:
         assert stores[0].agent("m").at(point).keys() == sorted(then)
     assert stores[1].verify().findings == []
     assert sum(lives.values()) > 5
+
+
+def test_who_reads_or_writes_beside_erasing_never_misses_a_key(
+    sealed: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each commit in the ring, the key is there or the ring says that it is erased."""
+    store = sealed.open()
+    store.agent("a").set("k", SECRET, subject=WHO)
+    core = store._handle.core
+    (key, cell), ring = next(core.subjects.cells()), core.ring
+    assert ring is not None
+    named, commit = core.subjects.read(key, cell), ring.storage.commit
+    found: list[tuple[bool, bool]] = []
+
+    def noting(batch: Batch) -> None:
+        commit(batch)
+        found.append((holds_subject(ring, named.id), says_erased(ring, named.id)))
+        # Who has looked at the cell before, and looks into the ring now, is not told of damage.
+        assert core.subjects._found(ring, WHO, key, cell) is None
+
+    monkeypatch.setattr(ring.storage, "commit", noting)
+    assert store.erase_subject(WHO).key_removed
+    assert set(found) == {(False, True)}
+    with pytest.raises(ErasedError):
+        sealed.open().agent("a").get("k")
 
 
 def test_killed_anywhere_it_resumes(tmp_path: Path) -> None:

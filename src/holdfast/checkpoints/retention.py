@@ -20,6 +20,7 @@ type, is not run unless it is confirmed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,6 +36,7 @@ from holdfast.errors import (
     NotConfirmedError,
     StateIntegrityError,
     StillNeededError,
+    TimelineNotFoundError,
 )
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag
@@ -135,17 +137,18 @@ class Retention:
         lines, tallies, marked = [], [], self.marked(handle.scope)
         together = Together(self._handle, self._staying)
         for line in found:
-            tally = Tally(line.timeline)
-            needs = Needs(handle, line, marked)
-            judged = map(together.judged, self._judged(handle, line, needs, trusted))
-            kept = tuple(one for one in map(tally.count, judged) if whole or one.stays)
-            lines.append(LinePlan(line.timeline, kept, _floor(line, needs, tally, trusted)))
-            tallies.append(tally)
-            if others := [at for at in needs.entries if at < lines[-1].floor]:
-                notes.append(
-                    f"of {line.timeline}, {len(others)} states that are no checkpoints stay, for "
-                    "checkpoints of other scopes rest on them"
-                )
+            with suppress(TimelineNotFoundError):  # ended meanwhile
+                tally = Tally(line.timeline)
+                needs = Needs(handle, line, marked)
+                judged = map(together.judged, self._judged(handle, line, needs, trusted))
+                kept = tuple(one for one in map(tally.count, judged) if whole or one.stays)
+                lines.append(LinePlan(line.timeline, kept, _floor(line, needs, tally, trusted)))
+                tallies.append(tally)
+                if others := [at for at in needs.entries if at < lines[-1].floor]:
+                    notes.append(
+                        f"of {line.timeline}, {len(others)} states that are no checkpoints stay, "
+                        "for checkpoints of other scopes rest on them"
+                    )
         return RetentionPlan(handle.scope, tuple(lines), tuple(_questions(tallies)), tuple(notes))
 
     def _lines(self, main: LineHandle) -> tuple[list[LineHandle], datetime, datetime | None]:
@@ -161,9 +164,10 @@ class Retention:
         found, _, trusted = self._lines(main)
         marked = self.marked(scope)
         for line in found:
-            for one in self._judged(main, line, Needs(main, line, marked), trusted):
-                if one.stays:
-                    yield one.checkpoint
+            with suppress(TimelineNotFoundError):  # ended meanwhile
+                for one in self._judged(main, line, Needs(main, line, marked), trusted):
+                    if one.stays:
+                        yield one.checkpoint
 
     def run(self, what: RetentionPlan | Any, *, confirm: bool = False) -> list[Pruned]:
         """Prune what a plan says, or a new plan of a scope; what has to stay by now stays.
@@ -184,20 +188,20 @@ class Retention:
         for line in plan.lines:
             safe_point()
             handle = self._line(plan.scope).on(line.timeline)
-            floor = line.floor or _cut_short(handle)
-            if floor:
-                keep = [one.checkpoint.sequence for one in line.judged if one.stays]
-                done.append(
-                    prune_state(
-                        handle,
-                        floor,
-                        keep=keep,
-                        dry_run=False,
-                        reason="retention",
-                        needed=self._needed(handle),
-                        rested=_rested(handle),
+            with suppress(TimelineNotFoundError):  # ended meanwhile
+                if floor := line.floor or _cut_short(handle):
+                    keep = [one.checkpoint.sequence for one in line.judged if one.stays]
+                    done.append(
+                        prune_state(
+                            handle,
+                            floor,
+                            keep=keep,
+                            dry_run=False,
+                            reason="retention",
+                            needed=self._needed(handle),
+                            rested=_rested(handle),
+                        )
                     )
-                )
         self._forget(plan)
         forget_rests(self._line(plan.scope).history.points.line().ledger)
         return done
@@ -375,10 +379,14 @@ def _judge(
 
 def _confirmed(lines: list[LineHandle], now: datetime) -> bool:
     """Whether the newest entries of a scope confirm what time it is; a damaged one does not."""
-    try:
-        newest = [line.history.log(limit=LOOKED_AT) for line in lines]
-    except StateIntegrityError:
-        return False
+    newest = []
+    for line in lines:
+        try:
+            newest.append(line.history.log(limit=LOOKED_AT))
+        except TimelineNotFoundError:
+            continue  # ended meanwhile
+        except StateIntegrityError:
+            return False
     if not any(found and abs(now - found[0].time) <= DAY for found in newest):
         return False
     steps = [abs(entry.clock_step) for found in newest for entry in found]

@@ -79,15 +79,14 @@ def drop_subject(ring: Ring, id: bytes, *, erased: bool = True) -> int:
     """Remove a subject's key, of all generations; how many rows that were.
 
     Nothing sealed with it opens any more, but with a copy of the ring made before. The ring then
-    says that the subject is `erased`, also to copies of the store that do not know of it.
+    says that the subject is `erased`, also to copies of the store that do not know of it: in the
+    same commit, so that nobody finds neither.
     """
-    count = 0
-    while found := [key for key, _ in _rows(ring, id)]:
+    mark, count = [(GONE + id, b"")] if erased else [], 0
+    while (found := [key for key, _ in _rows(ring, id)]) or mark:
         # A rotation may wrap a row once more meanwhile: it is looked for again.
-        ring.storage.commit(Batch(blanks=found, drops=found))
-        count += len(found)
-    if erased:
-        ring.storage.commit(Batch(puts=[(GONE + id, b"")]))
+        ring.storage.commit(Batch(puts=mark, blanks=found, drops=found))
+        mark, count = [], count + len(found)
     return count
 
 

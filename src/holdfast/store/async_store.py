@@ -30,7 +30,7 @@ from holdfast.store.items import Erased, Page, Reverted
 from holdfast.store.metering import Metrics
 from holdfast.store.opening import open_core
 from holdfast.store.pump import Pump
-from holdfast.store.reverting import revert_store
+from holdfast.store.reverting_scopes import revert_store
 from holdfast.store.scopes import Scope
 from holdfast.store.verify_report import Report
 from holdfast.store.witness import make_witness, store_identity, store_stats

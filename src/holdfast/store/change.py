@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from holdfast.store.entries import Cause
+from holdfast.store.entries import Cause, touched
 from holdfast.store.leasing import leases_now
 from holdfast.store.metering import is_done_again
 
@@ -64,6 +64,11 @@ class Target(msgspec.Struct):
     cause: Cause | None = None
     """What gates made of the change's cause, if it is another one."""
 
+    def __repr__(self) -> str:
+        # Gates are given changes: what they log holds no values, whatever class they are of.
+        ops = [op[:2] for op in self.ops]
+        return f"Target({str(self.scope)!r}, {self.timeline!r}, {ops!r})"
+
 
 class Change(msgspec.Struct):
     """One change: targets that get one entry each, in one commit."""
@@ -85,6 +90,9 @@ class Change(msgspec.Struct):
     shared: bool = False
     """Whether it was asked of the store: then its id is the store's, whatever it touches."""
 
+    def __repr__(self) -> str:
+        return f"Change({self.targets!r}, cause={self.cause!r}, id={self.id!r})"
+
     @property
     def storewide(self) -> bool:
         """Whether its id is one of the store's, and not of its one scope."""
@@ -104,6 +112,10 @@ class Written(msgspec.Struct, frozen=True):
     answer: Any = None
     ops: Sequence[Any] = ()
     """What the entry says was done: some of what is asked for may come to nothing."""
+
+    def __repr__(self) -> str:
+        place = f"{str(self.scope)!r}, {self.timeline!r}, {self.sequence}"
+        return f"Written({place}, {touched(self.ops)!r}, repeated={self.repeated})"
 
 
 class Ticket:

@@ -13,7 +13,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import Conflict, HoldfastError, ScopeNotFoundError, StateIntegrityError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+    TimelineNotFoundError,
+)
 from holdfast.store import directory, rows
 from holdfast.store.arguments import check_flag, check_limit
 from holdfast.store.cancelling import safe_point
@@ -33,13 +39,15 @@ LOOKED = 10_000
 REMOVED = 1000
 """Most keys that one entry of a sweep removes."""
 ACTOR = "system"
+READ = Cause(ACTOR, "read")
+"""Why the expiry of a key was put off that was read."""
 
 Decide = Callable[[Stage, str], tuple[Any, ...] | None]
 """The operation on a key at a stage, if there is something to do."""
 
 
 def _judging(
-    scope: Scope, timeline: str, keys: Sequence[str], decide: Decide, reason: str
+    scope: Scope, timeline: str, keys: Sequence[str], decide: Decide, cause: Cause
 ) -> tuple[Change, list[str]]:
     """A change that decides for each key when it is built, and the list of keys it touched."""
     done: list[str] = []
@@ -52,7 +60,7 @@ def _judging(
         stage.add(ops, body)
 
     target = Target(scope, timeline, special=special, create=False)
-    return Change([target], Cause(ACTOR, reason)), done
+    return Change([target], cause), done
 
 
 # sliding
@@ -62,7 +70,7 @@ def refresh(core: Core, scope: Scope, timeline: str, keys: Sequence[str]) -> Non
     """Put off the expiry of keys that were read. A read does not fail if this does."""
     if core.read_only:
         return
-    change, _ = _judging(scope, timeline, keys, _put_off, "read")
+    change, _ = _judging(scope, timeline, keys, _put_off, READ)
     if core.later is not None:
         core.later(change)
     else:
@@ -117,7 +125,7 @@ def _remove(handle: LineHandle, keys: list[str]) -> int:
         slot = stage.slot(key)
         return ("delete", key) if slot is not None and slot.over(stage.now) else None
 
-    change, done = _judging(handle.scope, handle.timeline, keys, gone, "expired")
+    change, done = _judging(handle.scope, handle.timeline, keys, gone, Cause(ACTOR, "expired"))
     try:
         handle.core.run(change)
     except (Conflict, ScopeNotFoundError):
@@ -137,7 +145,8 @@ def sweep_store(handle: StoreHandle, limit: int | None, wait: bool) -> Swept:
         try:
             for info in handle.line(scope).history.timelines():
                 left = limit - removed if limit is not None else None
-                removed += sweep_state(handle.line(scope, info.name), left)
+                with suppress(TimelineNotFoundError):  # ended meanwhile
+                    removed += sweep_state(handle.line(scope, info.name), left)
         except StateIntegrityError:
             damaged.append(str(scope))  # others do not wait for its repair
     handle.core.leases.stand()  # what is swept here is in no entry

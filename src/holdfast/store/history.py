@@ -366,9 +366,10 @@ class History:
         names = {number: name for number, name, _, _ in known}
         found = []
         for number, name, parent, start in self.core.lines(main.ledger):
-            line = self.core.current(self.scope, name)
-            head = line.sequence if line is not None else 0
-            found.append(TimelineInfo(name, names.get(parent) if number else None, start, head))
+            line = self.core.timeline(main.ledger, name)
+            line.refresh()  # also of one that is ended meanwhile
+            origin = names.get(parent) if number else None
+            found.append(TimelineInfo(name, origin, start, line.sequence))
         return found
 
     # looking back

@@ -282,15 +282,19 @@ class Leases:
 
     def commit(self, batch: Batch) -> None:
         """Commit what is no change to a scope, if the leases it is done under are still held."""
-        fences = self._fences()
-        for lease in fences.values():
-            lease.check()
-            batch.cells.append((lease.key, lease.cell, lease.cell))
+        batch.cells += self.expected()
         try:
             commit_beside(self.core.storage, batch)
         except Conflict:
             self.stand()
             raise
+
+    def expected(self) -> list[Swap]:
+        """What a commit expects that is made under leases; refused if one is known to be lost."""
+        fences = self._fences().values()
+        for lease in fences:
+            lease.check()
+        return [(lease.key, lease.cell, lease.cell) for lease in fences]
 
     def _fences(self) -> dict[bytes, Lease]:
         return {lease.key: lease for lease in leases_now() if lease.core is self.core}

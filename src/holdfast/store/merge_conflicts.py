@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.errors import PrunedError
 from holdfast.store.compare import DELETED, contrast
 from holdfast.store.items import Entry
 from holdfast.store.masking import MASK
+from holdfast.store.scopes import Scope
+
+Span = tuple[Entry | None, Entry | None]
+"""Between which entries a side last wrote or removed a key; None: before the first one."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,8 @@ class MergeConflict:
     ours: Any
     theirs: Any
     our_entry: Entry | None
-    """The entry that last wrote (or removed) the key on our side: its time, its cause."""
+    """The entry that last wrote (or removed) the key on our side: its time, its cause. None if
+    there is none, or if that entry was pruned."""
     their_entry: Entry | None
     sensitive: bool = False
     """Whether the key is of class sensitive."""
@@ -53,6 +61,20 @@ class MergeConflict:
             f"  ours: {ours}{_told(one.our_entry)}\n"
             f"  theirs: {theirs}{_told(one.their_entry)}"
         )
+
+
+def newer(scope: Scope, key: str, ours: Span, theirs: Span) -> bool:
+    """Whether theirs was written, or removed, after ours; refused if nothing says so."""
+    (low, high), (after, until) = (
+        [entry.time if entry is not None else _NEVER for entry in span] for span in (ours, theirs)
+    )
+    if after <= high and low < until:
+        raise PrunedError(
+            f"{scope}: the entry that removed {key!r} was pruned, so nothing says which side is "
+            "the newest, and nothing was merged. Give another strategy: ours, theirs, both or a "
+            "function"
+        )
+    return after > high
 
 
 def _told(entry: Entry | None) -> str:

@@ -35,12 +35,12 @@ from holdfast.store.compare import (
     masked_changes,
     same,
     tree_changes,
-    value_changes,
 )
 from holdfast.store.declared import PREFIX
 from holdfast.store.differing import expiry_changes, shown_value
 from holdfast.store.entries import Body
 from holdfast.store.ephemeral import ephemeral_prefixes
+from holdfast.store.floors import floor_of
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.history import History
@@ -48,11 +48,11 @@ from holdfast.store.items import Entry, LongValue
 from holdfast.store.lifetimes import KEEP, NONE, Meta, terms_of
 from holdfast.store.long_merging import Carried
 from holdfast.store.lookups import derived
-from holdfast.store.merge_conflicts import MergeConflict
+from holdfast.store.merge_conflicts import MergeConflict, Span, newer
 from holdfast.store.merged_meta import merge_meta, meta_beside
 from holdfast.store.scopes import Scope
 from holdfast.store.sealed_merging import Decisions
-from holdfast.store.sealed_values import Shown, shown, subject_changes
+from holdfast.store.sealed_values import Shown, opened_changes, shown
 from holdfast.store.slots import Slot, meta_of, said_of
 from holdfast.store.stage import Stage
 from holdfast.store.sticky import sticky_prefixes
@@ -249,7 +249,7 @@ class Merging:
         if self.theirs in self.bases:
             return {}
         bases = [self._view(base) for base in self.bases]
-        now = self._view(self.theirs)
+        now = self.their_line = self._view(self.theirs)
         keys: set[str] = set()
         for was in bases:
             keys |= _differing(was.overlay, now.overlay) | _differing(was.stored, now.stored)
@@ -340,12 +340,8 @@ class Merging:
     def _show(self, key: str, before: Any, after: Any, masked: bool) -> None:
         if masked:
             masked_changes(key, before, after, self.diff)
-            return
-        core, listed = self.handle.core, len(self.diff)
-        was, now = shown(core, before), shown(core, after)
-        value_changes(key, key, was.value, now.value, self.diff)
-        if len(self.diff) == listed and not same(before, after):
-            subject_changes(core, key, was, now, self.diff)
+        else:
+            opened_changes(self.handle.core, key, before, after, self.diff)
 
     # conflicts
 
@@ -354,8 +350,11 @@ class Merging:
         masked = self._masked(key, slots)
 
         def decide(path: str, base: Any, here: Any, there: Any) -> Any:
-            mine = self._writer(key, slots[0], self.ours)
-            other = self._writer(key, slots[1], self.theirs)
+            spans = [
+                self._span(key, slots[0], self.line, self.ours),
+                self._span(key, slots[1], self.their_line, self.theirs),
+            ]
+            mine, other = (late if early is late else None for early, late in spans)
             was, *sides = [shown(self.handle.core, value) for value in (base, here, there)]
             ours, theirs = (side.value for side in sides)
             conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
@@ -363,11 +362,13 @@ class Merging:
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
                 self.handle.reader.told(self.line, found)
-            return self._decide(conflict, sides, was)
+            return self._decide(conflict, sides, was, spans)
 
         return decide
 
-    def _decide(self, conflict: MergeConflict, sides: list[Shown], base: Shown) -> Any:
+    def _decide(
+        self, conflict: MergeConflict, sides: list[Shown], base: Shown, spans: list[Span]
+    ) -> Any:
         strategy, (ours, theirs) = self.strategy, (side.stored for side in sides)
         if callable(strategy):
             return self.decisions.stored(conflict.key, strategy(conflict), sides, base)
@@ -376,17 +377,24 @@ class Merging:
                 return theirs if ours is DELETED else ours
             return Both(ours, theirs)
         if strategy == "newest":
-            mine, other = conflict.our_entry, conflict.their_entry
-            newer = other is not None and (mine is None or other.time > mine.time)
-            return theirs if newer else ours
+            return theirs if newer(self.handle.scope, conflict.key, *spans) else ours
         return theirs if strategy == "theirs" else ours
 
-    def _writer(self, key: str, slot: Slot | None, side: Point) -> Entry | None:
+    def _span(self, key: str, slot: Slot | None, line: Timeline, side: Point) -> Span:
+        """Entries between which a side last wrote or removed a key: one, unless that is pruned."""
+        slot = slot or line.slot(key)  # what has expired was written all the same
         if slot is not None:
-            return self._entry((slot.timeline, slot.sequence))
-        origin = self.ancestry.origin(side)
-        removed = self._removed(side, origin).get(key, origin)
-        return self._entry((side[0], removed)) if removed else None
+            return (self._entry((slot.timeline, slot.sequence)),) * 2
+        first = self.ancestry.origin(side)
+        last = self._removed(side, first).get(key, 0)
+        if last:
+            first = last
+        else:  # by the restore or fork that it began with, or behind that and below the floor
+            last = max(first, min(floor_of(self.ledger, side[0]).sequence, side[1]))
+        late = self._entry((side[0], last)) if last else None
+        if first == last:
+            return late, late
+        return (self._entry((side[0], first)) if first else None), late
 
     def _removed(self, side: Point, origin: int) -> dict[str, int]:
         """Keys that a side has deleted since its last restore or fork, and the entry that did."""

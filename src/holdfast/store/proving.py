@@ -8,7 +8,7 @@ an encrypted store each of them comes with what opens its commitment, and with n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
@@ -20,6 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.store import entries, refs, rows
 from holdfast.store.arguments import check_flag
+from holdfast.store.building import Element
 from holdfast.store.cosigning import signatures_of
 from holdfast.store.entries import Envelope
 from holdfast.store.ephemeral import refuse_ephemeral
@@ -71,7 +72,10 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
             f"{handle.scope}: the checkpoint at entry {sequence} names another state than its "
             "entries give; run `holdfast verify`"
         )
-    path, element = _path(ledger, root, key)
+    path, leaf = _path(ledger, root, key)
+    element = next((e for e in leaf if e[0] == key), None)
+    # What lies beside it is shown, too, if it is short: for a gate that is a read of it.
+    read = [(e[0], slot_of(e)) for e in leaf if refs.bare(e[1])[0] == refs.ATOM_INLINE]
     value: list[Opened] = []
     if element is not None:
         slot = source.settled(slot_of(element))
@@ -82,8 +86,9 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
                 "keep what is to be proven under a key of its own, or prove a key that holds its "
                 "hash"
             )
-        Reader(handle.core, handle.scope, handle.timeline, source).told(source, [(key, slot)])
+        read = [(key, slot), *(one for one in read if one[0] != key)]
         value = list(_parts(ledger, slot.ref, slot.location))
+    Reader(handle.core, handle.scope, handle.timeline, source).told(source, read)
     body = _plain_body(ledger, row)
     return Proof(
         handle.core.lineage,
@@ -136,16 +141,16 @@ def _plain_body(ledger: Ledger, row: bytes) -> bytes:
     return ledger.seal.open(ledger.ad(row), stored, envelope.writer, len(envelope.data))
 
 
-def _path(ledger: Ledger, root: Node, key: str) -> tuple[list[Opened], Any]:
-    """The nodes to look at for a key, and its element, if it is there."""
+def _path(ledger: Ledger, root: Node, key: str) -> tuple[list[Opened], Sequence[Element]]:
+    """The nodes to look at for a key, and the elements of the leaf where it is, or would be."""
     node, found = root, [_node(ledger, root)]
     while node.level:
         child = next((e for e in node.elements if e[0] >= key), None)
         if child is None:
-            return found, None
+            return found, ()
         node = ledger.trees.load(child[2], child[1])
         found.append(_node(ledger, node))
-    return found, next((e for e in node.elements if e[0] == key), None)
+    return found, node.elements
 
 
 def _node(ledger: Ledger, node: Node) -> Opened:

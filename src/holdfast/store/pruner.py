@@ -35,16 +35,25 @@ class Pruner:
         self.key = rows.pruner(ledger.number)
         self.cell = os.urandom(TOKEN)
         """What the cell holds."""
+        self.inherited = False
+        """Whether somebody had it who did not come to an end, on whichever timeline."""
         self._ledger = ledger
         self._storage = ledger.storage
 
     def take(self) -> None:
-        """Be the one who prunes the scope; whoever did before is told by its next commit."""
+        """Be the one who prunes the scope; whoever did before is told by its next commit.
+
+        Who has it still, and begins anew, keeps it.
+        """
         for _ in range(ATTEMPTS):
+            held = _held(self._storage, self.key)
+            if held is not None and held[:TOKEN] == self.cell[:TOKEN]:
+                self.cell = held
+                return
+            self.cell, tombstone = os.urandom(TOKEN), [self._ledger.tombstone]
             try:
-                tombstone = [self._ledger.tombstone]
-                swap = (self.key, _held(self._storage, self.key), self.cell)
-                self._storage.commit(Batch(cells=[swap], absent=tombstone))
+                self._storage.commit(Batch(cells=[(self.key, held, self.cell)], absent=tombstone))
+                self.inherited = held is not None
                 self._forget(mine=False)  # of others who were cut short
                 return
             except Conflict:

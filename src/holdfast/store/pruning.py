@@ -9,7 +9,8 @@ that an anchor in the chain announces, and that no kept state uses, may be missi
 The steps, each of which may be the last one (killed, refused, storage lost):
 
 1. Whoever prunes a scope puts a random token into the cell `A`; every commit of the steps below
-   expects it there. Another one who puts its own takes over, and the first is told.
+   expects it there. Another one who puts its own takes over, and the first is told. Who finds one
+   there does steps 4 and 5 for all timelines of the scope: nobody else comes back for them.
 2. The states to be kept are saved as whole indexes, *bases*: at the floor, at the checkpoints that
    are kept, and at the sources of restores and forks that lie behind a floor, for these are made
    from their sources when they are verified. Nodes that older saves hold are shared, not copied.
@@ -126,8 +127,9 @@ def prune_state(
                 "each timeline is pruned by itself"
             )
     kept = None if wanted is None else {sequence for _, sequence in wanted}
+    pruner = Pruner(points.line().ledger)
     for _ in range(ATTEMPTS):
-        work = _Pruning(handle, last, kept, needed, rested, dry_run)
+        work = _Pruning(handle, pruner, last, kept, needed, rested, dry_run)
         if alone and work.kept != {last}:
             raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
         try:
@@ -145,6 +147,7 @@ class _Pruning:
     def __init__(
         self,
         handle: LineHandle,
+        pruner: Pruner,
         last: int,
         wanted: set[int] | None,
         needed: Needed,
@@ -154,14 +157,15 @@ class _Pruning:
         self.handle = handle
         self.core = handle.core
         self.storage = handle.core.storage
-        self.ledger = handle.history.points.line().ledger
-        self.pruner = Pruner(self.ledger)
+        self.pruner = pruner
         if not dry_run:
-            self.pruner.take()
-        # Read once others announce nothing more: what the newest anchor keeps must be known.
+            handle.core.leases.stand()  # what is no entry expects no lease
+            pruner.take()
+        # Only now: an anchor that somebody else announced before the right was taken is seen.
         self.line = handle.history.points.line()
-        if self.line.ledger.number != self.ledger.number:
-            raise gone(handle.scope)  # and made again
+        self.ledger = self.line.ledger
+        if pruner.key != rows.pruner(self.ledger.number):
+            raise gone(self.ledger.scope)
         self.cell = self.pruner.cell
         self.rested = None if rested is None else set(rested())
         """All that there are, as long as the cell is the same."""
@@ -253,7 +257,19 @@ class _Pruning:
         floor = self.old
         if self.last > self.ledger.before and self.kept != set(floor.bases):
             floor = self._announce(reason)
-        marks = Marks(self.ledger, self.line.number, floor.sequence)
+        self._drop(self.line.number, floor)
+        if self.pruner.inherited:  # nobody else will finish what was begun on other timelines
+            for number, *_ in self.core.lines(self.ledger):  # one that is ended was pruned whole
+                if number != self.line.number:
+                    self._drop(number, floor_of(self.ledger, number))
+        self.pruner.leave()
+        return self._pruned(floor)
+
+    def _drop(self, number: int, floor: Floor) -> None:
+        """Drop what no kept state uses of a timeline up to its floor."""
+        if floor is NO_FLOOR:
+            return
+        marks = Marks(self.ledger, number, floor.sequence)
         mark_all(marks, self.lines)
         for batch, dropped in self._slices(marks, floor):
             given_up = [key for key, _, new in batch.cells if new == SWEPT]
@@ -264,8 +280,6 @@ class _Pruning:
                 self.rows, self.bytes = self.rows + dropped, self.bytes + size
             safe_point()
             time.sleep(PAUSE)
-        self.pruner.leave()
-        return self._pruned(floor)
 
     def _pruned(self, floor: Floor, *, dry_run: bool = False) -> Pruned:
         kept = tuple(sorted(at for at in floor.bases if at < floor.sequence))
@@ -280,6 +294,7 @@ class _Pruning:
         self.bytes += sum(len(old) - len(new) for _, old, new in batch.swaps) + dropped
 
     def _commit(self, batch: Batch) -> None:
+        self.core.leases.stand()
         if not self.pruner.commit(batch):
             raise _Again  # rows were sealed again meanwhile
 
@@ -418,9 +433,7 @@ class _Pruning:
 
         Each can be done again.
         """
-        if floor is NO_FLOOR:
-            return
-        line = self.line.prefix
+        line = rows.line(b"E", self.ledger.number, marks.timeline)
         end = rows.entry(line, floor.sequence) + b"\0"
         for page in self._pages(rows.entry(line, 0), end):
             batch = Batch()
@@ -430,7 +443,7 @@ class _Pruning:
             if batch.swaps:
                 yield batch, sum(map(len, batch.drops))
         for kind, stays in self._stays(marks, floor):
-            line = rows.line(kind, self.ledger.number, self.line.number)
+            line = rows.line(kind, self.ledger.number, marks.timeline)
             high = rows.after(line) if kind == b"A" else rows.entry(line, floor.sequence + 1)
             for page in self._pages(line, high):
                 gone = [(key, row) for key, row in page if not stays(key)]
@@ -444,7 +457,7 @@ class _Pruning:
         def number(key: bytes) -> tuple[int, int]:
             return rows.sequence_of(key), int.from_bytes(key[14:17], "big")
 
-        newest = rows.anchor(self.ledger.number, self.line.number, floor.number)
+        newest = rows.anchor(self.ledger.number, marks.timeline, floor.number)
         return [
             (b"V", lambda key: number(key) in marks.values),
             (b"N", lambda key: number(key) in marks.nodes),
@@ -471,12 +484,13 @@ class _Pruning:
         batch.cells += [(rows.pin(self.ledger.number, number), None, SWEPT) for number in uploads]
         batch.swaps.append((key, row, envelope.data))
         if body.cause is not None and body.cause.correlation is not None:
-            self._correlation(batch, sequence, body.cause.correlation, floor)
+            self._correlation(batch, key, body.cause.correlation, floor)
 
-    def _correlation(self, batch: Batch, sequence: int, correlation: str, floor: Floor) -> None:
+    def _correlation(self, batch: Batch, entry: bytes, correlation: str, floor: Floor) -> None:
         """Drop what leads from a correlation to a block of entries that are all pruned."""
+        line, sequence = rows.line_of(entry), rows.sequence_of(entry)
         if (sequence // rows.BLOCK + 1) * rows.BLOCK - 1 <= floor.sequence:
             tag = self.core.tag(b"correlation", correlation)
-            key = rows.correlation(tag, self.ledger.number, self.line.number, sequence)
+            key = rows.correlation(tag, self.ledger.number, line, sequence)
             if key not in batch.drops:
                 batch.drops.append(key)

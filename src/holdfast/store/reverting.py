@@ -17,25 +17,26 @@ from holdfast.errors import (
     InvalidInputError,
     PointNotFoundError,
     PrunedError,
+    TimelineNotFoundError,
 )
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text, listed
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.companions import told
-from holdfast.store.compare import MISSING, Diff, masked_changes, value_changes
+from holdfast.store.compare import MISSING, Diff, masked_changes
 from holdfast.store.declared import PREFIX, Declared
 from holdfast.store.entries import Body, Cause
 from holdfast.store.ephemeral import ephemeral_prefixes
-from holdfast.store.following import Follower
+from holdfast.store.expiring import READ
 from holdfast.store.gates import Operation
-from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
+from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.items import Entry, Left, Reverted
 from holdfast.store.lifetimes import terms_of
 from holdfast.store.lookups import derived
 from holdfast.store.marked import PREFIX as MARKS
 from holdfast.store.marked import RESTARTS
-from holdfast.store.scopes import Scope
+from holdfast.store.sealed_values import opened_changes
 from holdfast.store.slots import Slot, meta_of, said_of
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.timeline import DELTA_EVERY, Timeline
@@ -108,44 +109,10 @@ def revert_state(
         what = f"{len(numbers)} entries" if len(numbers) != 1 else "one entry"
     else:
         what = f"correlation {correlation}" if correlation is not None else f"actor {actor}"
-    return _revert(look, dry_run, reason, what)[0]
+    return reverted(look, dry_run, reason, what)[0]
 
 
-def revert_store(
-    handle: StoreHandle, correlation: str, *, dry_run: bool, reason: str | None
-) -> list[Reverted]:
-    """Undo the entries of a correlation in all scopes and timelines, as one change."""
-    check_flag(dry_run, "dry_run")
-    check_text(correlation, "a correlation", least=1)
-    lost: list[Reverted] = []
-
-    def look() -> list[Undoing]:
-        lost.clear()
-        found: dict[tuple[Scope, str], list[Entry]] = {}
-        for entry in Follower(handle.core).correlated(correlation, None, None, None):
-            found.setdefault((entry.scope, entry.timeline), []).append(entry)
-        if not found:
-            raise PointNotFoundError(_nobody("this store", f"the correlation {correlation!r}"))
-        made = []
-        for (scope, timeline), those in found.items():
-            line = handle.core.current(scope)
-            before = line.ledger.before if line is not None else rows.LAST_SEQUENCE
-            there = {entry.sequence for entry in those if entry.sequence > before}
-            if there:
-                undoing = Undoing(handle.line(scope, timeline))
-                undoing.choose_numbers(there)
-                made.append(undoing)
-            if len(there) < len(those):
-                why = "the scope was deleted since, and stays so"
-                entry = max((e for e in those if e.sequence not in there), key=lambda e: e.sequence)
-                lost.append(Reverted(scope, timeline, [], [Left("", why, entry)], None, dry_run))
-        return made
-
-    done = _revert(look, dry_run, reason, f"correlation {correlation}")
-    return sorted(done + lost, key=lambda one: (str(one.scope), one.timeline))
-
-
-def _revert(
+def reverted(
     look: Callable[[], list[Undoing]], dry_run: bool, reason: str | None, what: str
 ) -> list[Reverted]:
     """Look and commit until nobody was faster in between."""
@@ -161,7 +128,7 @@ def _revert(
             return results
         try:
             written = _commit(wanted, cause, attempt)
-        except Conflict:
+        except (Conflict, TimelineNotFoundError):  # one that has ended since is left alone
             if attempt == UPDATES:
                 raise
             continue
@@ -205,7 +172,7 @@ def _numbers(handle: LineHandle, points: list[Any]) -> set[int]:
     return found
 
 
-def _nobody(where: str, what: str) -> str:
+def nobody(where: str, what: str) -> str:
     return f"{where}: no entry carries {what}; `log()` shows causes"
 
 
@@ -294,7 +261,8 @@ class Undoing:
             found = found or mine
             void = not mine and self.operation is not None and self.operation.void(body)
             for op, (kind, key) in zip(body.ops, entries.touched(body.ops), strict=True):
-                self._note(sequence, op[0], kind, key, None if void else mine)
+                if mine or op[0] != entries.META or body.cause != READ:  # which is no change
+                    self._note(sequence, op[0], kind, key, None if void else mine)
             if mine and body.ops and all(derived(key) for _, key in entries.touched(body.ops)):
                 self.stays.setdefault(_BUILT, []).append(sequence)
             if mine and body.also:
@@ -302,7 +270,7 @@ class Undoing:
         if not found:
             if self.floor > self.ledger.before:
                 what = f"{what}, as far as they are there: they are pruned up to {self.floor}"
-            raise PointNotFoundError(_nobody(str(self.scope), what))
+            raise PointNotFoundError(nobody(str(self.scope), what))
 
     def _note_pruned(self, low: int, chosen: Choice) -> bool:
         """Note entries of those that are pruned whose content is there still; whether any is."""
@@ -337,7 +305,7 @@ class Undoing:
                 self.stays.setdefault(_STAYS[code], []).append(sequence)
         elif mine:
             self.first.setdefault(key, void)
-        elif key in self.first and code != entries.META:  # reading puts off what slides
+        elif key in self.first:
             if kind != "append":
                 self.appended.discard(key)
             elif key not in self.others:
@@ -410,10 +378,11 @@ class Undoing:
         return diff
 
     def _show(self, key: str, slots: list[Slot | None], value: Any, diff: Diff) -> None:
+        now = self._value(key, slots[0])
         if self.handle.reader.masks(self.now, key, slots):
-            masked_changes(key, self._value(key, slots[0]), value, diff)
+            masked_changes(key, now, value, diff)
         else:
-            value_changes(key, key, self._value(key, slots[0]), value, diff)
+            opened_changes(self.core, key, now, value, diff)
 
     def _why(self, key: str, since: int, moved: dict[str, int]) -> str:
         entry = self._entry(since)

@@ -74,7 +74,7 @@ class ScheduleCells:
         """Put what `made` gives for what is there (both plain; None: absent), and count it.
 
         If both are equal nothing is written; tells whether something was. What is damaged counts as
-        absent: this is how it is mended.
+        absent: this is how it is mended. Done under a lease, it is done only if that is held.
         """
         self.core.check_writable()
         key = self.key_of(name)
@@ -89,8 +89,10 @@ class ScheduleCells:
             if after == before and not damaged:
                 return False
             new = self.seal(key, after) if after is not None else None
-            if swap_cells(self.core.storage, [(key, old, new), self._next(counted)]):
+            swaps = [(key, old, new), self._next(counted), *self.core.leases.expected()]
+            if swap_cells(self.core.storage, swaps):
                 return True
+            self.core.leases.stand()
         raise Unavailable("schedules do not stand still; try again")
 
     def _next(self, counted: bytes | None) -> Swap:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.seal.codec import Codec, Typed
 from holdfast.seal.parts import ERASED, ID, SEALED
-from holdfast.store.compare import DELETED, Diff, Difference, value_changes
+from holdfast.store.compare import DELETED, Diff, Difference, same, value_changes
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
@@ -50,6 +50,14 @@ def _opened(codec: Codec, value: Any) -> Any:
         items = [_opened(codec, part) for part in value]
         return items if any(map(is_not, items, value)) else value
     return value
+
+
+def opened_changes(core: Core, key: str, before: Any, after: Any, found: Diff) -> None:
+    """Add how two values in plain form differ, with their sealed parts opened."""
+    was, now, listed = shown(core, before), shown(core, after), len(found)
+    value_changes(key, key, was.value, now.value, found)
+    if len(found) == listed and not same(before, after):
+        subject_changes(core, key, was, now, found)
 
 
 def subject_changes(core: Core, key: str, before: Shown, after: Shown, found: Diff) -> None:

@@ -34,6 +34,9 @@ class Atom(msgspec.Struct, gc=False, eq=False):
     seen: bytes | None = None
     """The marshalled item of a long list, by which it is recognised."""
 
+    def __repr__(self) -> str:
+        return f"Atom({len(self.encoded or self.seen or b'')} bytes)"
+
     def data(self, codec: Codec) -> bytes:
         """The bytes; made again for an item that was recognised without encoding it."""
         data = self.encoded

@@ -182,6 +182,8 @@ def between(gt: Any, ge: Any, lt: Any, le: Any, missing: object) -> tuple[str, s
     for side in sides:
         if type(side) in (str, bytes) and len(side) > LONG:
             raise InvalidInputError(f"a bound is text or bytes of at most {LONG}")
+        if type(side) is int and abs(side) >= 16**LONG:
+            raise InvalidInputError(f"a bound is a number of at most {LONG} hexadecimal digits")
     kind = kinds.pop()
     low, high = kind, behind(kind)
     if ge is not missing:

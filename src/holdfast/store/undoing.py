@@ -70,6 +70,6 @@ class StoreUndoing:
         self, *, correlation: str, dry_run: bool = False, reason: str | None = None
     ) -> list[Reverted]:
         """Undo what a correlation did in all scopes, as one change; see `State.revert`."""
-        from holdfast.store.reverting import revert_store
+        from holdfast.store.reverting_scopes import revert_store
 
         return revert_store(self._handle, correlation, dry_run=dry_run, reason=reason)

@@ -84,8 +84,9 @@ def store_stats(core: Core) -> dict[str, Any]:
         main = core.current(scope)
         if main is not None:
             for _, name, _, _ in core.lines(main.ledger):
-                line = core.current(scope, name)
-                entries += line.sequence - line.ledger.before if line is not None else 0
+                line = core.timeline(main.ledger, name)
+                line.refresh()  # also of one that is ended meanwhile
+                entries += line.sequence - line.ledger.before
     cache = core.atoms
     asked = cache.hits + cache.misses
     return {
