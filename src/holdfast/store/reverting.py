@@ -173,6 +173,7 @@ def _numbers(handle: LineHandle, points: list[Any]) -> set[int]:
 
 
 def nobody(where: str, what: str) -> str:
+    """What to say where there is nothing to undo."""
     return f"{where}: no entry carries {what}; `log()` shows causes"
 
 
