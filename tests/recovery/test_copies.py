@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import sync
+from holdfast import Task, sync
 from holdfast.errors import RecoveryFailedError, ScopeErasedError, ScopeNotFoundError
 from holdfast.recovery.failures import FAILURES
 
@@ -140,6 +140,30 @@ def test_an_agent_that_is_not_in_the_store_begins_anew(home: Place, kind: str) -
     assert store.verify().ok
     with pytest.raises(ScopeNotFoundError):
         sync.Recovery(store).recover("agent:9", kind)
+
+
+def task(state: sync.State) -> None:
+    sync.AgentState(state).put("tasks", "t", Task(id="t", title="work"))
+
+
+def letter(state: sync.State) -> None:
+    sync.Mailbox(state).send("go")
+
+
+@pytest.mark.parametrize("fill", [task, letter])
+def test_one_that_came_from_a_copy_is_a_state_like_any_other(home: Place, fill: Any) -> None:
+    """Also if all that it has are keys that parts of ours keep, or that no restore takes back."""
+    store = home.open()
+    store.agent("other").set("k", 1)
+    with sync.open(f"sqlite:{home.path.with_name('copy.db')}", **home.options()) as copy:
+        fill(copy.agent("7"))
+        assert sync.Recovery(store, copies=[copy]).recover("agent:7").strategy == "copy"
+    root = store.agent("7").root()
+    for given in ({}, {"defaults": {"k": 0}}):
+        report = sync.Recovery(store, **given).recover("agent:7", "agent_crash")
+        assert (report.strategy, report.lost) == ("as_it_is", "nothing")
+        assert sync.Recovery(store, **given).recover_group(["agent:7", "agent:other"]).success
+        assert store.agent("7").root() == root
 
 
 def test_a_beginning_that_a_check_refuses_leaves_nothing(home: Place) -> None:

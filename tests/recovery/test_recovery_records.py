@@ -41,6 +41,16 @@ def damage(place: Place, scope: str, number: int) -> bytes:
     return key
 
 
+def lose(place: Place, scope: str) -> None:
+    """Lose the newest entry of a scope."""
+    first = number_of(place.open()._core, scope)
+    place.close()
+    storage = place.storage()
+    key, _ = [one for one in rows_of(storage, b"E") if one[0].startswith(first)][-1]
+    put_row(storage, key, None)
+    storage.close()
+
+
 def worked(place: Place) -> sync.State:
     state = place.open().agent("7")
     state.set("plan", 1)
@@ -229,3 +239,20 @@ def test_damage_of_what_groups_and_the_scrubber_keep_stops_neither(place: Place)
     store = place.open()
     assert sync.Recovery(store).recover_group(["agent:a", "agent:b"], "agent_crash").success
     assert sync.Recovery(store).resume_groups() == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_mending_the_list_of_notices_keeps_what_can_be_read(place: Place, lost: bool) -> None:
+    """All of its entries are those of recoveries; that does not make it an empty one."""
+    worked(place)
+    for _ in range(3):
+        sync.Recovery(place.open()).recover("agent:7", "agent_crash")
+    if lost:
+        lose(place, "custom:$recovery")
+    recovery = sync.Recovery(place.open())
+    before = recovery.notices()
+    assert len(before) == 3 - lost
+    report = recovery.recover("custom:$recovery")
+    assert report.strategy == "as_it_is"
+    assert recovery.notices()[: len(before)] == before
+    assert place.open().verify().ok

@@ -31,14 +31,22 @@ from holdfast.checkpoints.past_damage import damaged_keys
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     MissingError,
+    PrunedError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
 from holdfast.recovery.checking import TRIAL, refused_at
-from holdfast.recovery.meanwhile import changes_after, lost_text, of_a_recovery
+from holdfast.recovery.meanwhile import (
+    changed_since,
+    changes_after,
+    lost_text,
+    of_a_recovery,
+    recovery_of,
+)
 from holdfast.recovery.meanwhile import named as names_of
+from holdfast.recovery.records import SUCCEEDED, Records
 from holdfast.recovery.salvaging import Salvage
 from holdfast.recovery.tails import MAIN
 from holdfast.recovery.targets import Target, Unfit, Unreached, target_of
@@ -46,7 +54,6 @@ from holdfast.store import entries, rows
 from holdfast.store.feed_heads import names
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.losses import loss_text
-from holdfast.store.scopes import RESERVED
 from holdfast.store.tombstones import erased_ids
 
 if TYPE_CHECKING:
@@ -57,8 +64,6 @@ _UNFIT = ("recovery", "post_operation")
 
 
 NO_CHECKPOINT = "no checkpoint is whole; those that a restore left behind are not asked"
-FEW = 100
-"""Keys that are looked at to see whether a state holds any of the user's."""
 
 
 Strategy = Callable[["Context"], Any]
@@ -159,25 +164,33 @@ def readable(handle: LineHandle) -> bool:
 def is_empty(handle: LineHandle) -> bool:
     """Whether nothing of an agent is left: there is no such scope, or all its entries are lost.
 
-    Recoveries that came to nothing may have left entries of theirs; one that did not has let the
-    timeline tell of the loss.
+    Recoveries that came to nothing may have left entries of theirs, and sticky keys, which are not
+    undone. What one put there that succeeded, or that was ended where it stood, is a state.
     """
     try:
         line = handle.history.points.line()
     except ScopeNotFoundError:
         return True
-    if line.sequence == line.ledger.before:
+    before = line.ledger.before
+    if line.sequence == before:
         return True
+    made: set[str] = set()
     try:
-        keys = handle.reader.keys("", FEW, "")
-        if len(keys) == FEW or not all(key.startswith(RESERVED) for key in keys):
-            return False
-        return not any(
-            not of_a_recovery(body.cause) or any(op[0] == entries.LOST for op in body.ops)
-            for _, _, body in handle.history.entries()
-        )
-    except StateIntegrityError:
-        return False  # there is something, and it is damaged
+        for _, _, body in handle.history.entries():
+            if not of_a_recovery(body.cause) or any(op[0] == entries.LOST for op in body.ops):
+                return False
+            made.add(recovery_of(body.cause))
+        return not (changed_since(handle, before) or any(_succeeded(handle, id) for id in made))
+    except (PrunedError, StateIntegrityError):
+        return False  # there is something, and it is damaged, or goes on from what was pruned
+
+
+def _succeeded(handle: LineHandle, recovery: str) -> bool:
+    """Whether a recovery of an agent came to a good end, as far as is known here."""
+    try:
+        return Records(StoreHandle(handle.core), handle.scope).get(recovery).status == SUCCEEDED
+    except MissingError:
+        return False
 
 
 def newest_of(handle: LineHandle) -> int:
