@@ -12,6 +12,8 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Task, sync
+from holdfast.checkpoints import bringing
+from holdfast.checkpoints.bringing import Bringing
 from holdfast.errors import RecoveryFailedError, ScopeErasedError, ScopeNotFoundError
 from holdfast.recovery.failures import FAILURES
 
@@ -201,6 +203,54 @@ def test_an_erased_agent_does_not_come_back_from_a_copy(home: Place, again: bool
         assert "was erased in this store" in report.passed["copy"]
     assert store.agent("7").get("k") == 0
     assert store.verify().ok
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("most", [2000, 1])
+@pytest.mark.parametrize("when", ["located", "compared"])
+def test_one_that_is_erased_while_a_copy_is_taken_over_stays_erased(
+    home: Place, monkeypatch: pytest.MonkeyPatch, damaged: bool, most: int, when: str
+) -> None:
+    """In one entry, or (if `most` keys fit into one) put together on a timeline of its own."""
+    write(home, 1, 3)
+    home.open().agent("7").set("name", "Ada")
+    url = copied(home, "copy.db")
+    write(home, 5, 6)
+    if damaged:
+        damage(home, 2, lost=False)
+    store, other = home.open(), home.open()
+    compared = Bringing._now
+
+    def erase() -> None:
+        if other.agent("7").exists("name"):
+            other.erase("agent:7")
+
+    def now(one: Bringing) -> Any:
+        found = compared(one)
+        if when == "compared" and one.handle.timeline == "main":
+            erase()
+        return found
+
+    monkeypatch.setattr(bringing, "MOST_KEYS", most)
+    monkeypatch.setattr(Bringing, "_now", now)
+    told: list[str] = []
+
+    def progress(step: str, what: str) -> None:
+        told.append(step)
+        if step == "locate_checkpoint" and (damaged or when == "located"):
+            erase()
+
+    with sync.open(url, **home.options()) as copy:
+        recovery = sync.Recovery(store, copies=[copy], order=["copy"])
+        with pytest.raises(RecoveryFailedError, match="erased or deleted it meanwhile: that stand"):
+            recovery.recover("agent:7", "state_corruption", progress=progress)
+    assert "locate_checkpoint" in told
+    assert dict(other.agent("7").items()) == {}
+    assert [one for one in other.scopes().items if one.scope.kind == "agent"] == []
+    (report,) = recovery.reports("agent:7")
+    assert report.status == "failed"
+    assert "made stands" not in report.why
+    assert other.verify().ok
 
 
 @pytest.mark.parametrize("writes", [False, True])

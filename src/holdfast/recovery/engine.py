@@ -61,7 +61,8 @@ from holdfast.recovery.records import (
 from holdfast.recovery.reports import RecoveryReport, report_of, with_tail
 from holdfast.recovery.running import Progress, Running, recovering_lease
 from holdfast.recovery.setting_aside import as_if_healed, copies_of
-from holdfast.recovery.steps import STEPS, action_problems, losing_by
+from holdfast.recovery.step_problems import action_problems
+from holdfast.recovery.steps import STEPS, losing_by
 from holdfast.recovery.strategies import Looked, Strategy, look
 from holdfast.recovery.tails import Tails, depth_for
 from holdfast.recovery.together import Together

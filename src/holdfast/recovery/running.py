@@ -192,6 +192,8 @@ class Running:
         backup = self.context.had("backup_current")
         if backup is None or "why" not in backup or self.procedure.rollback:
             return False
+        if self.context.store.core.current(self.context.agent) is None:
+            return False  # somebody else erased or deleted it: nothing stands
         return bool(self.context.handle.place()[2] != self.record.data.get("head"))
 
     def _undo(self) -> str | None:

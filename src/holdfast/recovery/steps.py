@@ -6,7 +6,7 @@ things as if it had been done once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -31,6 +31,7 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.checking import Trials, missing_text, refusal
 from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.erasures import unless_erased
 from holdfast.recovery.meanwhile import (
     CHECK,
     changed_since,
@@ -39,7 +40,6 @@ from holdfast.recovery.meanwhile import (
     of_others,
     theirs,
 )
-from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage, sticky_replayed
 from holdfast.recovery.setting_aside import (
@@ -234,14 +234,14 @@ def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str 
     assert target.copy is not None
     there = _copy(context, target.copy)
     source = there.history.points.view("main", _number(target.point))
-    handle = context.handle
+    handle, guard = context.handle, unless_erased(context, there)
     label = f"copy {target.copy}, {target.point}"
     known = (context.had("backup_current") or {}).get("backup") is not None
     if known or readable(handle):
-        nothing = is_empty(handle)
-        return _brought(
-            context, Bringing(handle, source, label, None, None, reason, sticky=nothing)
+        bringing = Bringing(
+            handle, source, label, None, None, reason, sticky=is_empty(handle), guard=guard
         )
+        return _brought(context, bringing)
     with put_together(handle, 0, source, label, reason) as point:
         return _to(context, point, reason)
 
@@ -324,6 +324,10 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     handle = context.handle
     if context.record.absent and again(lambda: _taken_back(context)):
         return {"restored": None}
+    if context.store.core.current(context.agent) is None and not context.record.absent:
+        raise RecoveryValidationError(
+            f"{context.agent}: somebody else erased or deleted it meanwhile: that stands"
+        )
     found = context.had("backup_current")
     point = found["backup"] if found is not None else None
     head = context.record.data.get("head")
@@ -380,83 +384,6 @@ def _put_back(context: Context, point: str) -> dict[str, Any]:
     return {"restored": f"{handle.timeline}@{handle.place()[2]}", "left": sorted(left)[:1000]}
 
 
-_FIELDS = {
-    "backup_current": ("budget",),
-    "locate_checkpoint": ("strategies",),
-    "validate_state": ("keys",),
-    "notify_systems": ("message",),
-}
-"""What the actions of steps take that are there without being registered."""
-
-
-def action_problems(
-    procedure: Procedure, types: Mapping[str, StepFunction], strategies: Collection[str]
-) -> Iterator[str]:
-    """What is wrong with the actions of the steps that are there without being registered, and
-    with their order."""
-    yield from _order_problems(procedure, types)
-    for name, part in procedure.parts():
-        for step in part:
-            if types.get(step.type) is not STEPS.get(step.type):
-                continue  # the user's own says itself what it takes
-            taken = _FIELDS.get(step.type, ())
-            for other in sorted(str(one) for one in step.action.keys() - set(taken)):
-                takes = f"it takes {', '.join(taken)}" if taken else "it takes nothing"
-                yield f"{name}: {step.key}: {other} is no field of its action: {takes}"
-            for field, problem in (
-                ("strategies", _strategies_problem),
-                ("keys", _keys_problem),
-                ("budget", _budget_problem),
-                ("message", _message_problem),
-            ):
-                wrong = problem(step.action[field], strategies) if field in step.action else ""
-                if wrong:
-                    yield f"{name}: {step.key}: {field} {wrong}"
-
-
-def _order_problems(procedure: Procedure, types: Mapping[str, StepFunction]) -> Iterator[str]:
-    """Steps that rest on a state that was located, and do not wait for that."""
-    found = {step.key for step in procedure.steps if step.type == "locate_checkpoint"}
-    for name, part in procedure.parts():
-        needs = procedure.needs(part)
-        for step in part:
-            if step.type not in LOCATED or types.get(step.type) is not STEPS.get(step.type):
-                continue
-            before = {one.key for one in procedure.steps} if name != "steps" else set[str]()
-            waiting = [step.key] if name == "steps" else []
-            while waiting:
-                more = set(needs.get(waiting.pop(), ())) - before
-                before |= more
-                waiting += more
-            if not before & found:
-                yield f"{name}: {step.key} rests on a step of type locate_checkpoint before it"
-
-
-def _strategies_problem(given: Any, known: Collection[str]) -> str:
-    if not isinstance(given, list | tuple) or not given:
-        return "is a list of names of strategies"
-    unknown = [name for name in given if not isinstance(name, str) or name not in known]
-    names = ", ".join(map(repr, unknown))
-    return f"has no strategy called {names}; there are {', '.join(known)}" if unknown else ""
-
-
-def _keys_problem(given: Any, known: Collection[str]) -> str:
-    del known
-    good = isinstance(given, list | tuple) and all(isinstance(key, str) for key in given)
-    return "" if good else "is a list of keys"
-
-
-def _budget_problem(given: Any, known: Collection[str]) -> str:
-    del known
-    good = type(given) in (int, float) and given >= 0
-    return "" if good else "is a number of seconds"
-
-
-def _message_problem(given: Any, known: Collection[str]) -> str:
-    del known
-    return "" if isinstance(given, str) else "is a text"
-
-
 STEPS: dict[str, StepFunction] = {
     step.__name__: step
     for step in (
@@ -472,8 +399,6 @@ STEPS: dict[str, StepFunction] = {
     )
 }
 
-LOCATED = frozenset(("verify_integrity", "restore_state"))
-"""Types that rest on what locate_checkpoint found."""
 LOOKING = frozenset(("backup_current", "locate_checkpoint", "verify_integrity", "validate_state"))
 """Types that leave the state as it is."""
 CAREFUL = LOOKING | {"restore_state"}

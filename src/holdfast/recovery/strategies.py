@@ -38,6 +38,7 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
 from holdfast.recovery.checking import TRIAL, refused_at
+from holdfast.recovery.erasures import is_erased, stays_erased
 from holdfast.recovery.meanwhile import (
     changed_since,
     changes_after,
@@ -374,8 +375,8 @@ def copy(context: Context) -> Target:
         try:
             there = StoreHandle(store._core).line(context.agent)
             sequence = newest_of(there)
-            if _is_erased(context, there, erased):
-                raise Unfit(f"{context.agent} was erased in this store, and stays erased")
+            if is_erased(context, there, erased):
+                raise Unfit(stays_erased(context))
             check_state(there, MAIN, sequence)
             _check_not_barred(context, failures.COPY, f"{MAIN}@{sequence}", number)
             if _keeps_more(context, there, sequence):
@@ -392,16 +393,6 @@ def copy(context: Context) -> Target:
     there = StoreHandle(context.copies[-place]._core).line(context.agent)
     lost = _copy_lacks(context, there, sequence)
     return Target(failures.COPY, f"main@{sequence}", lost, copy=-place)
-
-
-def _is_erased(context: Context, there: LineHandle, erased: set[bytes]) -> bool:
-    """Whether what a copy has was erased here; `erased` are scopes that bore the agent's name.
-
-    If nothing had the name again when the recovery began, nothing of the name comes back, from
-    whatever store.
-    """
-    gone = context.record.absent or context.store.core.known(context.agent) is None
-    return bool(erased) and (gone or there.history.points.line().ledger.id in erased)
 
 
 def _keeps_more(context: Context, there: LineHandle, sequence: int) -> bool:
