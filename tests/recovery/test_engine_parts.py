@@ -346,3 +346,45 @@ def test_what_the_documents_left_open_is_kept(store: sync.Store) -> None:
         sync.Checkpoints(state).confirm(one.checkpoint)
     strict.run(state)
     assert not held & {one.id for one in state.checkpoints()}
+
+
+@pytest.mark.spec("X20")
+@pytest.mark.parametrize("before", [("backup_current",), STEPS, (*STEPS, "cleanup")])
+@pytest.mark.parametrize("most", [0, 1])
+def test_the_state_before_is_kept_from_retention_until_a_recovery_is_over(
+    store: sync.Store, before: tuple[str, ...], most: int
+) -> None:
+    """Whether it fails after the state was put back, or after a step of its own wrote."""
+    state = agent(store)
+    root = state.root()
+    rules = {kind: Rule(max_count=most) for kind in ("recovery", "manual")}
+    strict = sync.Retention(store, rules=rules)
+
+    def write(context: Any, action: Any) -> None:
+        context.state.set("plan", "half")
+
+    def prune(context: Any, action: Any) -> None:
+        (one,) = [one for one in sync.Checkpoints(state).held() if one.why == "recovery"]
+        assert one.checkpoint.metadata["recovery"] == context.record.id
+        strict.run(state)
+
+    def fail(context: Any, action: Any) -> None:
+        raise ValueError("no")
+
+    steps = {"write": write, "prune": prune, "fail": fail}
+    for last in ((), ("fail",)):
+        made = procedure(*before, "write", "prune", *last)
+        recovery = sync.Recovery(store, steps=steps, procedures=[made])
+        if last:
+            with pytest.raises(CriticalStepFailureError, match="the state before it is back"):
+                recovery.recover(state, "p")
+            assert state.root() == root
+        else:
+            assert recovery.recover(state, "p").success
+            root = state.root()
+        assert not [one for one in sync.Checkpoints(state).held() if one.why == "recovery"]
+    state.set("plan", "later")
+    strict.run(state)
+    left = [one for one in state.checkpoints() if "recovery" in one.metadata]
+    assert len(left) <= most
+    assert store.verify().ok

@@ -101,7 +101,7 @@ class Bringing:
         """Whether sticky keys and declarations come along, too."""
         self.instead = instead or {}
         """By keys that come along: what is written besides, or in their place."""
-        self.guard = guard or (lambda ledger: None)
+        self.guard = guard or (lambda _: None)
         """Asked of the scope before anything is written to it, raises if that is not to be."""
         self.time = 0
         """By which expiry is judged."""

@@ -31,7 +31,7 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.checking import Trials, missing_text, refusal
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.erasures import unless_erased
+from holdfast.recovery.erasures import ledger_now, unless_erased
 from holdfast.recovery.meanwhile import (
     CHECK,
     changed_since,
@@ -88,7 +88,9 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     request = CheckpointRequest(
         f"before recovery {record.id}", "recovery", trigger=context.failure.kind
     )
-    return {**result, "backup": make(handle, request).id, "entry": head}
+    made = make(handle, request, recovery=record.id)  # held until the recovery is over
+    record.note(hold=True, head=made.sequence)  # the state at an entry before it may be pruned
+    return {**result, "backup": made.id, "entry": head}
 
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -324,7 +326,7 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     handle = context.handle
     if context.record.absent and again(lambda: _taken_back(context)):
         return {"restored": None}
-    if context.store.core.current(context.agent) is None and not context.record.absent:
+    if ledger_now(context) is None and not context.record.absent:
         raise RecoveryValidationError(
             f"{context.agent}: somebody else erased or deleted it meanwhile: that stands"
         )
