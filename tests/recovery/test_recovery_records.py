@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ import holdfast
 from holdfast import Failure, RecoveryReport, Scope, sync
 from holdfast.cli.main import main
 from holdfast.errors import GateRefusedError, InvalidInputError, RecoveryFailedError
-from holdfast.recovery import engine
+from holdfast.recovery import engine, records
 from holdfast.recovery.builtin import STANDARD
-from holdfast.recovery.records import RUNNING, Records, recovered_agents
+from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult, recovered_agents
 from holdfast.recovery.watching import Sighting
 from holdfast.store.cause import cause_now
 from holdfast.store.core import Core
@@ -256,3 +257,29 @@ def test_mending_the_list_of_notices_keeps_what_can_be_read(place: Place, lost: 
     assert report.strategy == "as_it_is"
     assert recovery.notices()[: len(before)] == before
     assert place.open().verify().ok
+
+
+def test_what_is_noted_while_another_thread_keeps_things_is_kept(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps side by side: one keeps all that is held while the result of another comes in."""
+    record = Records(StoreHandle(store._core), Scope("agent", "7")).begin(Failure(), STANDARD)
+    written = records.write
+    come_in = [RecoveryStepResult(step, True, {}, "", 0.0, 1) for step in ("other", "third")]
+    threads: list[threading.Thread] = []
+
+    def write(*given: Any) -> None:
+        written(*given)
+        if come_in:
+            one = come_in.pop()
+            threads.append(threading.Thread(target=record.note_result, args=("steps", one, True)))
+            threads[-1].start()
+            threads[-1].join(0.3)  # long enough to come in, if nothing keeps it from that
+
+    monkeypatch.setattr(records, "write", write)
+    record.note_result("steps", RecoveryStepResult("one", True, {}, "", 0.0, 1))
+    record.note(message="more")
+    for thread in threads:
+        thread.join(60)
+    record.flush()
+    assert set(record.done("steps")) == {"one", "other", "third"}

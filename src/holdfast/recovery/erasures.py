@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ScopeErasedError
+from holdfast.errors import ScopeErasedError, StateIntegrityError
 from holdfast.store.handles import LineHandle
 from holdfast.store.ledger import Ledger
 from holdfast.store.tombstones import erased_ids
@@ -29,6 +30,14 @@ def stays_erased(context: Context) -> str:
     return f"{context.agent} was erased in this store, and stays erased"
 
 
+def ledger_now(context: Context) -> Ledger | None:
+    """The agent's scope as it is now; None if it is not there, or was erased or deleted since."""
+    core = context.store.core
+    with suppress(StateIntegrityError):  # then it is there, and damaged
+        core.current(context.agent)
+    return core.known(context.agent)
+
+
 def unless_erased(context: Context, there: LineHandle) -> Callable[[Ledger], None]:
     """Asked of the scope that an entry is about to be written to, raises if what a copy has was
     erased here by then; raises at once if it was before.
@@ -37,8 +46,8 @@ def unless_erased(context: Context, there: LineHandle) -> Callable[[Ledger], Non
     erases the scope itself later keeps the entry from being written.
     """
     core, agent = context.store.core, context.agent
-    current = core.current(agent)
-    number = current.ledger.number if current is not None else None
+    ledger = ledger_now(context)
+    number = ledger.number if ledger is not None else None
     if is_erased(context, there, erased_ids(core, agent)):
         raise ScopeErasedError(stays_erased(context))
 

@@ -30,6 +30,7 @@ from holdfast.errors import (
 from holdfast.recovery.background import called, log
 from holdfast.recovery.checking import UNANSWERED, VALIDATE
 from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.erasures import ledger_now
 from holdfast.recovery.meanwhile import changed_since, named, on_top, theirs
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import (
@@ -192,7 +193,7 @@ class Running:
         backup = self.context.had("backup_current")
         if backup is None or "why" not in backup or self.procedure.rollback:
             return False
-        if self.context.store.core.current(self.context.agent) is None:
+        if ledger_now(self.context) is None:
             return False  # somebody else erased or deleted it: nothing stands
         return bool(self.context.handle.place()[2] != self.record.data.get("head"))
 
