@@ -12,7 +12,12 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Checkpoint, Failure, Procedure, RecoveryStep, Rule, sync
-from holdfast.errors import CriticalStepFailureError, HoldfastError, PolicyValidationError
+from holdfast.errors import (
+    CriticalStepFailureError,
+    HoldfastError,
+    PolicyValidationError,
+    RecoveryFailedError,
+)
 from holdfast.recovery.failures import CORRUPTION, FAILURES, SEVERITIES, found_failure
 from holdfast.recovery.strategies import STRATEGIES
 from holdfast.store.verify_report import Finding
@@ -388,3 +393,63 @@ def test_the_state_before_is_kept_from_retention_until_a_recovery_is_over(
     left = [one for one in state.checkpoints() if "recovery" in one.metadata]
     assert len(left) <= most
     assert store.verify().ok
+
+
+@pytest.mark.parametrize(
+    "located",
+    [
+        None,
+        {"where": "good"},
+        {"strategy": "mine", "point": "main@2", "copy": None},
+        {"seconds": 5, "passed": ["x"]},
+    ],
+)
+def test_a_state_that_own_steps_put_back_and_a_check_refuses_is_undone(
+    store: sync.Store, located: Any
+) -> None:
+    """Whatever they say of it; the next recoveries are as any other."""
+    state = agent(store)
+    tried: list[int] = []
+
+    def locate(context: Any, action: Any) -> Any:
+        return located
+
+    def restore(context: Any, action: Any) -> None:
+        tried.append(1)
+        context.state.restore("good")
+
+    steps = {"locate_checkpoint": locate, "restore_state": restore}
+    made = procedure(*STEPS, retries=1, backoff=1, timeout="60s")
+    recovery = sync.Recovery(store, steps=steps, procedures=[made], validate=[lambda _: "no"])
+    with pytest.raises(CriticalStepFailureError, match=r"no attempt is left; the state before it"):
+        recovery.recover(state, "p")
+    again = located is not None and "point" in located  # once: it is the same state again
+    assert len(tried) == 2 + again
+    assert state.get("plan") == "odd"
+    assert recovery.reports(state)[0].status == "rolled_back"
+    assert recovery.resume(state) == []
+    for _ in range(6):
+        assert sync.Recovery(store).recover(state, "p").success
+
+
+def test_what_our_steps_rest_on_has_to_be_said_by_an_own_one(store: sync.Store) -> None:
+    made = procedure("locate_checkpoint", "restore_state")
+    steps = {"locate_checkpoint": lambda context, action: {"point": "good"}}
+    recovery = sync.Recovery(store, steps=steps, procedures=[made])
+    with pytest.raises(CriticalStepFailureError, match="has no strategy, lost, keys"):
+        recovery.recover(agent(store), "p")
+
+
+@pytest.mark.parametrize("given", [None, {"done": True}, {"backup": "good"}])
+def test_a_recovery_with_an_own_backup_is_undone(store: sync.Store, given: Any) -> None:
+    state = agent(store)
+    steps = {"backup_current": lambda context, action: given, "fail": lambda *_: 1 / 0}
+    made = procedure("backup_current", "locate_checkpoint", "restore_state", "fail", retries=0)
+    recovery = sync.Recovery(store, steps=steps, procedures=[made], order=["newest_valid"])
+    with pytest.raises(RecoveryFailedError) as caught:
+        recovery.recover(state, "p")
+    if given == {"backup": "good"}:  # that is another state than the one before
+        assert "is not undone: other than before are the keys plan" in str(caught.value)
+    else:
+        assert "the state before it is back" in str(caught.value)
+        assert state.get("plan") == "odd"

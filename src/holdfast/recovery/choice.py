@@ -68,7 +68,7 @@ def outcomes(records: Iterable[Record]) -> list[Outcome]:
     ended = [record for record in records if record.status != RUNNING]
     for record, results in readable(ended, lambda one: (one, one.all_results())):
         for part, one in results:
-            if part == "steps" and "seconds" in one.result:
+            if part == "steps" and isinstance(one.result.get("seconds"), Mapping):
                 last = record.status == SUCCEEDED and one.attempt == record.attempt
                 served = one.result.get("strategy") if last else None
                 found.append(Outcome(record.failure.kind, one.result["seconds"], served))

@@ -52,6 +52,8 @@ _ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 _T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
+FOUND = ("strategy", "point", "copy")
+"""What names a state that was found."""
 REFUSED, HOPELESS = "refused", "hopeless"
 
 
@@ -273,10 +275,16 @@ class Record:
         """Attempts that came to nothing because a check refused their state."""
         return len(self.data.get("bad", ()))
 
+    def bars(self, found: Mapping[str, Any]) -> bool:
+        """Whether what a step found names a state, and none that an earlier attempt was refused."""
+        known = [one for one in self.data.get("bad", ()) if one["attempt"] != self.attempt]
+        named = all(name in found for name in FOUND)
+        return named and not any(all(one[name] == found[name] for name in FOUND) for one in known)
+
     def bar(self, found: Mapping[str, Any], why: str) -> None:
         """Note that a check refused a state, which its strategy is not to find again."""
         known = [one for one in self.data.get("bad", ()) if one["attempt"] != self.attempt]
-        one = {name: found[name] for name in ("strategy", "point", "copy")}
+        one = {name: found[name] for name in FOUND}
         self.note(bad=[*known, one | {"why": why[:500], "attempt": self.attempt}])
 
     def finish(self, status: str, why: str) -> None:

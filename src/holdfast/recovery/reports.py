@@ -108,7 +108,7 @@ def report_of(record: Record) -> RecoveryReport:
         tuple(results),
         found.get("strategy"),
         found.get("point"),
-        dict(found.get("passed", {})),
+        dict(passed) if isinstance(passed := found.get("passed"), Mapping) else {},
         with_tail(record, found.get("strategy"), lost),
         str(data.get("why", "")),
         data["started_at"],

@@ -116,7 +116,7 @@ class Running:
             if why is None:
                 return
             verdict = self._broken.verdict if self._broken is not None else ""
-            refused = verdict == REFUSED and self.context.had(LOCATE) is not None
+            refused = verdict == REFUSED and self._another_is_next()
             if refused:
                 self.record.note(hold=True, refusal=why)
             undone = self._roll_back(refused)
@@ -187,6 +187,14 @@ class Running:
             self.record.note(unread=f"what {found.get('strategy', 'it')} made", unread_lost=lost)
             return None
         return self._undo()
+
+    def _another_is_next(self) -> bool:
+        """Whether the state that was found can be barred, so that another one is found instead.
+
+        A step of a user's own may say nothing of what it found, or find the same again.
+        """
+        found = self.context.had(LOCATE)
+        return found is not None and self.record.bars(found)
 
     def _nothing_to_put_back(self) -> bool:
         """Whether something was written over a state that could not be read."""

@@ -22,6 +22,7 @@ from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import confirm, restore
 from holdfast.errors import (
     CheckpointNotFoundError,
+    InvalidInputError,
     MissingError,
     RecoveryValidationError,
     ScopeNotFoundError,
@@ -107,7 +108,7 @@ def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, 
 def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Read and check everything of the state to return to."""
     del action
-    target = Target.of(context.result_of("locate_checkpoint"))
+    target = _located(context)
     handle = context.handle
     if target.copy is not None:
         handle = _copy(context, target.copy)
@@ -117,6 +118,17 @@ def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, A
     return {"values": check_state(handle, timeline, _number(target.point))}
 
 
+def _located(context: Context) -> Target:
+    found = context.result_of("locate_checkpoint")
+    lacking = [name for name in Target.__slots__ if name not in found]
+    if lacking:
+        raise InvalidInputError(
+            f"what locate_checkpoint gave has no {', '.join(lacking)}: a step of your own gives "
+            "what `Target(…).data()` does"
+        )
+    return Target.of(found)
+
+
 def _number(point: str) -> int:
     return int(point.rpartition("@")[2])
 
@@ -124,7 +136,7 @@ def _number(point: str) -> int:
 def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Return to the state that was found, but for tasks that were handed over since."""
     del action
-    target = Target.of(context.result_of("locate_checkpoint"))
+    target = _located(context)
     if target.strategy == failures.NOTHING:
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
@@ -331,11 +343,11 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
             f"{context.agent}: somebody else erased or deleted it meanwhile: that stands"
         )
     found = context.had("backup_current")
-    point = found["backup"] if found is not None else None
+    point = found.get("backup") if found is not None else None  # a user's own may give none
     head = context.record.data.get("head")
     if point is None and head == handle.place()[2]:
         return {"restored": None}  # nothing was written
-    if point is None and "entry" in (found or {"entry": head}) and head is not None:
+    if point is None and "why" not in (found or {}) and head is not None:
         point = f"{handle.timeline}@{head}"
     if point is None:
         raise StateIntegrityError(
