@@ -495,5 +495,6 @@ class Recovery(Looking):
         if is_own(record.agent):  # checks and defaults are for agents
             settings = Settings(settings.copies, {}, order={ANY: OWN_ORDER})
         elif settings.pinned(kind) is None:
-            settings = replace(settings, order={kind: self.proposal(record.agent, kind).order})
+            found = self.proposal(record.agent, kind)
+            settings = replace(settings, order={kind: found.order}, fixed=found.fixed)
         return Context(self._handle, record, settings)

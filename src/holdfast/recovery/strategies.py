@@ -85,19 +85,36 @@ class Looked:
 
 
 def look(context: Context, order: tuple[str, ...]) -> Looked:
-    """Try strategies until one finds a target."""
-    looked = Looked()
+    """Try strategies until one finds a target.
+
+    What one finds before its turn, because the order was learned, serves at once only if it loses
+    nothing: else those whose turn comes before are tried first.
+    """
+    looked, turns = Looked(), context.turns(order)
     for name in order:
-        begun = time.monotonic()
-        try:
-            looked.target = _found(context, name)
-        except (Unfit, MissingError, StateIntegrityError) as error:
-            looked.passed[name] = str(error)[:500]
-            looked.unreached |= isinstance(error, Unreached)
-        looked.seconds[name] = time.monotonic() - begun
-        if looked.target is not None:
-            break
+        target = _tried(context, name, looked)
+        if target is None:
+            continue
+        if target.lost != "nothing":
+            for other in turns[: turns.index(name)]:
+                if other not in looked.seconds:
+                    looked.target = looked.target or _tried(context, other, looked)
+        looked.target = looked.target or target
+        break
     return looked
+
+
+def _tried(context: Context, name: str, looked: Looked) -> Target | None:
+    """What a strategy finds; None if it does not serve, which is noted."""
+    begun = time.monotonic()
+    try:
+        return _found(context, name)
+    except (Unfit, MissingError, StateIntegrityError) as error:
+        looked.passed[name] = str(error)[:500]
+        looked.unreached |= isinstance(error, Unreached)
+        return None
+    finally:
+        looked.seconds[name] = time.monotonic() - begun
 
 
 def _found(context: Context, name: str) -> Target:
