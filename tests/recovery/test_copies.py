@@ -144,6 +144,26 @@ def test_an_agent_that_is_not_in_the_store_begins_anew(home: Place, kind: str) -
         sync.Recovery(store).recover("agent:9", kind)
 
 
+@pytest.mark.spec("X13")
+@pytest.mark.parametrize(
+    "kind", sorted(name for name, kind in FAILURES.items() if kind.strategies[0] == "newest_valid")
+)
+def test_a_state_that_makes_no_sense_does_not_answer_itself(home: Place, kind: str) -> None:
+    """Without a checkpoint, a copy does, or defaults; if there are none, the recovery fails."""
+    write(home, 1, 1)
+    url = copied(home, "copy.db")
+    write(home, 2, 2)
+    store = home.open()
+    with pytest.raises(RecoveryFailedError, match="that is the one that makes no sense"):
+        sync.Recovery(store).recover("agent:7", kind)
+    assert store.agent("7").get("k") == 2
+    with sync.open(url, **home.options()) as copy:
+        report = sync.Recovery(store, copies=[copy], defaults={"k": 0}).recover("agent:7", kind)
+    assert (report.strategy, store.agent("7").get("k")) == ("copy", 1)
+    report = sync.Recovery(store, defaults={"k": 0}).recover("agent:7", kind)
+    assert (report.strategy, store.agent("7").get("k")) == ("defaults", 0)
+
+
 def task(state: sync.State) -> None:
     sync.AgentState(state).put("tasks", "t", Task(id="t", title="work"))
 

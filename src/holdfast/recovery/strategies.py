@@ -320,7 +320,8 @@ def keys(context: Context) -> Target:
 def journal(context: Context) -> Target:
     """The newest entry whose state is whole, looked for between a whole one and a damaged one.
 
-    What lies behind it is replayed, but for what is damaged.
+    What lies behind it is replayed, but for what is damaged. If nothing is, and the failure says
+    that the newest state makes no sense, that is no way to a good one.
     """
     handle = context.handle
     head = min(newest_of(handle), context.first_head())
@@ -341,6 +342,8 @@ def journal(context: Context) -> Target:
             last = low
     if not low and not last:
         raise Unfit("no entry leads to a state that can be read whole")
+    if _is_suspect(context) and low == head:
+        raise Unfit("all of the newest state can be read, and that is the one that makes no sense")
     point = f"{handle.timeline}@{low}"
     _check_not_barred(context, failures.JOURNAL, point)
     if last <= low:
@@ -412,11 +415,15 @@ def copy(context: Context) -> Target:
     return Target(failures.COPY, f"main@{sequence}", lost, copy=-place)
 
 
+def _is_suspect(context: Context) -> bool:
+    """Whether the failure is one of the state itself, though all of it may be read."""
+    return failures.kind_of(context.failure.kind).strategies[0] == failures.NEWEST
+
+
 def _keeps_more(context: Context, there: LineHandle, sequence: int) -> bool:
     """Whether our own state can be read and kept, and goes on from the newest entry of a copy."""
-    kind = context.failure.kind
     own = {failures.NOTHING, failures.JOURNAL} & set(context.order({}))
-    suspect = failures.kind_of(kind).strategies[0] == failures.NEWEST or context.barred()
+    suspect = _is_suspect(context) or context.barred()
     handle = context.handle
     if not own or suspect or is_empty(handle) or not readable(handle):
         return False
