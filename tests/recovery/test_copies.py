@@ -164,6 +164,40 @@ def test_a_state_that_makes_no_sense_does_not_answer_itself(home: Place, kind: s
     assert (report.strategy, store.agent("7").get("k")) == ("defaults", 0)
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("erased", [False, True])
+def test_a_copy_with_values_that_could_not_be_read_here_does_not_serve(
+    home: Place, tmp_path: Path, sealed: bool, erased: bool
+) -> None:
+    """Sealed for a subject of another store, whole or in part; a copy of our own files does."""
+    (tmp_path / "plain").mkdir()
+    place = home if sealed else Place("sqlite", tmp_path / "plain", sealed=False)
+    write(place, 1, 1)
+    if sealed:
+        place.open().agent("7").set("name", "Ada", subject="ada")
+        own = copied(place, "own.db")
+    store = place.open()
+    with sync.open(f"sqlite:{home.path.with_name('other.db')}", **home.options()) as other:
+        other.agent("7").append("talk", "hello")
+        other.agent("7").append("talk", "I am Ada", subject="ada")
+        if erased:
+            other.erase_subject("ada")
+        recovery = sync.Recovery(store, copies=[other], order=["copy"])
+        plan = recovery.plan("agent:7", "storage_failure")
+        assert plan.strategy is None
+        assert "sealed for a subject in 'talk' could not be read" in plan.passed["copy"]
+        with pytest.raises(RecoveryFailedError, match="sealed for a subject"):
+            recovery.recover("agent:7", "storage_failure")
+    assert store.agent("7").get("k") == 1
+    if sealed:
+        store.agent("7").delete("name")
+        with sync.open(own, **home.options()) as copy:
+            recovery = sync.Recovery(store, copies=[copy], order=["copy"])
+            assert recovery.recover("agent:7", "storage_failure").strategy == "copy"
+        assert store.agent("7").get("name") == "Ada"
+    place.close()
+
+
 def task(state: sync.State) -> None:
     sync.AgentState(state).put("tasks", "t", Task(id="t", title="work"))
 

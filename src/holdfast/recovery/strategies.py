@@ -39,6 +39,7 @@ from holdfast.recovery import failures
 from holdfast.recovery.background import called
 from holdfast.recovery.checking import TRIAL, refused_at
 from holdfast.recovery.erasures import is_erased, stays_erased
+from holdfast.recovery.foreign_subjects import check_opens
 from holdfast.recovery.meanwhile import (
     changed_since,
     changes_after,
@@ -398,6 +399,7 @@ def copy(context: Context) -> Target:
             if is_erased(context, there, erased):
                 raise Unfit(stays_erased(context))
             check_state(there, MAIN, sequence)
+            check_opens(context.store.core, there, sequence)
             _check_not_barred(context, failures.COPY, f"{MAIN}@{sequence}", number)
             if _keeps_more(context, there, sequence):
                 raise Unfit("all that it has is here")
