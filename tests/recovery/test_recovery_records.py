@@ -16,7 +16,12 @@ from store_kit import Hands, Place, put_row, rows_of
 import holdfast
 from holdfast import Failure, RecoveryReport, Scope, sync
 from holdfast.cli.main import main
-from holdfast.errors import GateRefusedError, InvalidInputError, RecoveryFailedError
+from holdfast.errors import (
+    GateRefusedError,
+    InvalidInputError,
+    RecoveryFailedError,
+    Unavailable,
+)
 from holdfast.recovery import engine, records
 from holdfast.recovery.builtin import STANDARD
 from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult, recovered_agents
@@ -283,3 +288,64 @@ def test_what_is_noted_while_another_thread_keeps_things_is_kept(
         thread.join(60)
     record.flush()
     assert set(record.done("steps")) == {"one", "other", "third"}
+
+
+def spoiled(store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int, times: int) -> Any:
+    """A recovery of two attempts, to which storage does not answer from a write of its on."""
+    state = store.agent("7")
+    state.set("plan", 1)
+    state.checkpoint("good")
+    state.set("plan", 2)
+    done: list[str] = []
+    writes: list[int] = []
+    written = records.write
+
+    def write(*given: Any) -> None:
+        writes.append(1)
+        if first <= len(writes) < first + times:
+            raise Unavailable("not now")
+        written(*given)
+
+    def own(context: Any, action: Any) -> None:
+        done.append("own")
+        if len(done) == 1:
+            raise ValueError("only once")
+
+    types = ("backup_current", "locate_checkpoint", "restore_state", "own", "validate_state")
+    made = {"id": "p", "triggers": ["p"], "steps": [{"type": one} for one in types]}
+    recovery = sync.Recovery(
+        store,
+        steps={"own": own},
+        order=["newest_valid"],
+        procedures=[made | {"retries": 2, "backoff": 1}],
+    )
+    monkeypatch.setattr(records, "write", write)
+    return recovery, state, done, writes
+
+
+@pytest.mark.parametrize("first", range(2, 10))
+def test_a_short_outage_ends_no_recovery(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Whatever is to be kept just then: it goes on, and does nothing twice that was done."""
+    recovery, state, done, writes = spoiled(store, monkeypatch, first, 1)
+    report = recovery.recover(state, "p")
+    assert (report.status, state.get("plan")) == ("succeeded", 1)
+    assert done == ["own", "own"]
+    last = [one.success for _, one in report.steps if one.attempt == report.attempts]
+    assert last == [True] * 5
+    assert [one.status for one in recovery.notices()] == ["succeeded"]
+    assert len(writes) >= 8
+    assert store.verify().ok
+
+
+def test_a_long_outage_is_raised_and_leaves_a_recovery_to_be_resumed(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recovery, state, _, writes = spoiled(store, monkeypatch, 4, 1000)
+    with pytest.raises(Unavailable, match="not now"):
+        recovery.recover(state, "p")
+    assert recovery.reports(state)[0].status == "running"
+    writes.extend([1] * 1000)
+    assert [one.status for one in recovery.resume(state)] == ["succeeded"]
+    assert [one.status for one in recovery.notices()] == ["succeeded"]

@@ -294,16 +294,21 @@ class Record:
         was held for it is let go before: if the process ends in between, whoever goes on ends it.
         """
         self._let_go(status)
-        now = moment(self._handle.core.clock.claimed())
+        now, before = moment(self._handle.core.clock.claimed()), dict(self.data)
         self.note(hold=True, status=status, why=why[:4000], finished_at=now)
         failure = self.failure
         notice = notice_of(str(self.agent), self.id, failure, status, self.data.get("message", ""))
         try:
-            self.flush(self._signed(status), notice)
-        except StateIntegrityError:
-            # The list of notices is damaged; that may keep no recovery from its end.
-            log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
-            self.flush(self._signed(status))
+            try:
+                self.flush(self._signed(status), notice)
+            except StateIntegrityError:
+                # The list of notices is damaged; that may keep no recovery from its end.
+                log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
+                self.flush(self._signed(status))
+        except HoldfastError:
+            self.data = before  # it has not ended: nothing else may say so
+            self.note(hold=True)
+            raise
         counted(self._handle.core.meter, self.data)
 
     def _let_go(self, status: str) -> None:

@@ -12,6 +12,7 @@ import contextvars
 import queue
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     RecoveryValidationError,
     StateIntegrityError,
+    Unavailable,
 )
 from holdfast.recovery.background import called, log
 from holdfast.recovery.checking import UNANSWERED, VALIDATE
@@ -51,8 +53,8 @@ from holdfast.store.lease_names import lease_name
 from holdfast.store.leasing import Lease
 from holdfast.store.reading import moment
 
-LONGEST_PAUSE = 60.0
-"""Seconds between two attempts, at most."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
+"""Seconds between two attempts, at most; and at least, if storage does not answer."""
 STEP_LEASE = 30.0
 LOCATE, RESTORE = "locate_checkpoint", "restore_state"
 
@@ -87,11 +89,29 @@ class Running:
         self._idle: list[_Slot] = []
 
     def run(self) -> None:
-        """Do it; raises `RecoveryFailedError` if it did not succeed, after it was undone."""
-        try:
-            self._attempts()
-        finally:
-            for slot in self._slots:
+        """Do it; raises `RecoveryFailedError` if it did not succeed, after it was undone.
+
+        If storage does not answer just when something is to be kept, it goes on from what was
+        done, as whoever takes up a recovery that was killed; as often as its procedure retries.
+        """
+        pause = max(self.procedure.backoff / 1000, SHORTEST_PAUSE)
+        for left in reversed(range(self.procedure.retries + 1)):
+            try:
+                self.record.flush()  # what could not be kept before
+                return self._attempts()
+            except Unavailable as error:
+                if not left or time.monotonic() + pause >= self._end:
+                    raise
+                log.warning("%s: recovery %s waits: %s", self.context.agent, self.record.id, error)
+            finally:
+                self._close()
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _close(self) -> None:
+        slots, self._slots, self._idle = self._slots, [], []
+        for slot in slots:
+            with suppress(Unavailable):  # then its lease runs out, or is broken
                 slot.close()
 
     def abandon(self, why: str) -> None:
@@ -104,8 +124,7 @@ class Running:
         try:
             undone = self._undo()
         finally:
-            for slot in self._slots:
-                slot.close()
+            self._close()
         text = f"{why}; it {undone}" if undone is not None else why + self._left()
         self.record.finish(ROLLED_BACK if undone is None else FAILED, text)
 
