@@ -22,7 +22,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     Unavailable,
 )
-from holdfast.recovery import engine, records
+from holdfast.recovery import engine, records, running
 from holdfast.recovery.builtin import STANDARD
 from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult, recovered_agents
 from holdfast.recovery.watching import Sighting
@@ -342,6 +342,7 @@ def test_a_short_outage_ends_no_recovery(
 def test_a_long_outage_is_raised_and_leaves_a_recovery_to_be_resumed(
     store: sync.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(running, "OUTAGE", 0.2)
     recovery, state, _, writes = spoiled(store, monkeypatch, 4, 1000)
     with pytest.raises(Unavailable, match="not now"):
         recovery.recover(state, "p")

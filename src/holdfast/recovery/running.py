@@ -55,7 +55,8 @@ from holdfast.store.reading import moment
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
 """Seconds between two attempts, at most; and at least, if storage does not answer."""
-STEP_LEASE = 30.0
+STEP_LEASE = OUTAGE = 30.0
+"""Seconds; after as long an outage of storage, leases are lost, too."""
 LOCATE, RESTORE = "locate_checkpoint", "restore_state"
 
 Progress = Callable[[str, str], Any]
@@ -92,15 +93,17 @@ class Running:
         """Do it; raises `RecoveryFailedError` if it did not succeed, after it was undone.
 
         If storage does not answer just when something is to be kept, it goes on from what was
-        done, as whoever takes up a recovery that was killed; as often as its procedure retries.
+        done, as whoever takes up a recovery that was killed; it waits for `OUTAGE` in all.
         """
-        pause = max(self.procedure.backoff / 1000, SHORTEST_PAUSE)
-        for left in reversed(range(self.procedure.retries + 1)):
+        pause, waited = max(self.procedure.backoff / 1000, SHORTEST_PAUSE), 0.0
+        while True:
             try:
                 self.record.flush()  # what could not be kept before
-                return self._attempts()
+                self._attempts()
+                return
             except Unavailable as error:
-                if not left or time.monotonic() + pause >= self._end:
+                waited += pause
+                if waited > OUTAGE or time.monotonic() + pause >= self._end:
                     raise
                 log.warning("%s: recovery %s waits: %s", self.context.agent, self.record.id, error)
             finally:
