@@ -453,3 +453,27 @@ def test_a_recovery_with_an_own_backup_is_undone(store: sync.Store, given: Any) 
     else:
         assert "the state before it is back" in str(caught.value)
         assert state.get("plan") == "odd"
+
+
+@pytest.mark.parametrize("first", ["newest_valid", "timeline"])
+def test_of_two_steps_that_find_a_state_the_first_that_does_is_put_back(
+    store: sync.Store, first: str
+) -> None:
+    """So the plan and the report say; the timeline that one looks for is not there."""
+    state = agent(store)
+    made = procedure("backup_current", "locate_checkpoint", "locate_checkpoint", "restore_state")
+    for step, id, strategy in zip(
+        made["steps"][1:3], ("one", "two"), (first, "as_it_is"), strict=True
+    ):
+        step |= {"id": id, "critical": False, "action": {"strategies": [strategy]}}
+        step["dependencies"] = ["backup_current"]
+    made["steps"][3]["dependencies"] = ["one", "two"] if first == "newest_valid" else ["two"]
+    recovery = sync.Recovery(store, procedures=[made])
+    plan = recovery.plan(state, "p")
+    report = recovery.recover(state, "p")
+    served = first if first == "newest_valid" else "as_it_is"
+    assert plan.strategy == report.strategy == served
+    assert plan.lost == report.lost
+    good = served == "newest_valid"
+    assert state.get("plan") == ("good" if good else "odd")
+    assert report.lost == ("1 entries after it" if good else "nothing")

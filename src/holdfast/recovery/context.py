@@ -169,7 +169,10 @@ class Context:
         return fixed if set(fixed) == set(order) else order
 
     def had(self, type: str) -> Mapping[str, Any] | None:
-        """What the step of a type came to in this attempt; None if none has succeeded."""
+        """What the first step of a type came to in this attempt that succeeded; None if none has.
+
+        So a state is put back that was found first, and the one before is that of the first backup.
+        """
         for step in self.record.procedure.steps:
             found = self.results.get(step.key)
             if step.type == type and found is not None and found.success:
