@@ -136,6 +136,7 @@ def run(place: Place, *words: str) -> int:
 def test_recovering_the_records_themselves_changes_nothing_but_damage(store: sync.Store) -> None:
     state = store.agent("7")
     state.set("plan", 1)
+    state.checkpoint("good")
     recovery = sync.Recovery(store, defaults={"plan": 0}, validate=[lambda _: "no agent is well"])
     plain = sync.Recovery(store)
     first = plain.recover(state, "agent_crash").id
