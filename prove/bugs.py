@@ -1409,7 +1409,7 @@ BUGS = (
     ),
     Bug(
         "an erased agent that a copy brings back",
-        "recovery/strategies.py",
+        "recovery/erasures.py",
         "return bool(erased) and (gone or",
         "return False and (gone or",
         "tests/recovery/test_copies.py",

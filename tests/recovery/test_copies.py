@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import sync
+from holdfast import Task, sync
+from holdfast.checkpoints import bringing
+from holdfast.checkpoints.bringing import Bringing
 from holdfast.errors import RecoveryFailedError, ScopeErasedError, ScopeNotFoundError
 from holdfast.recovery.failures import FAILURES
 
@@ -142,6 +144,84 @@ def test_an_agent_that_is_not_in_the_store_begins_anew(home: Place, kind: str) -
         sync.Recovery(store).recover("agent:9", kind)
 
 
+@pytest.mark.spec("X13")
+@pytest.mark.parametrize(
+    "kind", sorted(name for name, kind in FAILURES.items() if kind.strategies[0] == "newest_valid")
+)
+def test_a_state_that_makes_no_sense_does_not_answer_itself(home: Place, kind: str) -> None:
+    """Without a checkpoint, a copy does, or defaults; if there are none, the recovery fails."""
+    write(home, 1, 1)
+    url = copied(home, "copy.db")
+    write(home, 2, 2)
+    store = home.open()
+    with pytest.raises(RecoveryFailedError, match="that is the one that makes no sense"):
+        sync.Recovery(store).recover("agent:7", kind)
+    assert store.agent("7").get("k") == 2
+    with sync.open(url, **home.options()) as copy:
+        report = sync.Recovery(store, copies=[copy], defaults={"k": 0}).recover("agent:7", kind)
+    assert (report.strategy, store.agent("7").get("k")) == ("copy", 1)
+    report = sync.Recovery(store, defaults={"k": 0}).recover("agent:7", kind)
+    assert (report.strategy, store.agent("7").get("k")) == ("defaults", 0)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("erased", [False, True])
+def test_a_copy_with_values_that_could_not_be_read_here_does_not_serve(
+    home: Place, tmp_path: Path, sealed: bool, erased: bool
+) -> None:
+    """Sealed for a subject of another store, whole or in part; a copy of our own files does."""
+    (tmp_path / "plain").mkdir()
+    place = home if sealed else Place("sqlite", tmp_path / "plain", sealed=False)
+    write(place, 1, 1)
+    if sealed:
+        place.open().agent("7").set("name", "Ada", subject="ada")
+        own = copied(place, "own.db")
+    store = place.open()
+    with sync.open(f"sqlite:{home.path.with_name('other.db')}", **home.options()) as other:
+        other.agent("7").append("talk", "hello")
+        other.agent("7").append("talk", "I am Ada", subject="ada")
+        if erased:
+            other.erase_subject("ada")
+        recovery = sync.Recovery(store, copies=[other], order=["copy"])
+        plan = recovery.plan("agent:7", "storage_failure")
+        assert plan.strategy is None
+        assert "sealed for a subject in 'talk' could not be read" in plan.passed["copy"]
+        with pytest.raises(RecoveryFailedError, match="sealed for a subject"):
+            recovery.recover("agent:7", "storage_failure")
+    assert store.agent("7").get("k") == 1
+    if sealed:
+        store.agent("7").delete("name")
+        with sync.open(own, **home.options()) as copy:
+            recovery = sync.Recovery(store, copies=[copy], order=["copy"])
+            assert recovery.recover("agent:7", "storage_failure").strategy == "copy"
+        assert store.agent("7").get("name") == "Ada"
+    place.close()
+
+
+def task(state: sync.State) -> None:
+    sync.AgentState(state).put("tasks", "t", Task(id="t", title="work"))
+
+
+def letter(state: sync.State) -> None:
+    sync.Mailbox(state).send("go")
+
+
+@pytest.mark.parametrize("fill", [task, letter])
+def test_one_that_came_from_a_copy_is_a_state_like_any_other(home: Place, fill: Any) -> None:
+    """Also if all that it has are keys that parts of ours keep, or that no restore takes back."""
+    store = home.open()
+    store.agent("other").set("k", 1)
+    with sync.open(f"sqlite:{home.path.with_name('copy.db')}", **home.options()) as copy:
+        fill(copy.agent("7"))
+        assert sync.Recovery(store, copies=[copy]).recover("agent:7").strategy == "copy"
+    root = store.agent("7").root()
+    for given in ({}, {"defaults": {"k": 0}}):
+        report = sync.Recovery(store, **given).recover("agent:7", "agent_crash")
+        assert (report.strategy, report.lost) == ("as_it_is", "nothing")
+        assert sync.Recovery(store, **given).recover_group(["agent:7", "agent:other"]).success
+        assert store.agent("7").root() == root
+
+
 def test_a_beginning_that_a_check_refuses_leaves_nothing(home: Place) -> None:
     store = home.open()
     recovery = sync.Recovery(store, defaults={"k": 7}, validate=[lambda now: "no"])
@@ -177,6 +257,54 @@ def test_an_erased_agent_does_not_come_back_from_a_copy(home: Place, again: bool
         assert "was erased in this store" in report.passed["copy"]
     assert store.agent("7").get("k") == 0
     assert store.verify().ok
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("most", [2000, 1])
+@pytest.mark.parametrize("when", ["located", "compared"])
+def test_one_that_is_erased_while_a_copy_is_taken_over_stays_erased(
+    home: Place, monkeypatch: pytest.MonkeyPatch, damaged: bool, most: int, when: str
+) -> None:
+    """In one entry, or (if `most` keys fit into one) put together on a timeline of its own."""
+    write(home, 1, 3)
+    home.open().agent("7").set("name", "Ada")
+    url = copied(home, "copy.db")
+    write(home, 5, 6)
+    if damaged:
+        damage(home, 2, lost=False)
+    store, other = home.open(), home.open()
+    compared = Bringing._now
+
+    def erase() -> None:
+        if other.agent("7").exists("name"):
+            other.erase("agent:7")
+
+    def now(one: Bringing) -> Any:
+        found = compared(one)
+        if when == "compared" and one.handle.timeline == "main":
+            erase()
+        return found
+
+    monkeypatch.setattr(bringing, "MOST_KEYS", most)
+    monkeypatch.setattr(Bringing, "_now", now)
+    told: list[str] = []
+
+    def progress(step: str, what: str) -> None:
+        told.append(step)
+        if step == "locate_checkpoint" and (damaged or when == "located"):
+            erase()
+
+    with sync.open(url, **home.options()) as copy:
+        recovery = sync.Recovery(store, copies=[copy], order=["copy"])
+        with pytest.raises(RecoveryFailedError, match="erased or deleted it meanwhile: that stand"):
+            recovery.recover("agent:7", "state_corruption", progress=progress)
+    assert "locate_checkpoint" in told
+    assert dict(other.agent("7").items()) == {}
+    assert [one for one in other.scopes().items if one.scope.kind == "agent"] == []
+    (report,) = recovery.reports("agent:7")
+    assert report.status == "failed"
+    assert "made stands" not in report.why
+    assert other.verify().ok
 
 
 @pytest.mark.parametrize("writes", [False, True])

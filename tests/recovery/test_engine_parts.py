@@ -12,7 +12,12 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Checkpoint, Failure, Procedure, RecoveryStep, Rule, sync
-from holdfast.errors import CriticalStepFailureError, HoldfastError, PolicyValidationError
+from holdfast.errors import (
+    CriticalStepFailureError,
+    HoldfastError,
+    PolicyValidationError,
+    RecoveryFailedError,
+)
 from holdfast.recovery.failures import CORRUPTION, FAILURES, SEVERITIES, found_failure
 from holdfast.recovery.strategies import STRATEGIES
 from holdfast.store.verify_report import Finding
@@ -346,3 +351,129 @@ def test_what_the_documents_left_open_is_kept(store: sync.Store) -> None:
         sync.Checkpoints(state).confirm(one.checkpoint)
     strict.run(state)
     assert not held & {one.id for one in state.checkpoints()}
+
+
+@pytest.mark.spec("X20")
+@pytest.mark.parametrize("before", [("backup_current",), STEPS, (*STEPS, "cleanup")])
+@pytest.mark.parametrize("most", [0, 1])
+def test_the_state_before_is_kept_from_retention_until_a_recovery_is_over(
+    store: sync.Store, before: tuple[str, ...], most: int
+) -> None:
+    """Whether it fails after the state was put back, or after a step of its own wrote."""
+    state = agent(store)
+    root = state.root()
+    rules = {kind: Rule(max_count=most) for kind in ("recovery", "manual")}
+    strict = sync.Retention(store, rules=rules)
+
+    def write(context: Any, action: Any) -> None:
+        context.state.set("plan", "half")
+
+    def prune(context: Any, action: Any) -> None:
+        (one,) = [one for one in sync.Checkpoints(state).held() if one.why == "recovery"]
+        assert one.checkpoint.metadata["recovery"] == context.record.id
+        strict.run(state)
+
+    def fail(context: Any, action: Any) -> None:
+        raise ValueError("no")
+
+    steps = {"write": write, "prune": prune, "fail": fail}
+    for last in ((), ("fail",)):
+        made = procedure(*before, "write", "prune", *last)
+        recovery = sync.Recovery(store, steps=steps, procedures=[made])
+        if last:
+            with pytest.raises(CriticalStepFailureError, match="the state before it is back"):
+                recovery.recover(state, "p")
+            assert state.root() == root
+        else:
+            assert recovery.recover(state, "p").success
+            root = state.root()
+        assert not [one for one in sync.Checkpoints(state).held() if one.why == "recovery"]
+    state.set("plan", "later")
+    strict.run(state)
+    left = [one for one in state.checkpoints() if "recovery" in one.metadata]
+    assert len(left) <= most
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize(
+    "located",
+    [
+        None,
+        {"where": "good"},
+        {"strategy": "mine", "point": "main@2", "copy": None},
+        {"seconds": 5, "passed": ["x"]},
+    ],
+)
+def test_a_state_that_own_steps_put_back_and_a_check_refuses_is_undone(
+    store: sync.Store, located: Any
+) -> None:
+    """Whatever they say of it; the next recoveries are as any other."""
+    state = agent(store)
+    tried: list[int] = []
+
+    def locate(context: Any, action: Any) -> Any:
+        return located
+
+    def restore(context: Any, action: Any) -> None:
+        tried.append(1)
+        context.state.restore("good")
+
+    steps = {"locate_checkpoint": locate, "restore_state": restore}
+    made = procedure(*STEPS, retries=1, backoff=1, timeout="60s")
+    recovery = sync.Recovery(store, steps=steps, procedures=[made], validate=[lambda _: "no"])
+    with pytest.raises(CriticalStepFailureError, match=r"no attempt is left; the state before it"):
+        recovery.recover(state, "p")
+    again = located is not None and "point" in located  # once: it is the same state again
+    assert len(tried) == 2 + again
+    assert state.get("plan") == "odd"
+    assert recovery.reports(state)[0].status == "rolled_back"
+    assert recovery.resume(state) == []
+    for _ in range(6):
+        assert sync.Recovery(store).recover(state, "p").success
+
+
+def test_what_our_steps_rest_on_has_to_be_said_by_an_own_one(store: sync.Store) -> None:
+    made = procedure("locate_checkpoint", "restore_state")
+    steps = {"locate_checkpoint": lambda context, action: {"point": "good"}}
+    recovery = sync.Recovery(store, steps=steps, procedures=[made])
+    with pytest.raises(CriticalStepFailureError, match="has no strategy, lost, keys"):
+        recovery.recover(agent(store), "p")
+
+
+@pytest.mark.parametrize("given", [None, {"done": True}, {"backup": "good"}])
+def test_a_recovery_with_an_own_backup_is_undone(store: sync.Store, given: Any) -> None:
+    state = agent(store)
+    steps = {"backup_current": lambda context, action: given, "fail": lambda *_: 1 / 0}
+    made = procedure("backup_current", "locate_checkpoint", "restore_state", "fail", retries=0)
+    recovery = sync.Recovery(store, steps=steps, procedures=[made], order=["newest_valid"])
+    with pytest.raises(RecoveryFailedError) as caught:
+        recovery.recover(state, "p")
+    if given == {"backup": "good"}:  # that is another state than the one before
+        assert "is not undone: other than before are the keys plan" in str(caught.value)
+    else:
+        assert "the state before it is back" in str(caught.value)
+        assert state.get("plan") == "odd"
+
+
+@pytest.mark.parametrize("first", ["newest_valid", "timeline"])
+def test_of_two_steps_that_find_a_state_the_first_that_does_is_put_back(
+    store: sync.Store, first: str
+) -> None:
+    """So the plan and the report say; the timeline that one looks for is not there."""
+    state = agent(store)
+    made = procedure("backup_current", "locate_checkpoint", "locate_checkpoint", "restore_state")
+    for step, id, strategy in zip(
+        made["steps"][1:3], ("one", "two"), (first, "as_it_is"), strict=True
+    ):
+        step |= {"id": id, "critical": False, "action": {"strategies": [strategy]}}
+        step["dependencies"] = ["backup_current"]
+    made["steps"][3]["dependencies"] = ["one", "two"] if first == "newest_valid" else ["two"]
+    recovery = sync.Recovery(store, procedures=[made])
+    plan = recovery.plan(state, "p")
+    report = recovery.recover(state, "p")
+    served = first if first == "newest_valid" else "as_it_is"
+    assert plan.strategy == report.strategy == served
+    assert plan.lost == report.lost
+    good = served == "newest_valid"
+    assert state.get("plan") == ("good" if good else "odd")
+    assert report.lost == ("1 entries after it" if good else "nothing")

@@ -11,6 +11,8 @@ from store_kit import Place
 import holdfast
 from holdfast import Target, Unfit, sync
 from holdfast.errors import RecoveryFailedError
+from holdfast.recovery.choice import Proposal
+from holdfast.recovery.failures import kind_of
 
 
 def worked(store: sync.Store) -> sync.State:
@@ -93,3 +95,45 @@ def test_one_that_is_async_serves_the_async_face(place: Place) -> None:
             assert await state.get("k") == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "served", "asked"),
+    [
+        ("nothing", "1 entry", "journal", ["journal"]),
+        ("9 entries", "1 entry", "keys", ["journal", "keys"]),
+        ("9 entries", None, "journal", ["journal", "keys"]),
+        (None, "1 entry", "keys", ["journal", "keys"]),
+    ],
+)
+def test_one_that_comes_before_its_turn_serves_at_once_only_if_it_loses_nothing(
+    store: sync.Store,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str | None,
+    second: str | None,
+    served: str,
+    asked: list[str],
+) -> None:
+    state = store.agent("7")
+    for n in range(3):
+        state.set("k", n)
+    known = kind_of("corruption_detected").strategies
+    assert known[:2] == ("keys", "journal")
+    learned = Proposal("", ("journal", "keys", *known[2:]), known, 9, 0.0, 1.0)
+    monkeypatch.setattr(sync.Recovery, "proposal", lambda *_: learned)
+    seen: list[str] = []
+
+    def mine(name: str, lost: str | None) -> Any:
+        def find(context: Any) -> Target:
+            seen.append(name)
+            if lost is None:
+                raise Unfit("not here")
+            return Target(name, "main@1", lost)
+
+        return find
+
+    strategies = {"journal": mine("journal", first), "keys": mine("keys", second)}
+    recovery = sync.Recovery(store, strategies=strategies)
+    assert recovery.plan(state, "corruption_detected").strategy == served
+    assert seen == asked
+    assert recovery.recover(state, "corruption_detected").strategy == served

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,15 @@ from store_kit import Hands, Place, put_row, rows_of
 import holdfast
 from holdfast import Failure, RecoveryReport, Scope, sync
 from holdfast.cli.main import main
-from holdfast.errors import GateRefusedError, InvalidInputError, RecoveryFailedError
-from holdfast.recovery import engine
+from holdfast.errors import (
+    GateRefusedError,
+    InvalidInputError,
+    RecoveryFailedError,
+    Unavailable,
+)
+from holdfast.recovery import engine, records, running
 from holdfast.recovery.builtin import STANDARD
-from holdfast.recovery.records import RUNNING, Records, recovered_agents
+from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult, recovered_agents
 from holdfast.recovery.watching import Sighting
 from holdfast.store.cause import cause_now
 from holdfast.store.core import Core
@@ -39,6 +45,16 @@ def damage(place: Place, scope: str, number: int) -> bytes:
     put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
     storage.close()
     return key
+
+
+def lose(place: Place, scope: str) -> None:
+    """Lose the newest entry of a scope."""
+    first = number_of(place.open()._core, scope)
+    place.close()
+    storage = place.storage()
+    key, _ = [one for one in rows_of(storage, b"E") if one[0].startswith(first)][-1]
+    put_row(storage, key, None)
+    storage.close()
 
 
 def worked(place: Place) -> sync.State:
@@ -120,6 +136,7 @@ def run(place: Place, *words: str) -> int:
 def test_recovering_the_records_themselves_changes_nothing_but_damage(store: sync.Store) -> None:
     state = store.agent("7")
     state.set("plan", 1)
+    state.checkpoint("good")
     recovery = sync.Recovery(store, defaults={"plan": 0}, validate=[lambda _: "no agent is well"])
     plain = sync.Recovery(store)
     first = plain.recover(state, "agent_crash").id
@@ -229,3 +246,108 @@ def test_damage_of_what_groups_and_the_scrubber_keep_stops_neither(place: Place)
     store = place.open()
     assert sync.Recovery(store).recover_group(["agent:a", "agent:b"], "agent_crash").success
     assert sync.Recovery(store).resume_groups() == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_mending_the_list_of_notices_keeps_what_can_be_read(place: Place, lost: bool) -> None:
+    """All of its entries are those of recoveries; that does not make it an empty one."""
+    worked(place)
+    for _ in range(3):
+        sync.Recovery(place.open()).recover("agent:7", "agent_crash")
+    if lost:
+        lose(place, "custom:$recovery")
+    recovery = sync.Recovery(place.open())
+    before = recovery.notices()
+    assert len(before) == 3 - lost
+    report = recovery.recover("custom:$recovery")
+    assert report.strategy == "as_it_is"
+    assert recovery.notices()[: len(before)] == before
+    assert place.open().verify().ok
+
+
+def test_what_is_noted_while_another_thread_keeps_things_is_kept(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps side by side: one keeps all that is held while the result of another comes in."""
+    record = Records(StoreHandle(store._core), Scope("agent", "7")).begin(Failure(), STANDARD)
+    written = records.write
+    come_in = [RecoveryStepResult(step, True, {}, "", 0.0, 1) for step in ("other", "third")]
+    threads: list[threading.Thread] = []
+
+    def write(*given: Any) -> None:
+        written(*given)
+        if come_in:
+            one = come_in.pop()
+            threads.append(threading.Thread(target=record.note_result, args=("steps", one, True)))
+            threads[-1].start()
+            threads[-1].join(0.3)  # long enough to come in, if nothing keeps it from that
+
+    monkeypatch.setattr(records, "write", write)
+    record.note_result("steps", RecoveryStepResult("one", True, {}, "", 0.0, 1))
+    record.note(message="more")
+    for thread in threads:
+        thread.join(60)
+    record.flush()
+    assert set(record.done("steps")) == {"one", "other", "third"}
+
+
+def spoiled(store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int, times: int) -> Any:
+    """A recovery of two attempts, to which storage does not answer from a write of its on."""
+    state = store.agent("7")
+    state.set("plan", 1)
+    state.checkpoint("good")
+    state.set("plan", 2)
+    done: list[str] = []
+    writes: list[int] = []
+    written = records.write
+
+    def write(*given: Any) -> None:
+        writes.append(1)
+        if first <= len(writes) < first + times:
+            raise Unavailable("not now")
+        written(*given)
+
+    def own(context: Any, action: Any) -> None:
+        done.append("own")
+        if len(done) == 1:
+            raise ValueError("only once")
+
+    types = ("backup_current", "locate_checkpoint", "restore_state", "own", "validate_state")
+    made = {"id": "p", "triggers": ["p"], "steps": [{"type": one} for one in types]}
+    recovery = sync.Recovery(
+        store,
+        steps={"own": own},
+        order=["newest_valid"],
+        procedures=[made | {"retries": 2, "backoff": 1}],
+    )
+    monkeypatch.setattr(records, "write", write)
+    return recovery, state, done, writes
+
+
+@pytest.mark.parametrize("first", range(2, 10))
+def test_a_short_outage_ends_no_recovery(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Whatever is to be kept just then: it goes on, and does nothing twice that was done."""
+    recovery, state, done, writes = spoiled(store, monkeypatch, first, 1)
+    report = recovery.recover(state, "p")
+    assert (report.status, state.get("plan")) == ("succeeded", 1)
+    assert done == ["own", "own"]
+    last = [one.success for _, one in report.steps if one.attempt == report.attempts]
+    assert last == [True] * 5
+    assert [one.status for one in recovery.notices()] == ["succeeded"]
+    assert len(writes) >= 8
+    assert store.verify().ok
+
+
+def test_a_long_outage_is_raised_and_leaves_a_recovery_to_be_resumed(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "OUTAGE", 0.2)
+    recovery, state, _, writes = spoiled(store, monkeypatch, 4, 1000)
+    with pytest.raises(Unavailable, match="not now"):
+        recovery.recover(state, "p")
+    assert recovery.reports(state)[0].status == "running"
+    writes.extend([1] * 1000)
+    assert [one.status for one in recovery.resume(state)] == ["succeeded"]
+    assert [one.status for one in recovery.notices()] == ["succeeded"]

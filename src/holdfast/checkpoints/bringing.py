@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -85,6 +85,7 @@ class Bringing:
         *,
         sticky: bool = False,
         instead: Mapping[str, Operation] | None = None,
+        guard: Callable[[Ledger], None] | None = None,
     ) -> None:
         """Of some keys and prefixes; of all, if both are None."""
         self.handle = handle
@@ -99,6 +100,8 @@ class Bringing:
         """Whether sticky keys and declarations come along, too."""
         self.instead = instead or {}
         """By keys that come along: what is written besides, or in their place."""
+        self.guard = guard or (lambda _: None)
+        """Asked of the scope before anything is written to it, raises if that is not to be."""
         self.time = 0
         """By which expiry is judged."""
         self.left: list[str] = []
@@ -295,6 +298,7 @@ class Bringing:
         target = change.targets[0]
 
         def special(stage: Stage, body: Body) -> None:
+            self.guard(stage.ledger)
             packed = core.codec.encode({"restores": self.label})
             name = f"before restore of {self.label}"
             op = [entries.CHECKPOINT, name, "recovery", str(handle.scope), [], "", packed]
@@ -321,6 +325,7 @@ class Bringing:
         if if_head is not None and if_head != head:
             raise Conflict(f"{handle.scope}: entry {head} was written since {if_head}")
         history = handle.history
+        self.guard(history.points.line().ledger)
         fork, forked = history.plan_fork(new_name(), head, self.cause)
         trial = handle.on(forked(core.run(fork)))
         with ended_if_it_fails(trial, "the restore was not done"):

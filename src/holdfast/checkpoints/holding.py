@@ -1,7 +1,8 @@
 """Checkpoints that something still needs: nothing may remove them until they are released.
 
-Two kinds are held from the moment they are made: the checkpoint before an operation, until the
-operation is over, and the backup of a restore, until the restore is confirmed. A release is a
+Three kinds are held from the moment they are made: the checkpoint before an operation, until the
+operation is over, the backup of a restore, until the restore is confirmed, and the state before a
+recovery, until the recovery is over. A release is a
 checkpoint itself, of type `post_operation`, that names what it releases and why: it is an entry of
 the same history, so it is signed, verified and never half there, and no restore takes it back.
 """
@@ -26,7 +27,7 @@ class Held:
 
     checkpoint: Checkpoint
     why: str
-    """operation or restore"""
+    """operation, restore or recovery"""
     operation: str = ""
     """Of an operation that is not over: what its entries carry in their causes."""
     on_error: str = ""
@@ -50,6 +51,8 @@ def held(handle: LineHandle, since: int = 0) -> list[Held]:
         if one.type == "pre_operation" and operation:
             on_error = said(one.metadata, "on_error", "")
             found.append(Held(one, "operation", operation, on_error))
+        elif one.type == "recovery" and said(one.metadata, "recovery", ""):
+            found.append(Held(one, "recovery"))
         elif is_backup(handle, one):
             found.append(Held(one, "restore"))
     return found

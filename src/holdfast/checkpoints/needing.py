@@ -17,6 +17,7 @@ from holdfast.store.resting import Rest, rests_on
 REASONS = {
     "operation": "its operation is not over",
     "restore": "the backup of a restore that is not confirmed",
+    "recovery": "the state before a recovery that is not over",
 }
 
 
@@ -44,9 +45,10 @@ class Needs:
         self._held = {one.checkpoint.id: REASONS[one.why] for one in found}
         now = line.history.points.line()
         self._floor, self._before, self._newest = now.floor, now.ledger.before, now.sequence
-        begun = (one.checkpoint.sequence for one in found if one.why == "operation")
+        begun = (one.checkpoint.sequence for one in found if one.why != "restore")
         self.begun = min(begun, default=self._newest)
-        """Behind this entry nothing is pruned: undoing an operation takes all that it wrote."""
+        """Behind this entry nothing is pruned: undoing an operation takes all that it wrote, and
+        undoing a recovery what others wrote meanwhile."""
 
     def why(self, one: Checkpoint) -> str:
         """Why a checkpoint stays whatever the rules say; empty if it need not."""
@@ -62,7 +64,7 @@ class Needs:
         if one.sequence == self._newest:
             return "it is the newest entry"
         if one.sequence >= self.begun:
-            return "an operation that began before it is not over"
+            return "an operation or recovery that began before it is not over"
         return ""
 
     def released(self, one: Checkpoint) -> Iterator[str]:

@@ -131,7 +131,7 @@ def _say(scope: str, result: RestoreResult) -> None:
 @scope_argument
 @pass_session
 def held(session: Session, scope: str) -> None:
-    """Checkpoints that are not removed: of operations, and backups of restores."""
+    """Checkpoints that are not removed: of operations, of recoveries, and backups of restores."""
     from holdfast.sync import Checkpoints
 
     with session.reading() as store:

@@ -1,7 +1,8 @@
 """An order of strategies that learns from what became of earlier recoveries.
 
-Only neighbours in the fixed order that lose the same are exchanged: none that loses more comes
-forward because it is fast. Among those, the one with the best chance for its time comes first.
+Only `keys` and `journal` are exchanged, where they are neighbours in the fixed order: both repair,
+and which of them loses less depends on what is damaged. The one with the best chance for its time
+comes first; but what it finds before its turn serves at once only if it loses nothing (`look`).
 What is proposed is compared with the fixed order over the whole record, where what was never tried
 counts as a failure that took its usual time; if it would not have been faster, the fixed order
 stays. So on the record it is never worse.
@@ -18,19 +19,9 @@ from holdfast.recovery.records import RUNNING, SUCCEEDED, Record, readable
 
 LEAST = 5
 """Recoveries of a kind, below which nothing is proposed."""
-_LOSES = {
-    failures.NOTHING: 0,
-    failures.NAMED: 1,
-    failures.TIME: 1,
-    failures.KEYS: 2,
-    failures.JOURNAL: 2,
-    failures.NEWEST: 3,
-    failures.TIMELINE: 3,
-    failures.COPY: 3,
-    failures.DEFAULTS: 5,
-}
-_OWN = 4
-"""Users' own strategies lose more than ours, and less than beginning anew."""
+_REPAIRS = frozenset((failures.KEYS, failures.JOURNAL))
+"""Strategies that may change places. All others lose what came after a state of the past, or that
+they lack: how much that is says no record of other failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +59,7 @@ def outcomes(records: Iterable[Record]) -> list[Outcome]:
     ended = [record for record in records if record.status != RUNNING]
     for record, results in readable(ended, lambda one: (one, one.all_results())):
         for part, one in results:
-            if part == "steps" and "seconds" in one.result:
+            if part == "steps" and isinstance(one.result.get("seconds"), Mapping):
                 last = record.status == SUCCEEDED and one.attempt == record.attempt
                 served = one.result.get("strategy") if last else None
                 found.append(Outcome(record.failure.kind, one.result["seconds"], served))
@@ -88,8 +79,8 @@ def propose(kind: str, fixed: Sequence[str], known: Iterable[Outcome]) -> Propos
         chance = (sum(one.served == name for one in of_kind) + 0.5) / (tried + 1)
         return -chance / max(usual[name], 1e-6), fixed.index(name)
 
-    # Neighbours that lose the same; the stated order of losses is not ours to change.
-    alike = [list(names) for _, names in groupby(fixed, lambda name: _LOSES.get(name, _OWN))]
+    # The stated order of losses is not ours to change.
+    alike = [list(names) for _, names in groupby(fixed, lambda n: "" if n in _REPAIRS else n)]
     learned = tuple(name for names in alike for name in sorted(names, key=worth))
     before, after = _mean(fixed, of_kind, usual), _mean(learned, of_kind, usual)
     if after >= before:

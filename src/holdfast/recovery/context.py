@@ -35,6 +35,8 @@ class Settings:
     strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
     order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Pinned by the user, by kinds of failure: in place of what the kind says."""
+    fixed: tuple[str, ...] = ()
+    """The stated order, if `order` is one that was learned."""
 
     @classmethod
     def of(
@@ -161,8 +163,16 @@ class Context:
         known = self.settings.pinned(kind) or failures.kind_of(kind).strategies
         return tuple(asked or action.get("strategies", ()) or known)
 
+    def turns(self, order: tuple[str, ...]) -> tuple[str, ...]:
+        """The order in which those of another one have their turn, which was learned or not."""
+        fixed = self.settings.fixed
+        return fixed if set(fixed) == set(order) else order
+
     def had(self, type: str) -> Mapping[str, Any] | None:
-        """What the step of a type came to in this attempt; None if none has succeeded."""
+        """What the first step of a type came to in this attempt that succeeded; None if none has.
+
+        So a state is put back that was found first, and the one before is that of the first backup.
+        """
         for step in self.record.procedure.steps:
             found = self.results.get(step.key)
             if step.type == type and found is not None and found.success:

@@ -43,7 +43,7 @@ from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.looking import Looking
 from holdfast.recovery.meanwhile import correlation_of, first_of_others, standing
 from holdfast.recovery.moments import named_group
-from holdfast.recovery.plans import RecoveryPlan
+from holdfast.recovery.plans import RecoveryPlan, looked_for
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
@@ -61,8 +61,9 @@ from holdfast.recovery.records import (
 from holdfast.recovery.reports import RecoveryReport, report_of, with_tail
 from holdfast.recovery.running import Progress, Running, recovering_lease
 from holdfast.recovery.setting_aside import as_if_healed, copies_of
-from holdfast.recovery.steps import STEPS, action_problems, losing_by
-from holdfast.recovery.strategies import Looked, Strategy, look
+from holdfast.recovery.step_problems import action_problems
+from holdfast.recovery.steps import STEPS, losing_by
+from holdfast.recovery.strategies import Strategy
 from holdfast.recovery.tails import Tails, depth_for
 from holdfast.recovery.together import Together
 from holdfast.store.arguments import (
@@ -390,7 +391,7 @@ class Recovery(Looking):
         with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed):
             record.data["gone"] = Tails(store).lost(scope) if healed else tail
             context = Context(store, record, settings)
-            looked = look(context, context.order(locating[-1].action)) if locating else Looked()
+            looked = looked_for(context, locating)
             target = looked.target
             losing = losing_by(context, target) if target is not None else "nothing"
         strategy = target.strategy if target is not None else None
@@ -494,5 +495,6 @@ class Recovery(Looking):
         if is_own(record.agent):  # checks and defaults are for agents
             settings = Settings(settings.copies, {}, order={ANY: OWN_ORDER})
         elif settings.pinned(kind) is None:
-            settings = replace(settings, order={kind: self.proposal(record.agent, kind).order})
+            found = self.proposal(record.agent, kind)
+            settings = replace(settings, order={kind: found.order}, fixed=found.fixed)
         return Context(self._handle, record, settings)

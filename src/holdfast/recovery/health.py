@@ -287,7 +287,7 @@ def _held(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
             what = f"the operation after checkpoint {id_} has not ended"
             step = f"holdfast checkpoint finish {scope} {id_} --how revert (or keep)"
             yield _concern("unfinished_operation", scope, what, step)
-        else:
+        elif one.why == "restore":  # a recovery that is not over is a concern of its own
             what = f"the restore with the backup {id_} is not confirmed"
             step = f"holdfast checkpoint confirm {scope} {id_}"
             yield _concern("unconfirmed_restore", scope, what, step)

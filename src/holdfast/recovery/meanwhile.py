@@ -40,7 +40,14 @@ def correlation_of(recovery: str) -> str:
 
 def of_a_recovery(cause: Cause | None) -> bool:
     """Whether any recovery made an entry."""
-    return cause is not None and (cause.correlation or "").startswith(correlation_of(""))
+    return bool(recovery_of(cause))
+
+
+def recovery_of(cause: Cause | None) -> str:
+    """The recovery that made an entry; empty if none did."""
+    known = (cause.correlation or "") if cause is not None else ""
+    prefix = correlation_of("")
+    return known.removeprefix(prefix) if known.startswith(prefix) else ""
 
 
 def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast.recovery.context import Context
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.procedure import Procedure, RecoveryStep
+from holdfast.recovery.strategies import Looked, look
 from holdfast.store.scopes import Scope
+
+
+def looked_for(context: Context, steps: Iterable[RecoveryStep]) -> Looked:
+    """What the steps of a procedure that look for a state would come to.
+
+    What the first finds that finds something is put back; a critical one that does not ends it.
+    """
+    looked = Looked()
+    for step in steps:
+        looked = look(context, context.order(step.action))
+        if looked.target is not None or step.critical:
+            break
+    return looked
 
 
 @dataclass(frozen=True, slots=True)

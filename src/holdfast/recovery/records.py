@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.checkpoints.holding import held, release
 from holdfast.errors import (
+    HoldfastError,
     InvalidInputError,
     MissingError,
     RecoveryFailedError,
@@ -49,6 +52,8 @@ _ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 _T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
+FOUND = ("strategy", "point", "copy")
+"""What names a state that was found."""
 REFUSED, HOPELESS = "refused", "hopeless"
 
 
@@ -207,6 +212,8 @@ class Record:
         self.data: dict[str, Any] = dict(data)
         self._held: dict[str, Any] = {}
         """Results that are kept with whatever is written next."""
+        self._lock = threading.RLock()
+        """Steps keep what is held from threads of their own, beside the one that takes results."""
 
     @property
     def key(self) -> str:
@@ -236,15 +243,17 @@ class Record:
 
     def begin(self) -> None:
         """Keep it; the procedure apart, for it does not change with what is noted."""
-        self._held[self.key + PROCEDURE] = self.procedure.data()
-        self.note()
+        with self._lock:
+            self._held[self.key + PROCEDURE] = self.procedure.data()
+            self.note()
 
     def note(self, *, hold: bool = False, **fields: Any) -> None:
         """Keep what has changed about it: at once, or with whatever is written next."""
-        self.data.update(fields)
-        self._held[self.key] = self.data
-        if not hold:
-            self.flush()
+        with self._lock:
+            self.data.update(fields)
+            self._held[self.key] = self.data
+            if not hold:
+                self.flush()
 
     @property
     def gone(self) -> Tail | None:
@@ -266,28 +275,58 @@ class Record:
         """Attempts that came to nothing because a check refused their state."""
         return len(self.data.get("bad", ()))
 
+    def bars(self, found: Mapping[str, Any]) -> bool:
+        """Whether what a step found names a state, and none that an earlier attempt was refused."""
+        known = [one for one in self.data.get("bad", ()) if one["attempt"] != self.attempt]
+        named = all(name in found for name in FOUND)
+        return named and not any(all(one[name] == found[name] for name in FOUND) for one in known)
+
     def bar(self, found: Mapping[str, Any], why: str) -> None:
         """Note that a check refused a state, which its strategy is not to find again."""
         known = [one for one in self.data.get("bad", ()) if one["attempt"] != self.attempt]
-        one = {name: found[name] for name in ("strategy", "point", "copy")}
+        one = {name: found[name] for name in FOUND}
         self.note(bad=[*known, one | {"why": why[:500], "attempt": self.attempt}])
 
     def finish(self, status: str, why: str) -> None:
         """Keep how it ended, with a checkpoint over all of it: that signs the report.
 
-        The notice of it is added in the same change: there is one for each end, and no other.
+        The notice of it is added in the same change: there is one for each end, and no other. What
+        was held for it is let go before: if the process ends in between, whoever goes on ends it.
         """
-        now = moment(self._handle.core.clock.claimed())
+        self._let_go(status)
+        now, before = moment(self._handle.core.clock.claimed()), dict(self.data)
         self.note(hold=True, status=status, why=why[:4000], finished_at=now)
         failure = self.failure
         notice = notice_of(str(self.agent), self.id, failure, status, self.data.get("message", ""))
         try:
-            self.flush(self._signed(status), notice)
-        except StateIntegrityError:
-            # The list of notices is damaged; that may keep no recovery from its end.
-            log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
-            self.flush(self._signed(status))
+            try:
+                self.flush(self._signed(status), notice)
+            except StateIntegrityError:
+                # The list of notices is damaged; that may keep no recovery from its end.
+                log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
+                self.flush(self._signed(status))
+        except HoldfastError:
+            self.data = before  # it has not ended: nothing else may say so
+            self.note(hold=True)
+            raise
         counted(self._handle.core.meter, self.data)
+
+    def _let_go(self, status: str) -> None:
+        """The state before is needed no more."""
+        line = StoreHandle(self._handle.core).line(self.agent)
+        try:
+            since = self.data.get("first", self.data.get("head")) or 0
+            known = [
+                one.checkpoint.id
+                for one in held(line, since)
+                if one.why == "recovery" and one.checkpoint.metadata["recovery"] == self.id
+            ]
+            if known:
+                release(line, known, status, f"after recovery {self.id}")
+        except ScopeNotFoundError:
+            pass  # it was taken back, or erased meanwhile
+        except HoldfastError:
+            log.warning("%s: the state before is still held", self.agent, exc_info=True)
 
     def _signed(self, status: str) -> Plan:
         name = f"recovery {self.id}"
@@ -296,15 +335,17 @@ class Record:
     def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
         place = f"{self.key}/{result.attempt:03}/{part}/{result.step}"
-        self._held[place] = result.data()
-        if not hold:
-            self.flush()
+        with self._lock:
+            self._held[place] = result.data()
+            if not hold:
+                self.flush()
 
     def flush(self, sign: Plan | None = None, notice: Mapping[str, Any] | None = None) -> None:
         """Keep what was held back, in one change."""
-        if self._held:
-            write(self._handle, self._held, sign, notice)
-            self._held = {}
+        with self._lock:
+            if self._held:
+                write(self._handle, self._held, sign, notice)
+                self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
         """What the steps of this attempt came to so far."""

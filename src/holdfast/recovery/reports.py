@@ -93,10 +93,11 @@ def report_of(record: Record) -> RecoveryReport:
     """The report of a recovery as it is kept."""
     data = record.data
     results = record.all_results()
-    found = _last(record, results, "locate_checkpoint")
+    found = next(iter(_of_last(record, results, "locate_checkpoint")), {})  # that is put back
     lost = "nothing"
     if record.status in (SUCCEEDED, FAILED):  # else what was put back is undone
-        restored = data if data.get("lost") else _last(record, results, "restore_state")
+        done = _of_last(record, results, "restore_state")
+        restored = data if data.get("lost") or not done else done[-1]
         lost = str(restored.get("lost", "nothing"))
     return RecoveryReport(
         record.id,
@@ -108,7 +109,7 @@ def report_of(record: Record) -> RecoveryReport:
         tuple(results),
         found.get("strategy"),
         found.get("point"),
-        dict(found.get("passed", {})),
+        dict(passed) if isinstance(passed := found.get("passed"), Mapping) else {},
         with_tail(record, found.get("strategy"), lost),
         str(data.get("why", "")),
         data["started_at"],
@@ -116,17 +117,16 @@ def report_of(record: Record) -> RecoveryReport:
     )
 
 
-def _last(
+def _of_last(
     record: Record, results: Sequence[tuple[str, RecoveryStepResult]], type: str
-) -> Mapping[str, Any]:
-    """What the steps of a type came to in the last attempt; empty if none has succeeded."""
+) -> list[Mapping[str, Any]]:
+    """What the steps of a type came to in the last attempt, in their order, if they succeeded."""
     keys = {step.key for step in record.procedure.steps if step.type == type}
-    found = [
+    return [
         one.result
         for part, one in results
         if part == "steps" and one.step in keys and one.attempt == record.attempt and one.success
     ]
-    return found[-1] if found else {}
 
 
 def with_tail(record: Record, strategy: str | None, lost: str) -> str:

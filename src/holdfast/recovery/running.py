@@ -12,6 +12,7 @@ import contextvars
 import queue
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -26,10 +27,12 @@ from holdfast.errors import (
     RecoveryFailedError,
     RecoveryValidationError,
     StateIntegrityError,
+    Unavailable,
 )
 from holdfast.recovery.background import called, log
 from holdfast.recovery.checking import UNANSWERED, VALIDATE
 from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.erasures import ledger_now
 from holdfast.recovery.meanwhile import changed_since, named, on_top, theirs
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import (
@@ -50,9 +53,10 @@ from holdfast.store.lease_names import lease_name
 from holdfast.store.leasing import Lease
 from holdfast.store.reading import moment
 
-LONGEST_PAUSE = 60.0
-"""Seconds between two attempts, at most."""
-STEP_LEASE = 30.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
+"""Seconds between two attempts, at most; and at least, if storage does not answer."""
+STEP_LEASE = OUTAGE = 30.0
+"""Seconds; after as long an outage of storage, leases are lost, too."""
 LOCATE, RESTORE = "locate_checkpoint", "restore_state"
 
 Progress = Callable[[str, str], Any]
@@ -86,11 +90,31 @@ class Running:
         self._idle: list[_Slot] = []
 
     def run(self) -> None:
-        """Do it; raises `RecoveryFailedError` if it did not succeed, after it was undone."""
-        try:
-            self._attempts()
-        finally:
-            for slot in self._slots:
+        """Do it; raises `RecoveryFailedError` if it did not succeed, after it was undone.
+
+        If storage does not answer just when something is to be kept, it goes on from what was
+        done, as whoever takes up a recovery that was killed; it waits for `OUTAGE` in all.
+        """
+        pause, waited = max(self.procedure.backoff / 1000, SHORTEST_PAUSE), 0.0
+        while True:
+            try:
+                self.record.flush()  # what could not be kept before
+                self._attempts()
+                return
+            except Unavailable as error:
+                waited += pause
+                if waited > OUTAGE or time.monotonic() + pause >= self._end:
+                    raise
+                log.warning("%s: recovery %s waits: %s", self.context.agent, self.record.id, error)
+            finally:
+                self._close()
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _close(self) -> None:
+        slots, self._slots, self._idle = self._slots, [], []
+        for slot in slots:
+            with suppress(Unavailable):  # then its lease runs out, or is broken
                 slot.close()
 
     def abandon(self, why: str) -> None:
@@ -103,8 +127,7 @@ class Running:
         try:
             undone = self._undo()
         finally:
-            for slot in self._slots:
-                slot.close()
+            self._close()
         text = f"{why}; it {undone}" if undone is not None else why + self._left()
         self.record.finish(ROLLED_BACK if undone is None else FAILED, text)
 
@@ -115,7 +138,7 @@ class Running:
             if why is None:
                 return
             verdict = self._broken.verdict if self._broken is not None else ""
-            refused = verdict == REFUSED and self.context.had(LOCATE) is not None
+            refused = verdict == REFUSED and self._another_is_next()
             if refused:
                 self.record.note(hold=True, refusal=why)
             undone = self._roll_back(refused)
@@ -187,11 +210,21 @@ class Running:
             return None
         return self._undo()
 
+    def _another_is_next(self) -> bool:
+        """Whether the state that was found can be barred, so that another one is found instead.
+
+        A step of a user's own may say nothing of what it found, or find the same again.
+        """
+        found = self.context.had(LOCATE)
+        return found is not None and self.record.bars(found)
+
     def _nothing_to_put_back(self) -> bool:
         """Whether something was written over a state that could not be read."""
         backup = self.context.had("backup_current")
         if backup is None or "why" not in backup or self.procedure.rollback:
             return False
+        if ledger_now(self.context) is None:
+            return False  # somebody else erased or deleted it: nothing stands
         return bool(self.context.handle.place()[2] != self.record.data.get("head"))
 
     def _undo(self) -> str | None:

@@ -6,7 +6,7 @@ things as if it had been done once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -22,6 +22,7 @@ from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import confirm, restore
 from holdfast.errors import (
     CheckpointNotFoundError,
+    InvalidInputError,
     MissingError,
     RecoveryValidationError,
     ScopeNotFoundError,
@@ -31,6 +32,7 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.checking import Trials, missing_text, refusal
 from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.erasures import ledger_now, unless_erased
 from holdfast.recovery.meanwhile import (
     CHECK,
     changed_since,
@@ -39,7 +41,6 @@ from holdfast.recovery.meanwhile import (
     of_others,
     theirs,
 )
-from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage, sticky_replayed
 from holdfast.recovery.setting_aside import (
@@ -88,7 +89,9 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     request = CheckpointRequest(
         f"before recovery {record.id}", "recovery", trigger=context.failure.kind
     )
-    return {**result, "backup": make(handle, request).id, "entry": head}
+    made = make(handle, request, recovery=record.id)  # held until the recovery is over
+    record.note(hold=True, head=made.sequence)  # the state at an entry before it may be pruned
+    return {**result, "backup": made.id, "entry": head}
 
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +108,7 @@ def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, 
 def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Read and check everything of the state to return to."""
     del action
-    target = Target.of(context.result_of("locate_checkpoint"))
+    target = _located(context)
     handle = context.handle
     if target.copy is not None:
         handle = _copy(context, target.copy)
@@ -115,6 +118,17 @@ def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, A
     return {"values": check_state(handle, timeline, _number(target.point))}
 
 
+def _located(context: Context) -> Target:
+    found = context.result_of("locate_checkpoint")
+    lacking = [name for name in Target.__slots__ if name not in found]
+    if lacking:
+        raise InvalidInputError(
+            f"what locate_checkpoint gave has no {', '.join(lacking)}: a step of your own gives "
+            "what `Target(…).data()` does"
+        )
+    return Target.of(found)
+
+
 def _number(point: str) -> int:
     return int(point.rpartition("@")[2])
 
@@ -122,7 +136,7 @@ def _number(point: str) -> int:
 def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Return to the state that was found, but for tasks that were handed over since."""
     del action
-    target = Target.of(context.result_of("locate_checkpoint"))
+    target = _located(context)
     if target.strategy == failures.NOTHING:
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
@@ -234,14 +248,14 @@ def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str 
     assert target.copy is not None
     there = _copy(context, target.copy)
     source = there.history.points.view("main", _number(target.point))
-    handle = context.handle
+    handle, guard = context.handle, unless_erased(context, there)
     label = f"copy {target.copy}, {target.point}"
     known = (context.had("backup_current") or {}).get("backup") is not None
     if known or readable(handle):
-        nothing = is_empty(handle)
-        return _brought(
-            context, Bringing(handle, source, label, None, None, reason, sticky=nothing)
+        bringing = Bringing(
+            handle, source, label, None, None, reason, sticky=is_empty(handle), guard=guard
         )
+        return _brought(context, bringing)
     with put_together(handle, 0, source, label, reason) as point:
         return _to(context, point, reason)
 
@@ -324,12 +338,16 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     handle = context.handle
     if context.record.absent and again(lambda: _taken_back(context)):
         return {"restored": None}
+    if ledger_now(context) is None and not context.record.absent:
+        raise RecoveryValidationError(
+            f"{context.agent}: somebody else erased or deleted it meanwhile: that stands"
+        )
     found = context.had("backup_current")
-    point = found["backup"] if found is not None else None
+    point = found.get("backup") if found is not None else None  # a user's own may give none
     head = context.record.data.get("head")
     if point is None and head == handle.place()[2]:
         return {"restored": None}  # nothing was written
-    if point is None and "entry" in (found or {"entry": head}) and head is not None:
+    if point is None and "why" not in (found or {}) and head is not None:
         point = f"{handle.timeline}@{head}"
     if point is None:
         raise StateIntegrityError(
@@ -380,83 +398,6 @@ def _put_back(context: Context, point: str) -> dict[str, Any]:
     return {"restored": f"{handle.timeline}@{handle.place()[2]}", "left": sorted(left)[:1000]}
 
 
-_FIELDS = {
-    "backup_current": ("budget",),
-    "locate_checkpoint": ("strategies",),
-    "validate_state": ("keys",),
-    "notify_systems": ("message",),
-}
-"""What the actions of steps take that are there without being registered."""
-
-
-def action_problems(
-    procedure: Procedure, types: Mapping[str, StepFunction], strategies: Collection[str]
-) -> Iterator[str]:
-    """What is wrong with the actions of the steps that are there without being registered, and
-    with their order."""
-    yield from _order_problems(procedure, types)
-    for name, part in procedure.parts():
-        for step in part:
-            if types.get(step.type) is not STEPS.get(step.type):
-                continue  # the user's own says itself what it takes
-            taken = _FIELDS.get(step.type, ())
-            for other in sorted(str(one) for one in step.action.keys() - set(taken)):
-                takes = f"it takes {', '.join(taken)}" if taken else "it takes nothing"
-                yield f"{name}: {step.key}: {other} is no field of its action: {takes}"
-            for field, problem in (
-                ("strategies", _strategies_problem),
-                ("keys", _keys_problem),
-                ("budget", _budget_problem),
-                ("message", _message_problem),
-            ):
-                wrong = problem(step.action[field], strategies) if field in step.action else ""
-                if wrong:
-                    yield f"{name}: {step.key}: {field} {wrong}"
-
-
-def _order_problems(procedure: Procedure, types: Mapping[str, StepFunction]) -> Iterator[str]:
-    """Steps that rest on a state that was located, and do not wait for that."""
-    found = {step.key for step in procedure.steps if step.type == "locate_checkpoint"}
-    for name, part in procedure.parts():
-        needs = procedure.needs(part)
-        for step in part:
-            if step.type not in LOCATED or types.get(step.type) is not STEPS.get(step.type):
-                continue
-            before = {one.key for one in procedure.steps} if name != "steps" else set[str]()
-            waiting = [step.key] if name == "steps" else []
-            while waiting:
-                more = set(needs.get(waiting.pop(), ())) - before
-                before |= more
-                waiting += more
-            if not before & found:
-                yield f"{name}: {step.key} rests on a step of type locate_checkpoint before it"
-
-
-def _strategies_problem(given: Any, known: Collection[str]) -> str:
-    if not isinstance(given, list | tuple) or not given:
-        return "is a list of names of strategies"
-    unknown = [name for name in given if not isinstance(name, str) or name not in known]
-    names = ", ".join(map(repr, unknown))
-    return f"has no strategy called {names}; there are {', '.join(known)}" if unknown else ""
-
-
-def _keys_problem(given: Any, known: Collection[str]) -> str:
-    del known
-    good = isinstance(given, list | tuple) and all(isinstance(key, str) for key in given)
-    return "" if good else "is a list of keys"
-
-
-def _budget_problem(given: Any, known: Collection[str]) -> str:
-    del known
-    good = type(given) in (int, float) and given >= 0
-    return "" if good else "is a number of seconds"
-
-
-def _message_problem(given: Any, known: Collection[str]) -> str:
-    del known
-    return "" if isinstance(given, str) else "is a text"
-
-
 STEPS: dict[str, StepFunction] = {
     step.__name__: step
     for step in (
@@ -472,8 +413,6 @@ STEPS: dict[str, StepFunction] = {
     )
 }
 
-LOCATED = frozenset(("verify_integrity", "restore_state"))
-"""Types that rest on what locate_checkpoint found."""
 LOOKING = frozenset(("backup_current", "locate_checkpoint", "verify_integrity", "validate_state"))
 """Types that leave the state as it is."""
 CAREFUL = LOOKING | {"restore_state"}

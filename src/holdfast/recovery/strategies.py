@@ -31,14 +31,24 @@ from holdfast.checkpoints.past_damage import damaged_keys
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     MissingError,
+    PrunedError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
 from holdfast.recovery.checking import TRIAL, refused_at
-from holdfast.recovery.meanwhile import changes_after, lost_text, of_a_recovery
+from holdfast.recovery.erasures import is_erased, stays_erased
+from holdfast.recovery.foreign_subjects import check_opens
+from holdfast.recovery.meanwhile import (
+    changed_since,
+    changes_after,
+    lost_text,
+    of_a_recovery,
+    recovery_of,
+)
 from holdfast.recovery.meanwhile import named as names_of
+from holdfast.recovery.records import SUCCEEDED, Records
 from holdfast.recovery.salvaging import Salvage
 from holdfast.recovery.tails import MAIN
 from holdfast.recovery.targets import Target, Unfit, Unreached, target_of
@@ -46,7 +56,6 @@ from holdfast.store import entries, rows
 from holdfast.store.feed_heads import names
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.losses import loss_text
-from holdfast.store.scopes import RESERVED
 from holdfast.store.tombstones import erased_ids
 
 if TYPE_CHECKING:
@@ -57,8 +66,6 @@ _UNFIT = ("recovery", "post_operation")
 
 
 NO_CHECKPOINT = "no checkpoint is whole; those that a restore left behind are not asked"
-FEW = 100
-"""Keys that are looked at to see whether a state holds any of the user's."""
 
 
 Strategy = Callable[["Context"], Any]
@@ -79,19 +86,36 @@ class Looked:
 
 
 def look(context: Context, order: tuple[str, ...]) -> Looked:
-    """Try strategies until one finds a target."""
-    looked = Looked()
+    """Try strategies until one finds a target.
+
+    What one finds before its turn, because the order was learned, serves at once only if it loses
+    nothing: else those whose turn comes before are tried first.
+    """
+    looked, turns = Looked(), context.turns(order)
     for name in order:
-        begun = time.monotonic()
-        try:
-            looked.target = _found(context, name)
-        except (Unfit, MissingError, StateIntegrityError) as error:
-            looked.passed[name] = str(error)[:500]
-            looked.unreached |= isinstance(error, Unreached)
-        looked.seconds[name] = time.monotonic() - begun
-        if looked.target is not None:
-            break
+        target = _tried(context, name, looked)
+        if target is None:
+            continue
+        if target.lost != "nothing":
+            for other in turns[: turns.index(name)]:
+                if other not in looked.seconds:
+                    looked.target = looked.target or _tried(context, other, looked)
+        looked.target = looked.target or target
+        break
     return looked
+
+
+def _tried(context: Context, name: str, looked: Looked) -> Target | None:
+    """What a strategy finds; None if it does not serve, which is noted."""
+    begun = time.monotonic()
+    try:
+        return _found(context, name)
+    except (Unfit, MissingError, StateIntegrityError) as error:
+        looked.passed[name] = str(error)[:500]
+        looked.unreached |= isinstance(error, Unreached)
+        return None
+    finally:
+        looked.seconds[name] = time.monotonic() - begun
 
 
 def _found(context: Context, name: str) -> Target:
@@ -159,25 +183,33 @@ def readable(handle: LineHandle) -> bool:
 def is_empty(handle: LineHandle) -> bool:
     """Whether nothing of an agent is left: there is no such scope, or all its entries are lost.
 
-    Recoveries that came to nothing may have left entries of theirs; one that did not has let the
-    timeline tell of the loss.
+    Recoveries that came to nothing may have left entries of theirs, and sticky keys, which are not
+    undone. What one put there that succeeded, or that was ended where it stood, is a state.
     """
     try:
         line = handle.history.points.line()
     except ScopeNotFoundError:
         return True
-    if line.sequence == line.ledger.before:
+    before = line.ledger.before
+    if line.sequence == before:
         return True
+    made: set[str] = set()
     try:
-        keys = handle.reader.keys("", FEW, "")
-        if len(keys) == FEW or not all(key.startswith(RESERVED) for key in keys):
-            return False
-        return not any(
-            not of_a_recovery(body.cause) or any(op[0] == entries.LOST for op in body.ops)
-            for _, _, body in handle.history.entries()
-        )
-    except StateIntegrityError:
-        return False  # there is something, and it is damaged
+        for _, _, body in handle.history.entries():
+            if not of_a_recovery(body.cause) or any(op[0] == entries.LOST for op in body.ops):
+                return False
+            made.add(recovery_of(body.cause))
+        return not (changed_since(handle, before) or any(_succeeded(handle, id) for id in made))
+    except (PrunedError, StateIntegrityError):
+        return False  # there is something, and it is damaged, or goes on from what was pruned
+
+
+def _succeeded(handle: LineHandle, recovery: str) -> bool:
+    """Whether a recovery of an agent came to a good end, as far as is known here."""
+    try:
+        return Records(StoreHandle(handle.core), handle.scope).get(recovery).status == SUCCEEDED
+    except MissingError:
+        return False
 
 
 def newest_of(handle: LineHandle) -> int:
@@ -289,7 +321,8 @@ def keys(context: Context) -> Target:
 def journal(context: Context) -> Target:
     """The newest entry whose state is whole, looked for between a whole one and a damaged one.
 
-    What lies behind it is replayed, but for what is damaged.
+    What lies behind it is replayed, but for what is damaged. If nothing is, and the failure says
+    that the newest state makes no sense, that is no way to a good one.
     """
     handle = context.handle
     head = min(newest_of(handle), context.first_head())
@@ -310,6 +343,8 @@ def journal(context: Context) -> Target:
             last = low
     if not low and not last:
         raise Unfit("no entry leads to a state that can be read whole")
+    if _is_suspect(context) and low == head:
+        raise Unfit("all of the newest state can be read, and that is the one that makes no sense")
     point = f"{handle.timeline}@{low}"
     _check_not_barred(context, failures.JOURNAL, point)
     if last <= low:
@@ -361,9 +396,10 @@ def copy(context: Context) -> Target:
         try:
             there = StoreHandle(store._core).line(context.agent)
             sequence = newest_of(there)
-            if _is_erased(context, there, erased):
-                raise Unfit(f"{context.agent} was erased in this store, and stays erased")
+            if is_erased(context, there, erased):
+                raise Unfit(stays_erased(context))
             check_state(there, MAIN, sequence)
+            check_opens(context.store.core, there, sequence)
             _check_not_barred(context, failures.COPY, f"{MAIN}@{sequence}", number)
             if _keeps_more(context, there, sequence):
                 raise Unfit("all that it has is here")
@@ -381,21 +417,15 @@ def copy(context: Context) -> Target:
     return Target(failures.COPY, f"main@{sequence}", lost, copy=-place)
 
 
-def _is_erased(context: Context, there: LineHandle, erased: set[bytes]) -> bool:
-    """Whether what a copy has was erased here; `erased` are scopes that bore the agent's name.
-
-    If nothing had the name again when the recovery began, nothing of the name comes back, from
-    whatever store.
-    """
-    gone = context.record.absent or context.store.core.known(context.agent) is None
-    return bool(erased) and (gone or there.history.points.line().ledger.id in erased)
+def _is_suspect(context: Context) -> bool:
+    """Whether the failure is one of the state itself, though all of it may be read."""
+    return failures.kind_of(context.failure.kind).strategies[0] == failures.NEWEST
 
 
 def _keeps_more(context: Context, there: LineHandle, sequence: int) -> bool:
     """Whether our own state can be read and kept, and goes on from the newest entry of a copy."""
-    kind = context.failure.kind
     own = {failures.NOTHING, failures.JOURNAL} & set(context.order({}))
-    suspect = failures.kind_of(kind).strategies[0] == failures.NEWEST or context.barred()
+    suspect = _is_suspect(context) or context.barred()
     handle = context.handle
     if not own or suspect or is_empty(handle) or not readable(handle):
         return False

@@ -1,0 +1,59 @@
+"""What was erased does not come back from a copy, also if that happens while one is taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ScopeErasedError, StateIntegrityError
+from holdfast.store.handles import LineHandle
+from holdfast.store.ledger import Ledger
+from holdfast.store.tombstones import erased_ids
+
+if TYPE_CHECKING:
+    from holdfast.recovery.context import Context
+
+
+def is_erased(context: Context, there: LineHandle, erased: set[bytes]) -> bool:
+    """Whether what a copy has was erased here; `erased` are scopes that bore the agent's name.
+
+    If nothing had the name again when the recovery began, nothing of the name comes back, from
+    whatever store.
+    """
+    gone = context.record.absent or context.store.core.known(context.agent) is None
+    return bool(erased) and (gone or there.history.points.line().ledger.id in erased)
+
+
+def stays_erased(context: Context) -> str:
+    """What is said of an agent that a copy still has."""
+    return f"{context.agent} was erased in this store, and stays erased"
+
+
+def ledger_now(context: Context) -> Ledger | None:
+    """The agent's scope as it is now; None if it is not there, or was erased or deleted since."""
+    core = context.store.core
+    with suppress(StateIntegrityError):  # then it is there, and damaged
+        core.current(context.agent)
+    return core.known(context.agent)
+
+
+def unless_erased(context: Context, there: LineHandle) -> Callable[[Ledger], None]:
+    """Asked of the scope that an entry is about to be written to, raises if what a copy has was
+    erased here by then; raises at once if it was before.
+
+    A scope of another number than now has, or of any if there is none, was made since. Whoever
+    erases the scope itself later keeps the entry from being written.
+    """
+    core, agent = context.store.core, context.agent
+    ledger = ledger_now(context)
+    number = ledger.number if ledger is not None else None
+    if is_erased(context, there, erased_ids(core, agent)):
+        raise ScopeErasedError(stays_erased(context))
+
+    def check(ledger: Ledger) -> None:
+        erased = erased_ids(core, agent)
+        if is_erased(context, there, erased) or (erased and ledger.number != number):
+            raise ScopeErasedError(stays_erased(context))
+
+    return check
