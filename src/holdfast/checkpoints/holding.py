@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.making import make
+from holdfast.checkpoints.making import make, plan_request
 from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import CheckpointNotFoundError, PrunedError
 from holdfast.store import entries, rows
 from holdfast.store.breathing import Breath
 from holdfast.store.handles import LineHandle
+from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint
 
 
@@ -77,6 +78,12 @@ def release(
     """Let checkpoints go, and say what became of what they were made for."""
     request = CheckpointRequest(name, "post_operation")
     return make(handle, request, releases=ids, outcome=outcome, **more)
+
+
+def plan_release(handle: LineHandle, ids: list[str], outcome: str, name: str) -> Plan:
+    """The change that lets checkpoints go."""
+    request = CheckpointRequest(name, "post_operation")
+    return plan_request(handle, request, releases=ids, outcome=outcome)
 
 
 def is_backup(handle: LineHandle, one: Checkpoint) -> bool:

@@ -17,8 +17,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.checkpoints.holding import held, release
+from holdfast.checkpoints.holding import held, plan_release
 from holdfast.errors import (
+    GateRefusedError,
     HoldfastError,
     InvalidInputError,
     MissingError,
@@ -125,10 +126,12 @@ def write(
     values: Mapping[str, Any],
     sign: Plan | None = None,
     notice: Mapping[str, Any] | None = None,
+    along: Plan | None = None,
 ) -> None:
     """Set keys that this layer owns, and add a notice, in one change.
 
-    A checkpoint that is to sign it is made in the same commit: neither is there without the other.
+    A checkpoint that is to sign it is made in the same commit, and what else is planned of another
+    scope: none of it is there without the rest.
     """
     store = StoreHandle(handle.core)
     parts = ChangeParts(store, cause_now(), None, owner=True)
@@ -141,6 +144,8 @@ def write(
     assert plan is not None
     if sign is not None:
         sign_along(handle, plan[0], sign)
+    if along is not None:
+        plan[0].targets.extend(along[0].targets)
     handle.core.run(plan[0])
 
 
@@ -291,28 +296,35 @@ class Record:
         """Keep how it ended, with a checkpoint over all of it: that signs the report.
 
         The notice of it is added in the same change: there is one for each end, and no other. What
-        was held for it is let go before: if the process ends in between, whoever goes on ends it.
+        was held for it is let go in it, too.
         """
-        self._let_go(status)
         now, before = moment(self._handle.core.clock.claimed()), dict(self.data)
         self.note(hold=True, status=status, why=why[:4000], finished_at=now)
         failure = self.failure
         notice = notice_of(str(self.agent), self.id, failure, status, self.data.get("message", ""))
         try:
             try:
-                self.flush(self._signed(status), notice)
-            except StateIntegrityError:
-                # The list of notices is damaged; that may keep no recovery from its end.
-                log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
-                self.flush(self._signed(status))
+                self.flush(self._signed(status), notice, self._letting_go(status))
+            except (StateIntegrityError, MissingError, GateRefusedError):
+                # The agent, or the list of notices, is damaged; that may keep no recovery from
+                # its end.
+                log.warning("%s: its state before is still held", self.agent, exc_info=True)
+                self._finish_alone(status, notice)
         except HoldfastError:
             self.data = before  # it has not ended: nothing else may say so
             self.note(hold=True)
             raise
         counted(self._handle.core.meter, self.data)
 
-    def _let_go(self, status: str) -> None:
-        """The state before is needed no more."""
+    def _finish_alone(self, status: str, notice: Mapping[str, Any]) -> None:
+        try:
+            self.flush(self._signed(status), notice)
+        except StateIntegrityError:
+            log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
+            self.flush(self._signed(status))
+
+    def _letting_go(self, status: str) -> Plan | None:
+        """The state before is needed no more; None if none is held, or it is not known."""
         line = StoreHandle(self._handle.core).line(self.agent)
         try:
             since = self.data.get("first", self.data.get("head")) or 0
@@ -322,11 +334,12 @@ class Record:
                 if one.why == "recovery" and one.checkpoint.metadata["recovery"] == self.id
             ]
             if known:
-                release(line, known, status, f"after recovery {self.id}")
+                return plan_release(line, known, status, f"after recovery {self.id}")
         except ScopeNotFoundError:
             pass  # it was taken back, or erased meanwhile
         except HoldfastError:
             log.warning("%s: the state before is still held", self.agent, exc_info=True)
+        return None
 
     def _signed(self, status: str) -> Plan:
         name = f"recovery {self.id}"
@@ -340,11 +353,16 @@ class Record:
             if not hold:
                 self.flush()
 
-    def flush(self, sign: Plan | None = None, notice: Mapping[str, Any] | None = None) -> None:
+    def flush(
+        self,
+        sign: Plan | None = None,
+        notice: Mapping[str, Any] | None = None,
+        along: Plan | None = None,
+    ) -> None:
         """Keep what was held back, in one change."""
         with self._lock:
             if self._held:
-                write(self._handle, self._held, sign, notice)
+                write(self._handle, self._held, sign, notice, along)
                 self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
