@@ -48,6 +48,8 @@ PROCEDURE = "/procedure"
 _ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 _T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
+GROUPS = PREFIX + "group/"
+"""Recoveries of groups, which are kept beside the notices."""
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 REFUSED, HOPELESS = "refused", "hopeless"
 
@@ -279,15 +281,19 @@ class Record:
         """
         now = moment(self._handle.core.clock.claimed())
         self.note(hold=True, status=status, why=why[:4000], finished_at=now)
-        failure = self.failure
-        notice = notice_of(str(self.agent), self.id, failure, status, self.data.get("message", ""))
         try:
-            self.flush(self._signed(status), notice)
+            self.flush(self._signed(status), self.notice())
         except StateIntegrityError:
-            # The list of notices is damaged; that may keep no recovery from its end.
+            # The list of notices is damaged; that may keep no recovery from its end. It is made up
+            # for when that is mended.
             log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
             self.flush(self._signed(status))
         counted(self._handle.core.meter, self.data)
+
+    def notice(self) -> dict[str, Any]:
+        """What dependent systems are told of its end."""
+        message = self.data.get("message", "")
+        return notice_of(str(self.agent), self.id, self.failure, self.status, message)
 
     def _signed(self, status: str) -> Plan:
         name = f"recovery {self.id}"
