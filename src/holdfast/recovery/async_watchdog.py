@@ -153,7 +153,10 @@ class Watchdog:
         self._blocking.start()
 
     async def stop(self) -> None:
-        """Stop after the look at work; another process may take over at once."""
+        """Stop after what is being answered; another process may take over at once.
+
+        A function that answers a failure may call it, and does not wait for its own end.
+        """
         await surely(self._blocking.stop)
 
     @property
@@ -162,7 +165,10 @@ class Watchdog:
         return self._blocking.acting
 
     async def look(self) -> list[Answered]:
-        """Look once, now, and answer what is found; nothing if another watchdog acts."""
+        """Look once, now, and answer what is found; nothing if another watchdog acts.
+
+        What is being answered since an earlier look is left to that.
+        """
         self._use()
         return await to_the_end(self._blocking.look)
 

@@ -47,7 +47,7 @@ from holdfast.recovery.records import (
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tails, tail_text
-from holdfast.recovery.watching import lease_of
+from holdfast.recovery.watching import BOOT_OWNER, lease_of
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_function, check_own, check_seconds, listed
 from holdfast.store.blocking import State, Store
@@ -271,7 +271,7 @@ class Booting:
             return self._settle(scope)
         try:
             left = max(0.0, self._end - time.monotonic())
-            with self._store.lease(name, duration=LEASE, wait=left, owner="boot"):
+            with self._store.lease(name, duration=LEASE, wait=left, owner=BOOT_OWNER):
                 self._settle(scope)
         except LeaseHeldError:
             self._report.methods[str(scope)] = "none" if damaged else "primary"
