@@ -33,9 +33,10 @@ class Scrubber:
     `copies` are other open stores of the same lineage. A slice takes about `budget` seconds, and
     every `interval` seconds there is one, inside the block or between `start` and `stop`; of
     several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
-    `found(findings)`, once. Each slice reads the feed from its beginning, and nodes of the scope
-    that it goes on with: give a large store a large budget, seldom. Of the rows that belong to no
-    scope, those of the directory are healed; the feed is verified alone.
+    `found(findings)`, once; if that raises, it is logged, and told again by the next pass. Each
+    slice reads the feed from its beginning, and nodes of the scope that it goes on with: give a
+    large store a large budget, seldom. Of the rows that belong to no scope, those of the directory
+    are healed; the feed is verified alone.
     """
 
     def __init__(

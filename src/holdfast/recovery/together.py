@@ -165,7 +165,7 @@ class Together:
             Quarantine(self._store, scope).add(self._tails.findings(scope, tail), id_)
         copies = copies_of(self._store.core, self._settings.copies)
         handle = self._store.line(scope)
-        if is_called_for(failure, tail, unreadable(handle) if copies else None):
+        if is_called_for(failure, tail, unreadable(handle)):
             set_aside(self._store, scope, copies, id_)
             tail = self._tails.lost(scope)
         return tail
