@@ -1417,7 +1417,7 @@ BUGS = (
     Bug(
         "the end of a recovery that nobody is told of",
         "recovery/records.py",
-        "self.flush(self._signed(status), notice)",
+        "self.flush(self._signed(status), self.notice())",
         "self.flush(self._signed(status))",
         "tests/recovery/test_recovery_killed.py",
     ),

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from cli_kit import Cli
 
-from holdfast import sync
+from holdfast import Scope, sync
+from holdfast.recovery.running import recovering_lease
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 
@@ -202,6 +203,8 @@ def test_a_recovery_that_fails_is_undone_says_so_and_leaves_its_report(
         ("recover agent:7 --report r.pdf", 2, ".html"),
         ("recover agent:7 --report nowhere/r.html", 2, "folder"),
         ("repair agent:7 --report nowhere/r.html", 2, "folder"),
+        ("recover agent:7 --report folder.html", 2, "over a folder"),
+        ("recover agent:7 --point ''", 2, "empty"),
         ("recover agent:7 --procedure none", 4, "standard_recovery"),
         ("recover agent:7 --strategy none", 2, "no strategy"),
         ("recover agent:7 --tag none", 4, "checkpoint"),
@@ -219,9 +222,25 @@ def test_a_recovery_that_fails_is_undone_says_so_and_leaves_its_report(
     ],
 )
 def test_slips(cli: Cli, agent: str, words: str, code: int, said: str) -> None:
+    Path("folder.html").mkdir()
     failed = cli(words)
     assert failed.code == code, failed.err
     assert said in failed.err
+
+
+def test_a_page_holds_nothing_that_steers_a_terminal(cli: Cli, agent: str) -> None:
+    def boom(context: object, action: object) -> None:
+        raise ValueError("\x1b[31mred\x07")
+
+    procedure = {"id": "p", "triggers": [], "steps": [{"type": "boom", "critical": False}]}
+    with sync.open(URL) as store:
+        sync.Recovery(store, steps={"boom": boom}, procedures=[procedure]).recover(
+            "agent:7", procedure="p"
+        )
+    for form in ("html", "markdown", "json"):
+        out = cli(f"recovery show agent:7 --format {form}").out
+        assert "[31mred" in out
+        assert not {"\x1b", "\x07"} & set(out)
 
 
 def test_resuming_where_nothing_was_left(cli: Cli, agent: str) -> None:
@@ -246,6 +265,26 @@ def test_health_with_reasons_and_an_exit_code(cli: Cli, agent: str) -> None:
 
 
 # repair, quarantine
+
+
+def test_repair_goes_on_beside_one_that_another_recovers(cli: Cli, agent: str) -> None:
+    with sync.open(URL) as store:
+        for n in range(4):
+            store.agent("9").set("plan", n)
+    storage = open_storage(URL, durability="normal")
+    first: dict[bytes, int] = {}
+    for number, (key, _) in enumerate(storage.scan(b"E", b"F")):
+        first.setdefault(key[:7], number)
+    storage.close()
+    for number in first.values():
+        damage(b"E", number + 2)
+    with sync.open(URL) as store, store.lease(recovering_lease(Scope("agent", "7")), duration=60):
+        done = cli("repair --yes")
+        assert done.code == 1
+        assert "not mended: agent:7: " in done.err
+        assert cli("repair agent:7 --yes").code not in (0, 1)
+    assert cli("key get agent:9 plan").code == 0
+    assert cli("key get agent:7 plan").code == 6
 
 
 @pytest.mark.spec("M83", "M84", "M85")

@@ -14,14 +14,14 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import MachineArrow, MachineDefinition, MachineState, Procedure, sync
 from holdfast.agents.keys import own_change, task_key
-from holdfast.errors import InvalidInputError
+from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.recovery.records import Records
 from holdfast.store import rows
 from holdfast.store.handles import StoreHandle
 
 KILLED = """
 import os, signal, sys
-from holdfast import MachineArrow, MachineDefinition, MachineState, sync
+from holdfast import MachineArrow, MachineDefinition, MachineState, RetryPolicy, sync
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 store = sync.open(url, key=key, durability="normal", signer=signer)
 state = store.agent("7")
@@ -33,11 +33,12 @@ sync.Mailbox(state).send({"order": 17}, id="order-17")
 state.set("plan", 1)
 machine = sync.Machine(state, mail, "post")
 machine.start()
-with sync.Checkpoints(state).operation("deploy"):
-    state.set("plan", 2)
-    with sync.Effects(state).once("charge", key="order-17"):
-        with sync.Effects(state).once("mail"):
-            machine.fire("send", to="Ann")
+with sync.Mailbox(state, retry=RetryPolicy()).next():
+    with sync.Checkpoints(state).operation("deploy"):
+        state.set("plan", 2)
+        with sync.Effects(state).once("charge", key="order-17"):
+            with sync.Effects(state).once("mail"):
+                machine.fire("send", to="Ann")
 """
 
 
@@ -93,7 +94,8 @@ def test_everything_a_killed_process_left_is_found_and_settled(place: Place) -> 
     assert sync.Machine(state, post(sent), "post").now().state == "sent"
     assert sync.Effects(state).get("charge", key="order-17").status == "planned"
     assert emitted == [{"order": 17}]
-    assert sync.Mailbox(state).status().waiting == 1
+    [letter] = sync.Mailbox(state).waiting()
+    assert (letter.id, letter.tries, letter.kind) == ("order-17", 1, "daemon_restart")
     assert [one.what for one in report.left] == ["mail"]
     assert "changes: none is ever unfinished" in str(report)
     again = sync.boot(store, machines={"post": post(sent)})
@@ -276,6 +278,28 @@ def test_a_task_that_a_restore_brought_back_is_taken_out_again(place: Place) -> 
 
 
 @pytest.mark.spec("S80")
+@pytest.mark.parametrize("how", ["delete", "erase"])
+def test_a_scope_that_goes_meanwhile_keeps_no_other_from_being_settled(
+    place: Place, how: str
+) -> None:
+    store = place.open()
+    for name in "abc":
+        sync.Mailbox(store.agent(name)).send(name)
+    heard = []
+
+    def request(state: sync.State, letter: Any) -> None:
+        heard.append(letter.content)
+        if letter.content == "a":
+            getattr(store, how)("agent:b")
+
+    report = sync.boot(store, requests=request)
+    assert heard == ["a", "c"]
+    assert report.left == []
+    with pytest.raises(HoldfastError, match="agent:b"):
+        sync.boot(store, scopes=["agent:c", "agent:b"], requests=request)
+    assert heard == ["a", "c"]  # what is not there is said before anything is done
+
+
 def test_nothing_is_done_before_the_system_is_ready(place: Place) -> None:
     store = place.open()
     sync.Mailbox(store.agent("7")).send("hello")

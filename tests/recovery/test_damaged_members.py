@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -108,3 +108,13 @@ def test_damage_that_nobody_saw_before_is_a_failed_recovery(
     assert store.agent("b").get("plan") == "odd"
     lines = store.agent("a")._handle.history.timelines()
     assert [one.name for one in lines] == ["main"]  # nothing is left of what was put together
+
+
+@pytest.mark.parametrize("kind", [DAMAGED, "state_corruption", "agent_crash"])
+def test_damaged_rows_of_a_member_are_set_aside(plain: Place, kind: str) -> None:
+    store = damaged(plain, "effect")
+    recovery = sync.Recovery(store)
+    with suppress(RecoveryFailedError):
+        recovery.recover_group(TEAM, kind)
+    assert [one.kind for one in recovery.quarantine("agent:a").list()] == ["damage"]
+    assert recovery.quarantine("agent:b").list() == []

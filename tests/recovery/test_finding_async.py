@@ -81,6 +81,32 @@ def test_an_agent_that_is_not_heard_is_spawned_again_on_the_loop(
     asyncio.run(main())
 
 
+def test_who_is_told_on_the_loop_may_stop_the_watchdog(plain: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(plain.url, **plain.options()) as store:
+            agents = holdfast.Agents(store, {"counter": lambda identity: Counter()})
+            await agents.register("7", kind="counter")
+            await agents.spawn("7")
+            drift = holdfast.Drift(store.agent("7"), max_cycles=3)
+            for _ in range(3):
+                await drift.note()
+            told = asyncio.Event()
+
+            async def tell(scope: holdfast.Scope, failure: holdfast.Failure) -> None:
+                await watchdog.stop()
+                told.set()
+
+            watchdog = holdfast.Watchdog(store, on_failure=tell, interval=0.01)
+            await watchdog.start()
+            await asyncio.wait_for(told.wait(), 60)
+            await watchdog.stop()
+            assert not watchdog.acting
+            assert await watchdog.unanswered() == []
+            await agents.close()
+
+    asyncio.run(main())
+
+
 def test_boot_settles_machines_with_async_work(place: Place) -> None:
     sent: list[str] = []
 

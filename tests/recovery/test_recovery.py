@@ -105,7 +105,14 @@ def test_a_recovery_that_fails_its_check_is_undone_and_says_so(store: sync.Store
 @pytest.mark.spec("K186")
 def test_what_a_step_writes_after_its_time_is_refused(store: sync.Store) -> None:
     state = agent(store)
-    go_on, over = threading.Event(), threading.Event()
+    go_on, over, given_up = threading.Event(), threading.Event(), threading.Event()
+
+    def beside(context: Any, action: Any) -> None:
+        assert given_up.wait(60)
+
+    def told(step: str, status: str) -> None:
+        if step == "slow":
+            given_up.set()
 
     def slow(context: Any, action: Any) -> None:
         go_on.wait(60)
@@ -114,13 +121,16 @@ def test_what_a_step_writes_after_its_time_is_refused(store: sync.Store) -> None
         finally:
             over.set()
 
-    steps = [{"type": "slow", "timeout": 50, "critical": False}]
-    recovery = Recovery(
-        store, steps={"slow": slow}, procedures=[{"id": "p", "triggers": [], "steps": steps}]
-    )
-    report = recovery.recover(state, procedure="p")
+    steps = [
+        {"type": "slow", "timeout": 50, "critical": False, "dependencies": []},
+        # Of the two, it is the first one's time that is over first.
+        {"type": "beside", "timeout": 15_000, "dependencies": []},
+    ]
+    procedures = [{"id": "p", "triggers": [], "steps": steps, "retries": 0}]
+    recovery = Recovery(store, steps={"slow": slow, "beside": beside}, procedures=procedures)
+    report = recovery.recover(state, procedure="p", progress=told)
     assert report.success
-    assert "took more than" in report.steps[0][1].error
+    assert report.steps[0][1].error == "it took more than 0.05 s"
     assert not over.is_set()
     go_on.set()
     assert over.wait(60)

@@ -52,6 +52,25 @@ def done(states: list[sync.State]) -> list[list[str]]:
     return [state.get("done") for state in states]
 
 
+def test_a_fork_is_taken_for_a_member_only_if_its_group_is_named(store: sync.Store) -> None:
+    a, b = store.agent("a"), store.agent("b")
+    groups = sync.CheckpointGroups(store)
+    for state in (a, b):
+        state.set("x", 1)
+    groups.create([a, b], "good")
+    side = b.fork("side")
+    side.set("x", "of the fork")
+    groups.create([a, side], "with a fork")
+    for state in (a, b):
+        state.set("x", 2)
+    recovery = sync.Recovery(store)
+    report = recovery.recover_group([a, b], "state_corruption")
+    assert [state.get("x") for state in (a, b)] == [1, 1]
+    assert "agent:b" in report.passed["with a fork"]
+    recovery.recover_group([a, b], "state_corruption", point="with a fork")
+    assert [state.get("x") for state in (a, b)] == [1, "of the fork"]
+
+
 @pytest.mark.spec("D51")
 def test_a_group_goes_back_to_one_moment_and_its_letters_come_once(store: sync.Store) -> None:
     states = team(store)

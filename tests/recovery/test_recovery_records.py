@@ -24,7 +24,8 @@ from holdfast.errors import (
 )
 from holdfast.recovery import engine, records, running
 from holdfast.recovery.builtin import STANDARD
-from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult, recovered_agents
+from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult
+from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.watching import Sighting
 from holdfast.store.cause import cause_now
 from holdfast.store.core import Core
@@ -47,13 +48,13 @@ def damage(place: Place, scope: str, number: int) -> bytes:
     return key
 
 
-def lose(place: Place, scope: str) -> None:
-    """Lose the newest entry of a scope."""
+def lose(place: Place, scope: str, newest: int = 1) -> None:
+    """Drop the newest entries of a scope behind the store's back."""
     first = number_of(place.open()._core, scope)
     place.close()
     storage = place.storage()
-    key, _ = [one for one in rows_of(storage, b"E") if one[0].startswith(first)][-1]
-    put_row(storage, key, None)
+    for key, _ in [one for one in rows_of(storage, b"E") if one[0].startswith(first)][-newest:]:
+        put_row(storage, key, None)
     storage.close()
 
 
@@ -351,3 +352,52 @@ def test_a_long_outage_is_raised_and_leaves_a_recovery_to_be_resumed(
     writes.extend([1] * 1000)
     assert [one.status for one in recovery.resume(state)] == ["succeeded"]
     assert [one.status for one in recovery.notices()] == ["succeeded"]
+
+
+def see(change: Any, notice: holdfast.Notice) -> None:
+    """What a consumer does with a notice."""
+    change.append("seen", notice.recovery)
+
+
+@pytest.mark.parametrize("mended", ["recover", "boot", ""])
+@pytest.mark.parametrize("read", [3, 6])
+@pytest.mark.parametrize("how", ["the newest dropped", "the newest", "in between"])
+def test_notices_are_had_once_whatever_the_list_has_lost(
+    plain: Place, how: str, read: int, mended: str
+) -> None:
+    if not mended and (how, read) != ("the newest dropped", 6):
+        pytest.skip("what was not read cannot be, or is not missed, before it is mended")
+    worked(plain)
+    store = plain.open()
+    recovery, dashboard = sync.Recovery(store), store.custom("dashboard")
+    for _ in range(read):
+        recovery.recover("agent:7", "agent_crash")
+    assert recovery.deliver(dashboard, "d", see) == read
+    for _ in range(6 - read):
+        recovery.recover("agent:7", "agent_crash")
+    scope = "custom:$recovery"
+    if how == "the newest dropped":
+        lose(plain, scope, 2)
+    for number in {"the newest": (-1, -2), "in between": (1, 2)}.get(how, ()):
+        damage(plain, scope, number)
+    store = plain.open()
+    recovery, dashboard = sync.Recovery(store), store.custom("dashboard")
+    if mended == "recover":
+        recovery.recover("agent:7", "agent_crash")  # nobody can be told of it now
+        recovery.recover(scope)
+    if mended == "boot":
+        [item] = sync.boot(store).items
+        assert (str(item.scope), item.kind, item.outcome) == (scope, "state", "completed")
+    for _ in range(3):
+        recovery.recover("agent:7", "agent_crash")
+        recovery.deliver(dashboard, "d", see)
+    seen = dashboard.get("seen")
+    assert len(seen) == len(set(seen))
+    agents = ["agent:7", scope] if mended else ["agent:7"]
+    known = {one.id for agent in agents for one in recovery.reports(agent)}
+    assert set(seen) == known
+    assert recovery.deliver(dashboard, "d", see) == 0
+    assert {one.recovery for one in recovery.notices()} == known
+    assert recovery.deliver(dashboard, "another", lambda change, notice: None) == len(known)
+    assert recovery.recover(scope).success
+    assert recovery.deliver(dashboard, "d", see) == 1  # of that; nothing is made up for twice

@@ -22,7 +22,8 @@ from holdfast.errors import (
     ProcedureValidationError,
 )
 from holdfast.recovery.meanwhile import correlation_of
-from holdfast.recovery.records import Records, recovered_agents
+from holdfast.recovery.records import Records
+from holdfast.recovery.recovered import recovered_agents
 from holdfast.store.cause import acting
 
 STEPS = [{"type": "locate_checkpoint"}, {"type": "restore_state"}, {"type": "validate_state"}]

@@ -240,6 +240,29 @@ def test_what_no_copy_has_is_set_aside_and_told_once(place: Place) -> None:
     assert scrubber.status().damaged >= 1
 
 
+def test_who_cannot_be_told_stops_no_scrubbing_and_is_told_again(plain: Place) -> None:
+    work(plain.open().agent("7"))
+    plain.close()
+    key, _ = flip(plain, b"E", 3)
+    told: list[Any] = []
+
+    def found(findings: Any) -> None:
+        told.append({one.row for one in findings})
+        if len(told) == 1:
+            raise RuntimeError("the pager is down")
+
+    scrubber = sync.Scrubber(plain.open(), budget=30, found=found)
+    passes = []
+    for _ in range(4):
+        scrubber.slice()
+        passes.append(scrubber.status().passes)
+        assert scrubber.status().damaged >= 1
+    assert passes == [1, 2, 3, 4]
+    assert len(told) == 2
+    assert key.hex() in told[0]
+    assert told[0] == told[1]
+
+
 def test_slices_go_on_where_the_last_one_stopped_in_whatever_process(place: Place) -> None:
     for n in range(4):
         work(place.open().agent(str(n)))

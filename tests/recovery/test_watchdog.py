@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from store_kit import Hands, Place, put_row, rows_of
 
 from holdfast import Failure, Message, Scope, Worked, sync
 from holdfast.agents.keys import CONVERSATION
-from holdfast.errors import Conflict, InvalidInputError, LeaseLostError
+from holdfast.errors import Conflict, InvalidInputError, LeaseLostError, StoreClosedError
 from holdfast.recovery.watching import Sighting, lease_of
 from holdfast.store.asking import Asking
 
@@ -510,6 +512,110 @@ def test_in_the_background(place: Place) -> None:
     assert again == ["7"]
     assert not watchdog.acting
     assert kept.status == "running"  # it does not know yet, but what it writes is refused
+
+
+def test_an_answer_that_hangs_keeps_no_other_agent_waiting(plain: Place) -> None:
+    store = plain.open()
+    spawned(store, "a")
+    spawned(store, "b")
+    go_on, begun, done = threading.Event(), threading.Event(), threading.Event()
+    started: list[str] = []
+
+    def restart(id: str) -> None:
+        started.append(id)
+        if id == "b":
+            done.set()
+            return
+        begun.set()
+        assert go_on.wait(60)
+
+    def astray(id: str) -> None:
+        drift = sync.Drift(store.agent(id), max_cycles=3)
+        for _ in range(3):
+            drift.note()
+
+    watchdog = sync.Watchdog(store, restart=restart, interval=0.01, lease=60)
+    with watchdog:
+        astray("a")
+        assert begun.wait(60)
+        astray("b")
+        assert done.wait(60)
+        assert Scope("agent", "a") in [one.agent for one in watchdog.unanswered()]
+        go_on.set()
+    assert watchdog.unanswered() == []  # what is being answered is waited for
+    assert started == ["a", "b"]
+    assert not watchdog.acting
+
+
+@pytest.mark.parametrize("what", ["stop", "close"])
+@pytest.mark.parametrize("background", [True, False])
+def test_who_is_told_may_stop_the_watchdog(plain: Place, what: str, background: bool) -> None:
+    if plain.engine == "memory" and what == "close":
+        pytest.skip("it is gone with its store")
+    store = plain.open()
+    spawned(store)
+    told, ended = [], threading.Event()
+
+    def tell(scope: Scope, failure: Failure) -> None:
+        told.append(str(scope))
+        (watchdog.stop if what == "stop" else store.close)()
+        ended.set()
+
+    watchdog = sync.Watchdog(store, on_failure=tell, interval=0.01, lease=60)
+    drift = sync.Drift(store.agent("7"), max_cycles=3)
+    for _ in range(3):
+        drift.note()
+    if background:
+        watchdog.start()
+    else:
+        with suppress(StoreClosedError):
+            while watchdog.look() == []:
+                pass
+    assert ended.wait(60)
+    watchdog._busy.wait()
+    watchdog._background.stop()
+    assert told == ["agent:7"]
+    assert not watchdog.acting
+    other = sync.Watchdog(plain.reopen() if what == "close" else store, on_failure=tell)
+    assert len(other.unanswered()) == (what == "close")  # that could not be noted any more
+    if what == "stop":
+        assert other.look() == []
+        assert other.acting
+        other.stop()
+
+
+@pytest.mark.parametrize("owner", ["watchdog 99", "boot"])
+def test_an_agent_that_nobody_ran_is_not_started_if_who_mended_it_is_gone(
+    plain: Place, hands: Hands, owner: str
+) -> None:
+    gone = by_hand(plain.open(clock=hands.clock))
+    gone.agent("7").set("plan", 1)
+    asking = Asking(gone._core, str(lease_of(Scope("agent", "7"))), 30.0, 0, owner)
+    asking.take()
+    guard = by_hand(plain.open(clock=hands.clock))
+    started: list[str] = []
+    watchdog = sync.Watchdog(guard, restart=started.append)
+    if owner != "boot":  # what that one was at is gone on with at once
+        failure = Failure("agent_crash")
+        watchdog._sightings.add(Sighting(Scope("agent", "7"), failure))
+        assert [(one.outcome, one.error) for one in watchdog.look()] == [("recovered", "")]
+    for _ in range(3):
+        assert watchdog.look() == []
+        pass_a_lease(hands, guard)
+    assert started == []
+
+
+@pytest.mark.parametrize("how", ["delete", "erase"])
+def test_a_failure_of_an_agent_that_is_no_more_is_let_go(plain: Place, how: str) -> None:
+    store, other = plain.open(), plain.open()
+    store.agent("7").set("plan", 1)
+    recovery = sync.Recovery(store, validate=[lambda state: "no"])
+    watchdog = sync.Watchdog(store, recovery)
+    watchdog._sightings.add(Sighting(Scope("agent", "7"), Failure("corruption_detected")))
+    assert [one.outcome for one in watchdog.look()] == ["failed"]
+    getattr(other, how)("agent:7")
+    assert [one.outcome for one in watchdog.look()] == ["passed"]
+    assert watchdog.unanswered() == []
 
 
 def test_what_makes_no_sense_is_refused(store: sync.Store) -> None:

@@ -229,6 +229,8 @@ def check_page(path: str | None) -> None:
         return
     if Path(path).suffix.lower() not in FORMATS:
         raise InvalidInputError(f"a report is written as {', '.join(FORMATS)}: name the file so")
+    if Path(path).is_dir():
+        raise InvalidInputError("the report cannot be written over a folder: name a file")
     if not Path(path).parent.is_dir():
         raise InvalidInputError("there is no such folder to write the report to: make it first")
 
@@ -265,7 +267,7 @@ for _command in (boot, scrub):
 @pass_session
 def list_(session: Session, scope: str | None, limit: int) -> None:
     """The recoveries of an agent, or of all, the newest first; also those of groups."""
-    from holdfast.recovery.records import recovered_agents
+    from holdfast.recovery.recovered import recovered_agents
     from holdfast.sync import Recovery
 
     with session.reading() as store:
@@ -334,7 +336,8 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
         raise MissingError(f"{scope} has had no recovery; `holdfast recovery list` shows them")
     write_page(found[-1], page)
     if form is not None:
-        click.echo(page_of(found[-1], form), nl=False)
+        lines = page_of(found[-1], form).split("\n")
+        click.echo("\n".join(map(output.clean, lines)), nl=False)
     elif page is None:
         say_report(session, found[-1])
 

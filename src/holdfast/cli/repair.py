@@ -20,7 +20,7 @@ from holdfast.cli.recovering import (
 )
 from holdfast.cli.session import Session
 from holdfast.cli.shapes import time_text
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
@@ -157,7 +157,13 @@ class _Damage:
             self.look()
         if self.leases:
             self._store._core.leases.drop_damaged()
-        self.repaired = [self._recovery.recover(plan.agent, plan.failure) for plan in self.plans]
+        for plan in self.plans:
+            try:
+                self.repaired.append(self._recovery.recover(plan.agent, plan.failure))
+            except (LeaseHeldError, RecoveryFailedError) as error:
+                if self._scope is not None:
+                    raise
+                self.left.append(f"{plan.agent}: {error}")  # and the others are mended
 
 
 def _confirm(session: Session, damage: _Damage) -> None:
@@ -215,7 +221,8 @@ def quarantine() -> None:
 @pass_session
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
-    from holdfast.recovery.records import check_there, recovered_agents
+    from holdfast.recovery.records import check_there
+    from holdfast.recovery.recovered import recovered_agents
     from holdfast.store.scopes import Scope
     from holdfast.sync import Recovery
 

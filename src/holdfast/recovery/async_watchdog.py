@@ -33,9 +33,10 @@ class Scrubber:
     `copies` are other open stores of the same lineage. A slice takes about `budget` seconds, and
     every `interval` seconds there is one, inside the block or between `start` and `stop`; of
     several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
-    `found(findings)`, once. Each slice reads the feed from its beginning, and nodes of the scope
-    that it goes on with: give a large store a large budget, seldom. Of the rows that belong to no
-    scope, those of the directory are healed; the feed is verified alone.
+    `found(findings)`, once; if that raises, it is logged, and told again by the next pass. Each
+    slice reads the feed from its beginning, and nodes of the scope that it goes on with: give a
+    large store a large budget, seldom. Of the rows that belong to no scope, those of the directory
+    are healed; the feed is verified alone.
     """
 
     def __init__(
@@ -153,7 +154,10 @@ class Watchdog:
         self._blocking.start()
 
     async def stop(self) -> None:
-        """Stop after the look at work; another process may take over at once."""
+        """Stop after what is being answered; another process may take over at once.
+
+        A function that answers a failure may call it, and does not wait for its own end.
+        """
         await surely(self._blocking.stop)
 
     @property
@@ -162,7 +166,10 @@ class Watchdog:
         return self._blocking.acting
 
     async def look(self) -> list[Answered]:
-        """Look once, now, and answer what is found; nothing if another watchdog acts."""
+        """Look once, now, and answer what is found; nothing if another watchdog acts.
+
+        What is being answered since an earlier look is left to that.
+        """
         self._use()
         return await to_the_end(self._blocking.look)
 

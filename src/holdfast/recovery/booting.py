@@ -26,6 +26,7 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
+    ScopeNotFoundError,
     StateIntegrityError,
     StoreClosedError,
 )
@@ -37,15 +38,16 @@ from holdfast.recovery.records import (
     ROLLED_BACK,
     SUCCEEDED,
     Records,
-    every_scope,
+    check_there,
     given_scope,
     is_own,
     notices_scope,
 )
+from holdfast.recovery.recovered import every_scope
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tails, tail_text
-from holdfast.recovery.watching import lease_of
+from holdfast.recovery.watching import BOOT_OWNER, lease_of
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_function, check_own, check_seconds, listed
 from holdfast.store.blocking import State, Store
@@ -181,6 +183,8 @@ def run(
     booting = Booting(handle, asked)
     given = listed(scopes, "scopes") if scopes is not None else None
     wanted = [given_scope(handle, one) for one in given] if given is not None else None
+    for scope in wanted or ():
+        check_there(handle, scope)
     if ready is not None:
         called(ready)
     return booting.run(wanted)
@@ -218,6 +222,8 @@ class Booting:
                 safe_point()
                 try:
                     self._scope(scope)
+                except ScopeNotFoundError:
+                    continue  # it was deleted or erased meanwhile: nothing of it is unfinished
                 except StateIntegrityError as error:
                     self._report.methods[str(scope)] = "none"
                     self._failed(scope, "state", "damaged", error)
@@ -229,8 +235,17 @@ class Booting:
         why = f"{error}; heal it from a copy: holdfast repair --copy URL"
         self._note(notices_scope(), "state", rows.describe(key), "left", why)
 
+    def _own(self) -> None:
+        """What recoveries keep in one scope: notices, groups, what was found."""
+        scope = notices_scope()
+        failure = self._damage(scope) if self._handle.core.known(scope) is not None else None
+        if failure is not None:
+            report = self._asked.recovery.recover(scope, failure)
+            self._note(scope, "state", "notices", "completed", f"lost: {report.lost}", report)
+
     def _groups(self) -> None:
         try:
+            self._own()
             recovery = self._asked.recovery
             for report in recovery.resume_groups():
                 for scope in report.agents:
@@ -256,7 +271,7 @@ class Booting:
             return self._settle(scope)
         try:
             left = max(0.0, self._end - time.monotonic())
-            with self._store.lease(name, duration=LEASE, wait=left, owner="boot"):
+            with self._store.lease(name, duration=LEASE, wait=left, owner=BOOT_OWNER):
                 self._settle(scope)
         except LeaseHeldError:
             self._report.methods[str(scope)] = "none" if damaged else "primary"

@@ -43,6 +43,7 @@ from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.looking import Looking
 from holdfast.recovery.meanwhile import correlation_of, first_of_others, standing
 from holdfast.recovery.moments import named_group
+from holdfast.recovery.notices import make_up
 from holdfast.recovery.plans import RecoveryPlan, looked_for
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
@@ -56,8 +57,8 @@ from holdfast.recovery.records import (
     given_scope,
     is_own,
     notices_scope,
-    recovered_agents,
 )
+from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.reports import RecoveryReport, report_of, with_tail
 from holdfast.recovery.running import Progress, Running, recovering_lease
 from holdfast.recovery.setting_aside import as_if_healed, copies_of
@@ -308,7 +309,6 @@ class Recovery(Looking):
         scopes = list(
             dict.fromkeys(given_scope(self._handle, one) for one in listed(agents, "agents"))
         )
-
         asked = given_failure(failure)
         self._tails.look(depth_for(asked))  # once: none of them has written since it failed
 
@@ -488,6 +488,8 @@ class Recovery(Looking):
                 running.abandon(f"it cannot go on here: {why}")
             else:
                 running.run()
+                if record.agent == notices_scope():  # what ended meanwhile told nobody
+                    make_up(self._handle)
         return report_of(record)
 
     def _context(self, record: Record) -> Context:

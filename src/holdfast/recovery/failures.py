@@ -109,6 +109,8 @@ class Failure:
             raise InvalidInputError(f"the severity is one of {', '.join(SEVERITIES)}")
         if self.at is not None:
             check_moment(self.at, "the time to return to")
+        if self.point == "":
+            raise InvalidInputError("the point to return to has a name; it is empty")
         if not isinstance(self.evidence, Mapping):
             raise InvalidInputError("the evidence of a failure is a mapping")
         return Failure(self.kind, self.message, severity, self.point, self.at, self.evidence)

@@ -21,14 +21,8 @@ from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.context import Settings
 from holdfast.recovery.placement import Placement
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import (
-    FAILED,
-    ROLLED_BACK,
-    RUNNING,
-    Records,
-    every_scope,
-    is_own,
-)
+from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, is_own
+from holdfast.recovery.recovered import every_scope
 from holdfast.recovery.strategies import readable
 from holdfast.recovery.together import Together
 from holdfast.store.blocking import Store

@@ -12,7 +12,8 @@ from holdfast.agents.machines.looking import Looker, machines_of
 from holdfast.errors import StateIntegrityError
 from holdfast.recovery.background import log
 from holdfast.recovery.context import Settings
-from holdfast.recovery.records import RUNNING, Records, counted, every_scope, is_own
+from holdfast.recovery.records import RUNNING, Records, counted, is_own
+from holdfast.recovery.recovered import every_scope
 from holdfast.recovery.together import Together
 from holdfast.store.handles import StoreHandle
 from holdfast.store.metering import Meter, Metrics

@@ -12,13 +12,8 @@ from holdfast.recovery.health import BUDGET, Health, health_of
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
 from holdfast.recovery.placement import Placement
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import (
-    Records,
-    given_scope,
-    notices_scope,
-    readable,
-    recovered_agents,
-)
+from holdfast.recovery.records import Records, given_scope, notices_scope, readable
+from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.reports import (
     SLOW,
     RecoveryReport,

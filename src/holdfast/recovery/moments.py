@@ -178,6 +178,13 @@ class Moments:
                 passed[one.name or one.id] = "not all of the agents are part of that group"
                 continue
             points = {scope: (members[scope].timeline, members[scope].sequence) for scope in scopes}
+            aside = [str(scope) for scope, (line, _) in points.items() if line != MAIN]
+            if named is None and aside:
+                passed[one.name or one.id] = (
+                    f"that of {', '.join(aside)} is of another timeline; name it as the point to "
+                    "return to it"
+                )
+                continue
             if named is None and self._left(points, known):
                 passed[one.name or one.id] = (
                     "a restore left it behind; name it as the point to return to it"

@@ -7,6 +7,7 @@ notice: a crash in between does neither.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +15,26 @@ from typing import Any
 from holdfast.agents.keys import own_change
 from holdfast.agents.retrying import again
 from holdfast.recovery.background import called
-from holdfast.recovery.records import NOTICES, PREFIX, notices_scope
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.records import (
+    GROUPS,
+    NOTICES,
+    PREFIX,
+    RUNNING,
+    Records,
+    notice_of,
+    notices_scope,
+)
+from holdfast.recovery.recovered import recovered_agents
 from holdfast.store.arguments import check_text
 from holdfast.store.blocking import State
-from holdfast.store.handles import StoreHandle
+from holdfast.store.cause import cause_now
+from holdfast.store.handles import ChangeParts, StoreHandle
 
 CURSOR = PREFIX + "cursor/"
+"""How many notices of the list a consumer has read."""
+HAD = PREFIX + "had/"
+"""The marks of those that it was given."""
 PAGE = 100
 
 
@@ -45,6 +60,43 @@ def notices(store: StoreHandle, since: int = 0, limit: int = PAGE) -> list[Notic
     return [Notice(since + n, **one) for n, one in enumerate(found)]
 
 
+def make_up(store: StoreHandle) -> int:
+    """Add the notices of recoveries that ended which the list lacks; how many those were.
+
+    It was damaged when they ended, or lost them since.
+    """
+    ended = _ended(store)  # before the list: whatever had its notice by then is found in it
+
+    def step() -> int:
+        parts = ChangeParts(store, cause_now(), None, owner=True)
+        part = parts.part(store.line(notices_scope()))
+        there = {(one["recovery"], one["agent"]) for one in part.get(NOTICES) or ()}
+        missing = [one for one in ended if (one["recovery"], one["agent"]) not in there]
+        if missing:
+            part.extend(NOTICES, missing)
+            plan = parts.plan()
+            assert plan is not None
+            store.core.run(plan[0])
+        return len(missing)
+
+    return again(step)
+
+
+def _ended(store: StoreHandle) -> list[dict[str, Any]]:
+    """The notices of all recoveries that ended, as far as their records can be read."""
+    found: list[tuple[Any, dict[str, Any]]] = []
+    for agent in recovered_agents(store):
+        for record in Records(store, agent).all():
+            if record.status != RUNNING:
+                found.append((record.data["finished_at"], record.notice()))
+    for key, data in store.line(notices_scope()).reader.items(GROUPS, None, "", False):
+        if data["status"] != RUNNING:
+            failure, id_ = Failure.of(data["failure"]), key[len(GROUPS) :]
+            told = (notice_of(one, id_, failure, data["status"]) for one in data["agents"])
+            found += [(data["finished_at"], one) for one in told]
+    return [notice for _, notice in sorted(found, key=lambda one: one[0])]
+
+
 def deliver(
     store: StoreHandle, state: State, consumer: str, function: Callable[[Any, Notice], Any]
 ) -> int:
@@ -54,27 +106,83 @@ def deliver(
     committed together with the note that the notice was had.
     """
     check_text(consumer, "the name of a consumer", 100, least=1)
-    key = CURSOR + consumer
-    count = 0
-    while True:
-        page = notices(store, int(state.get(key, 0)))
-        for notice in page:
-            count += _hand_over(state, key, function, notice)
-        if len(page) < PAGE:
-            return count
+    reading = _Reading(store, state, consumer, function)
+    while reading.page():
+        pass
+    return reading.count
 
 
-def _hand_over(state: State, key: str, function: Callable[[Any, Notice], Any], one: Notice) -> bool:
-    def step() -> bool:
-        parts = own_change(state, reason=f"notice of recovery {one.recovery}")
-        part = parts.part(state._handle)
-        if (part.get(key) or 0) > one.number:
-            return False  # another process of this consumer was faster
-        called(function, part, one)
-        part.set(key, one.number + 1)
-        plan = parts.plan()
-        assert plan is not None
-        state._run(plan)
-        return True
+class _Reading:
+    """How far a consumer has read, and what it has had.
 
-    return again(step)
+    The list may have lost notices and got them again, at its end. So a number alone does not say
+    what was had: a mark of each notice is kept, too, that of the last one read at the end.
+    """
+
+    def __init__(
+        self,
+        store: StoreHandle,
+        state: State,
+        consumer: str,
+        function: Callable[[Any, Notice], Any],
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._cursor = CURSOR + consumer
+        self._had = HAD + consumer
+        self._function = function
+        self.count = 0
+
+    def page(self) -> bool:
+        """Read on; whether there may be more."""
+        at = since = int(self._state.get(self._cursor, 0))
+        if since and self._moved(since):
+            make_up(self._store)
+            since = 0
+        had: set[str] = set()
+        if self._state.length(self._had) > since:
+            had.update(self._state.get(self._had, ()))
+        found = notices(self._store, since)
+        passed: Notice | None = None
+        for one in found:
+            passed = one if _mark(one) in had else None
+            if passed is None:
+                if not self._hand_over(one, at, self._function):
+                    return True
+                at = one.number + 1
+                self.count += 1
+        if passed is not None and not self._hand_over(passed, at, None):
+            return True
+        return len(found) == PAGE
+
+    def _moved(self, since: int) -> bool:
+        """Whether the list is another than the one that was read."""
+        last = self._state.tail(self._had, 1)
+        return bool(last) and last != [_mark(one) for one in notices(self._store, since - 1, 1)]
+
+    def _hand_over(
+        self, one: Notice, at: int, function: Callable[[Any, Notice], Any] | None
+    ) -> bool:
+        """Give a notice to a function, if it is not passed over, and note that all is read up to
+        it; False if another process of this consumer was faster."""
+
+        def step() -> bool:
+            parts = own_change(self._state, reason=f"notice of recovery {one.recovery}")
+            part = parts.part(self._state._handle)
+            if int(part.get(self._cursor) or 0) != at:
+                return False
+            if function is not None:
+                called(function, part, one)
+            part.set(self._cursor, one.number + 1)
+            part.append(self._had, _mark(one))
+            plan = parts.plan()
+            assert plan is not None
+            self._state._run(plan)
+            return True
+
+        return again(step)
+
+
+def _mark(one: Notice) -> str:
+    """What stands for a notice: a recovery of a group has one for each agent."""
+    return hashlib.sha256(f"{one.recovery} {one.agent}".encode("utf-8", "replace")).hexdigest()[:24]

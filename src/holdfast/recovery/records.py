@@ -31,7 +31,6 @@ from holdfast.errors import (
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import Procedure
-from holdfast.store import directory
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
 from holdfast.store.entries import Body
@@ -52,6 +51,8 @@ PROCEDURE = "/procedure"
 _ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 _T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
+GROUPS = PREFIX + "group/"
+"""Recoveries of groups, which are kept beside the notices."""
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 FOUND = ("strategy", "point", "copy")
 """What names a state that was found."""
@@ -300,26 +301,24 @@ class Record:
         """
         now, before = moment(self._handle.core.clock.claimed()), dict(self.data)
         self.note(hold=True, status=status, why=why[:4000], finished_at=now)
-        failure = self.failure
-        notice = notice_of(str(self.agent), self.id, failure, status, self.data.get("message", ""))
         try:
             try:
-                self.flush(self._signed(status), notice, self._letting_go(status))
+                self.flush(self._signed(status), self.notice(), self._letting_go(status))
             except (StateIntegrityError, MissingError, GateRefusedError):
                 # The agent, or the list of notices, is damaged; that may keep no recovery from
                 # its end.
                 log.warning("%s: its state before is still held", self.agent, exc_info=True)
-                self._finish_alone(status, notice)
+                self._finish_alone(status)
         except HoldfastError:
             self.data = before  # it has not ended: nothing else may say so
             self.note(hold=True)
             raise
         counted(self._handle.core.meter, self.data)
 
-    def _finish_alone(self, status: str, notice: Mapping[str, Any]) -> None:
+    def _finish_alone(self, status: str) -> None:
         try:
-            self.flush(self._signed(status), notice)
-        except StateIntegrityError:
+            self.flush(self._signed(status), self.notice())
+        except StateIntegrityError:  # it is made up for when the list of notices is mended
             log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
             self.flush(self._signed(status))
 
@@ -340,6 +339,11 @@ class Record:
         except HoldfastError:
             log.warning("%s: the state before is still held", self.agent, exc_info=True)
         return None
+
+    def notice(self) -> dict[str, Any]:
+        """What dependent systems are told of its end."""
+        message = self.data.get("message", "")
+        return notice_of(str(self.agent), self.id, self.failure, self.status, message)
 
     def _signed(self, status: str) -> Plan:
         name = f"recovery {self.id}"
@@ -464,41 +468,3 @@ def readable(items: Iterable[Any], read: Callable[[Any], _T]) -> list[_T]:
 
 def _pass_over(what: object, error: Exception) -> None:
     log.warning("%s: what is kept of recoveries is damaged, and passed over: %s", what, error)
-
-
-def recovered_agents(store: StoreHandle) -> list[Scope]:
-    """Every scope that has had a recovery, or damaged rows that were set aside.
-
-    One whose name is too long to be part of another is known by its recoveries only.
-    """
-    found: list[Scope | None] = []
-    for scope in every_scope(store):
-        if not is_own(scope) or scope.id == OWNER:
-            continue
-        name = scope.id.removeprefix(PREFIX)
-        if ":" in name or name == "global":
-            found.append(Scope.parse(name))
-        else:
-            found += readable([scope], lambda one: _agent_of(store.line(one)))
-    return [one for one in found if one is not None]
-
-
-def _agent_of(handle: LineHandle) -> Scope | None:
-    """Whose recoveries a scope keeps, as the first of them says."""
-    first = handle.reader.items(PREFIX, 1, "", False)
-    return Scope.parse(first[0][1]["agent"]) if first and "agent" in first[0][1] else None
-
-
-def every_scope(store: StoreHandle, damaged: directory.Told | None = None) -> list[Scope]:
-    """The scopes of a store by their names, as far as the directory can be read.
-
-    A row of it that is damaged is told to `damaged`, or else logged: what is done for the others
-    does not wait for it.
-    """
-    found = directory.scopes(store.core, damaged or _unnamed)
-    return sorted((one[0] for one in found), key=str)
-
-
-def _unnamed(key: bytes, error: Exception) -> None:
-    del key
-    log.warning("a scope is passed over: %s", error)

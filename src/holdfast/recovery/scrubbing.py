@@ -13,7 +13,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from holdfast.errors import InvalidInputError, LeaseHeldError, StateIntegrityError
+from holdfast.errors import (
+    InvalidInputError,
+    LeaseHeldError,
+    LeaseLostError,
+    StateIntegrityError,
+    StoreClosedError,
+)
 from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import Failure
@@ -73,9 +79,10 @@ class Scrubber:
     `copies` are other open stores of the same lineage. A slice takes about `budget` seconds, and
     every `interval` seconds there is one, inside the block or between `start` and `stop`; of
     several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
-    `found(findings)`, once. Each slice reads the feed from its beginning, and nodes of the scope
-    that it goes on with: give a large store a large budget, seldom. Of the rows that belong to no
-    scope, those of the directory are healed; the feed is verified alone.
+    `found(findings)`, once; if that raises, it is logged, and told again by the next pass. Each
+    slice reads the feed from its beginning, and nodes of the scope that it goes on with: give a
+    large store a large budget, seldom. Of the rows that belong to no scope, those of the directory
+    are healed; the feed is verified alone.
     """
 
     def __init__(
@@ -154,11 +161,12 @@ class Scrubber:
         left, healed = self._heal(report.findings)
         finished = report.resume is None
         seen = list(dict.fromkeys([*kept.get("seen", ()), *map(_digest, left)]))[:MOST_KNOWN]
-        before = {*kept.get("known", ()), *kept.get("seen", ())}
+        untold = set(kept.get("untold", ()))
+        before = {*kept.get("known", ()), *kept.get("seen", ())} - untold
         new = tuple(one for one in left if _digest(one) not in before)
         self._set_aside(new)
-        if new and self._found is not None:
-            called(self._found, new)
+        told = self._tell(new)
+        untold = untold - set(map(_digest, new)) if told else untold | set(map(_digest, new))
         for one in new:
             log.error("found by scrubbing: %s: %s: %s", one.scope or "store", one.place, one.kind)
         kept |= {"position": report.resume, "healed": kept.get("healed", 0) + len(healed)}
@@ -167,8 +175,22 @@ class Scrubber:
             now = moment(self._core.clock.claimed())
             kept |= {"known": seen, "seen": [], "finished_at": now}
             kept["passes"] = kept.get("passes", 0) + 1
+        kept["untold"] = sorted(untold & {*kept["known"], *kept["seen"]})
         write(self._handle.line(notices_scope()), {POSITION: kept})
         return Scrubbed(report.entries, new, tuple(healed), finished, report.seconds)
+
+    def _tell(self, new: Sequence[Finding]) -> bool:
+        """Whether somebody could be told of it; what they raise stops no scrubbing."""
+        if not new or self._found is None:
+            return True
+        try:
+            called(self._found, new)
+        except (LeaseLostError, StoreClosedError):
+            raise
+        except Exception:
+            log.warning("what scrubbing found is told again when found again", exc_info=True)
+            return False
+        return True
 
     def _kept(self) -> dict[str, Any]:
         reader = self._handle.line(notices_scope()).reader

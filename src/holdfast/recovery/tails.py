@@ -14,7 +14,8 @@ from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import DAMAGED, Failure
-from holdfast.recovery.records import every_scope, is_own
+from holdfast.recovery.records import is_own
+from holdfast.recovery.recovered import every_scope
 from holdfast.store import rows
 from holdfast.store.blocking import Store
 from holdfast.store.entries import CHECKPOINT

@@ -55,8 +55,8 @@ from holdfast.recovery.moments import Moment, Moments
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
+    GROUPS,
     NOTICES,
-    PREFIX,
     RUNNING,
     SUCCEEDED,
     check_writable,
@@ -84,7 +84,6 @@ from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
 from holdfast.store.writing import Asked, build_change
 
-GROUPS = PREFIX + "group/"
 _GOES_ON = (LeaseLostError, OutcomeUnknown, StoreClosedError, Unavailable)
 """After these, another process, or this one later, goes on where it stands."""
 LEASE = 30.0
@@ -166,7 +165,7 @@ class Together:
             Quarantine(self._store, scope).add(self._tails.findings(scope, tail), id_)
         copies = copies_of(self._store.core, self._settings.copies)
         handle = self._store.line(scope)
-        if is_called_for(failure, tail, unreadable(handle) if copies else None):
+        if is_called_for(failure, tail, unreadable(handle)):
             set_aside(self._store, scope, copies, id_)
             tail = self._tails.lost(scope)
         return tail

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Set
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -18,19 +17,31 @@ from holdfast.errors import (
     LeaseHeldError,
     LeaseLostError,
     RecoveryFailedError,
+    ScopeErasedError,
+    ScopeNotFoundError,
     StateIntegrityError,
     StoreClosedError,
 )
 from holdfast.recovery.background import called, log
+from holdfast.recovery.busy import Busy
 from holdfast.recovery.engine import LEASE, Recovery
 from holdfast.recovery.failures import DAMAGED, Failure, found_failure
 from holdfast.recovery.meanwhile import first_of_others
-from holdfast.recovery.records import ROLLED_BACK, is_own, notices_scope
+from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.scrubbing import Scrubber, grouped
 from holdfast.recovery.sightings import Sightings, Unanswered
 from holdfast.recovery.strategies import check_state
-from holdfast.recovery.watching import SILENT, Astray, Beats, Sighting, lease_of, status_of
+from holdfast.recovery.watching import (
+    SILENT,
+    WATCHDOG_OWNER,
+    Astray,
+    Beats,
+    Sighting,
+    lease_of,
+    runs,
+    status_of,
+)
 from holdfast.store.arguments import check_function, check_own, check_seconds
 from holdfast.store.asking import Asking
 from holdfast.store.background import Background
@@ -45,8 +56,6 @@ WATCHDOG = "recovery/watchdog"
 """The lease of the one watchdog that acts."""
 SIDE_BY_SIDE = 8
 """Failures that are answered at the same time, of different agents."""
-_MINE = "watchdog "
-"""How the owner of an agent's lease begins while a watchdog has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +65,23 @@ class Answered:
     agent: Scope
     failure: Failure
     outcome: str
-    """recovered, told (the function was called), passed (another runs it by now) or failed"""
+    """recovered, told (the function was called), passed (another runs it by now, or the agent is no
+    more) or failed"""
     report: RecoveryReport | None = None
     """Of the recovery, if there was one now."""
     error: str = ""
     """Why it failed: it is tried again after a pause."""
+
+
+_Asked = tuple[list[Answered], list[Future[Answered]]]
+"""What a look did at once, and what it has begun."""
+
+
+def _tell(answer: Future[Answered]) -> None:
+    """Log what was raised where nobody waits for it."""
+    error = answer.exception()
+    if error is not None and not isinstance(error, LeaseLostError | StoreClosedError):
+        log.error("the watchdog could not do its work just now", exc_info=error)
 
 
 class _NotStarted(Exception):
@@ -127,8 +148,13 @@ class Watchdog:
         self._duration = lease
         self._lease: Lease | None = None
         self._looking = threading.Lock()
+        self._busy = Busy(self._release)
+        self._waits: dict[Scope, Sighting] = {}
+        """Damage that was found while another failure of its scope was answered."""
         Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
-        self._background = Background(core, "holdfast-watchdog", interval, self.look)
+        self._background = Background(
+            core, "holdfast-watchdog", interval, self._turn, self._busy.wait
+        )
 
     def __enter__(self) -> Watchdog:
         self.start()
@@ -147,8 +173,14 @@ class Watchdog:
         self._background.start()
 
     def stop(self) -> None:
-        """Stop after the look at work; another process may take over at once."""
+        """Stop after what is being answered; another process may take over at once.
+
+        A function that answers a failure may call it, and does not wait for its own end.
+        """
         self._background.stop()
+        self._busy.end()
+
+    def _release(self) -> None:
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.release()
@@ -159,44 +191,70 @@ class Watchdog:
         return self._lease is not None and self._lease.held
 
     def look(self) -> list[Answered]:
-        """Look once, now, and answer what is found; nothing if another watchdog acts."""
-        with self._looking:
+        """Look once, now, and answer what is found; nothing if another watchdog acts.
+
+        What is being answered since an earlier look is left to that.
+        """
+        over, asked = self._ask()
+        wait(asked)
+        return over + [one.result() for one in asked]
+
+    def _turn(self) -> None:
+        for one in self._ask()[1]:
+            one.add_done_callback(_tell)
+
+    def _ask(self) -> _Asked:
+        """Look, and have it answered: one that takes long keeps nothing found later waiting."""
+        with self._looking, self._busy.work():
             return self._look()
 
-    def _look(self) -> list[Answered]:
+    def _look(self) -> _Asked:
         if not self.acting:
             try:
                 self._lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
+                self._busy.over = False
             except LeaseHeldError:
-                return []
+                return [], []
         lease = self._lease
         if lease is None:
-            return []
+            return [], []
+        at_work = self._busy.scopes()
         with lease.fencing(), acting("watchdog"):
             try:
-                over, due = self._pass_over(), self._due()
+                over, due = self._pass_over(at_work), self._due(at_work)
             except StateIntegrityError as error:  # what it keeps itself is damaged
                 failure = Failure("corruption_detected", str(error)[:1000])
                 self._recovery.recover(notices_scope(), failure)
-                over, due = self._pass_over(), self._due()
-            return over + self._answer_all(due)
+                over, due = self._pass_over(at_work), self._due(at_work)
+            return over, self._answer_all(due)
 
-    def _pass_over(self) -> list[Answered]:
-        """Let go of failures of who runs an agent no more: no newer one waits for them."""
+    def _pass_over(self, at_work: Set[Scope]) -> list[Answered]:
+        """Let go of failures of who runs an agent no more, or of an agent that is no more: no newer
+        one waits for them."""
         over = []
         for one in self._sightings.all():
-            name = lease_of(one.agent)
-            if one.failure.kind in DAMAGED or name is None:
-                continue
-            if self._is_over(one, self._core.leases.info(name)):
+            if one.agent not in at_work and self._is_over_now(one):
                 self._sightings.answered(one)
                 over.append(Answered(one.agent, one.failure, "passed"))
         return over
 
-    def _due(self) -> list[Unanswered]:
+    def _is_over_now(self, one: Unanswered) -> bool:
+        try:
+            check_there(self._handle, one.agent)
+        except (ScopeNotFoundError, ScopeErasedError):
+            return True  # it was deleted or erased, and does not begin anew by itself
+        name = lease_of(one.agent)
+        if one.failure.kind in DAMAGED or name is None:
+            return False
+        return self._is_over(one, self._core.leases.info(name))
+
+    def _due(self, at_work: Set[Scope]) -> list[Unanswered]:
         for sighting in self._found():
-            self._sightings.add(sighting)
-        return self._sightings.due()
+            if sighting.scope not in at_work:
+                self._sightings.add(sighting)
+            elif sighting.failure.kind in DAMAGED:  # all else is found again, if it is still so
+                self._waits[sighting.scope] = sighting
+        return [one for one in self._sightings.due() if one.agent not in at_work]
 
     def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
@@ -205,6 +263,8 @@ class Watchdog:
     # finding
 
     def _found(self) -> Iterator[Sighting]:
+        waits, self._waits = self._waits, {}
+        yield from (one for scope, one in waits.items() if self._reads_badly(scope))
         yield from self._beats.silent()
         yield from self._astray.found(self._sightings.cycle)
         scrubbed = self._scrubber.slice() if self._scrubber is not None else None
@@ -218,7 +278,7 @@ class Watchdog:
         """The term under which somebody runs a scope, or ran it and is gone; 0 if nobody does."""
         name = lease_of(Scope.parse(scope))
         info = self._core.leases.info(name) if name is not None else None
-        return info.term if info is not None and info.owner is not None else 0
+        return info.term if info is not None and runs(info) else 0
 
     def _reads_badly(self, scope: Scope) -> bool:
         """Whether the newest state of a scope is damaged; damage that is past harms nobody now."""
@@ -229,17 +289,21 @@ class Watchdog:
             check_state(handle, handle.timeline, handle.place()[2])
         except StateIntegrityError:
             return True
+        except ScopeNotFoundError:
+            return False  # it is gone
         return False
 
     # answering
 
-    def _answer_all(self, found: list[Unanswered]) -> list[Answered]:
+    def _answer_all(self, found: list[Unanswered]) -> list[Future[Answered]]:
         """Side by side: one that takes long keeps no other waiting."""
         if not found:
             return []
-        with ThreadPoolExecutor(min(SIDE_BY_SIDE, len(found)), "holdfast-answers") as pool:
-            asked = [pool.submit(copy_context().run, self._answered, one) for one in found]
-        return [one.result() for one in asked]
+        pool = ThreadPoolExecutor(min(SIDE_BY_SIDE, len(found)), "holdfast-answers")
+        try:
+            return [self._busy.begin(pool, one.agent, self._answered, one) for one in found]
+        finally:
+            pool.shutdown(wait=False)
 
     def _answered(self, one: Unanswered) -> Answered:
         try:
@@ -311,7 +375,7 @@ class Watchdog:
 
         Damage is theirs, too, as long as it is there.
         """
-        if info is None or info.owner is None or info.owner.startswith(_MINE):
+        if info is None or info.owner is None or info.owner.startswith(WATCHDOG_OWNER):
             return False
         if one.failure.kind in DAMAGED:
             return one.tries > 0 and not self._reads_badly(one.agent)
@@ -337,12 +401,15 @@ class Watchdog:
 
     @contextmanager
     def _in_place_of(self, name: str | None, info: LeaseInfo | None) -> Iterator[None]:
-        """Hold an agent's lease in place of who holds it, whose writes are refused from now on."""
+        """Hold an agent's lease in place of who holds it, whose writes are refused from now on.
+
+        That may be a watchdog that was killed: there is one that acts, and it is this one.
+        """
         if name is None:
             yield
             return
-        if info is not None and info.owner is not None and not info.owner.startswith(_MINE):
+        if info is not None and info.owner is not None:
             self._core.leases.break_(name, info.term)
-        owner = f"{_MINE}{os.getpid()}"
+        owner = f"{WATCHDOG_OWNER}{os.getpid()}"
         with self._store.lease(name, duration=LEASE, wait=0, owner=owner):
             yield

@@ -20,6 +20,8 @@ from holdfast.store.scopes import Scope
 
 SILENT = ("agent_crash", "missed_beats")
 """Kinds of failure of which nobody is heard any more: whoever ran the agent does not."""
+WATCHDOG_OWNER, BOOT_OWNER = "watchdog ", "boot"
+"""How the owner of an agent's lease begins while a watchdog has it, and who it is at boot."""
 FEWEST = 20
 """Cycles before which nothing is said about the share of them that fails."""
 
@@ -70,12 +72,22 @@ def _silence(info: LeaseInfo, quiet: float) -> Failure:
     return Failure("missed_beats", text, evidence=evidence)
 
 
+def runs(info: LeaseInfo) -> bool:
+    """Whether a lease is of somebody who runs an agent, or ran it and is gone.
+
+    Whoever mends an agent in its stead holds its lease, too: that nobody ran it is still so if that
+    one is gone.
+    """
+    owner = info.owner
+    return owner is not None and owner != BOOT_OWNER and not owner.startswith(WATCHDOG_OWNER)
+
+
 def running(core: Core) -> Iterator[tuple[LeaseInfo, Scope]]:
     """Leases of agents that somebody runs, as far as is known, and the agents."""
     hashed: dict[str, LeaseInfo] = {}
     for info in core.leases.infos():
         parts = lease_parts(info.name)
-        if info.owner is None:
+        if not runs(info):
             continue
         if parts is None:
             hashed[info.name] = info

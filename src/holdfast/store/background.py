@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from holdfast.errors import StoreClosedError
@@ -12,15 +14,43 @@ from holdfast.store.core import Core
 
 log = logging.getLogger("holdfast.background")
 
+_working: ContextVar[tuple[object, ...]] = ContextVar("holdfast_background", default=())
+
+
+@contextmanager
+def at_work(whose: object) -> Iterator[None]:
+    """A block that is work of somebody, also what it calls in other threads and tasks."""
+    token = _working.set((*_working.get(), whose))
+    try:
+        yield
+    finally:
+        _working.reset(token)
+
+
+def is_at_work(whose: object) -> bool:
+    """Whether this is called by the work of somebody, which cannot wait for its own end."""
+    return any(one is whose for one in _working.get())
+
 
 class Background:
-    """Does something again and again in a thread, until it is stopped or the store is closed."""
+    """Does something again and again in a thread, until it is stopped or the store is closed.
 
-    def __init__(self, core: Core, name: str, interval: float, turn: Callable[[], Any]) -> None:
+    `last` is called behind the last turn, by whoever stops it.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        name: str,
+        interval: float,
+        turn: Callable[[], Any],
+        last: Callable[[], Any] | None = None,
+    ) -> None:
         self._core = core
         self._name = name
         self._interval = interval
         self._turn = turn
+        self._last = last
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -34,18 +64,23 @@ class Background:
             self._thread.start()
 
     def stop(self) -> None:
-        """End after the turn at work."""
+        """End after the turn at work; what that calls does not wait for it."""
         self._end.set()
         if self.stop in self._core.closing:
             self._core.closing.remove(self.stop)
         thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
+        if is_at_work(self):
+            return
+        if thread is not None:
             thread.join()
+        if self._last is not None:
+            self._last()
 
     def _work(self) -> None:
         while not self._end.is_set():
             try:
-                self._turn()
+                with at_work(self):
+                    self._turn()
             except StoreClosedError:
                 return
             except Exception:
