@@ -300,15 +300,13 @@ class Recovery(Looking):
         wait: float = 0,
         beside: int = 32,
     ) -> dict[Scope, RecoveryReport | HoldfastError]:
-        """Recover many agents, each by itself, `beside` at a time: what they write is committed
-        together.
+        """Recover many agents, each by itself, `beside` at a time, in common commits.
 
         Gives each one's report, also of a recovery that failed; or the error, if none was begun.
         """
         check_count(beside, "beside")
-        scopes = list(
-            dict.fromkeys(given_scope(self._handle, one) for one in listed(agents, "agents"))
-        )
+        given = (given_scope(self._handle, one) for one in listed(agents, "agents"))
+        scopes = list(dict.fromkeys(given))
         asked = given_failure(failure)
         self._tails.look(depth_for(asked))  # once: none of them has written since it failed
 
