@@ -541,7 +541,7 @@ BUGS = (
     Bug(
         "restore that takes sticky keys back",
         "store/sticky.py",
-        "return apart([PREFIX, MARKS, *(one.prefix for one in declared.of(Sticky))])",
+        "return apart([PREFIX, MARKS, COLLECTED, *(one.prefix for one in declared.of(Sticky))])",
         "return (PREFIX,)",
         "tests/store/test_sticky.py",
     ),
@@ -885,7 +885,7 @@ BUGS = (
     Bug(
         "a hold lifted by a restore",
         "store/sticky.py",
-        "apart([PREFIX, MARKS, *(",
+        "apart([PREFIX, MARKS, COLLECTED, *(",
         "apart([PREFIX, *(",
         "tests/store/test_marks.py",
     ),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from store_kit import Hands, Place, put_row, rows_of
 
 import holdfast
-from holdfast import Classed, Ephemeral, Lookup, Sticky, sync
+from holdfast import Classed, Condition, Ephemeral, Lookup, Policy, Sticky, sync
 from holdfast.checkpoints import bringing
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -229,6 +229,28 @@ def test_into_another_agent(place: Place, monkeypatch: pytest.MonkeyPatch, most:
         target.restore(done.restored.backup)
         assert all_of(target) == before
     assert place.reopen().verify().findings == []
+
+
+@pytest.mark.parametrize("most", [2, 2000])
+def test_policies_stay_with_their_agent(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(bringing, "MOST_KEYS", most)
+    when = (Condition("operation_count", "operation_count", "greater_than", 1000),)
+    a, b, new = store.agent("a"), store.agent("b"), store.agent("new")
+    with sync.Policies(store, defaults=()) as policies:
+        for state in (a, b):
+            for key in "xyz":
+                state.set(key, str(state.scope))
+            policies.set(state, Policy(f"of-{state.scope.id}", when))
+        a.checkpoint("safe")
+        for target, own in ((b, ["of-b"]), (new, [])):
+            sync.Checkpoints(target).restore("safe", source=a)
+            assert target.get("x") == "agent:a"
+            assert [one.id for one in policies.list(target)] == own
+        policies.remove(a, "of-a")
+        sync.Checkpoints(a).restore("safe")
+        assert [one.id for one in policies.list(a)] == ["of-a"], "its own come back"
 
 
 def test_a_source_is_of_the_same_store(state: sync.State) -> None:

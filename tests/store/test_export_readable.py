@@ -71,7 +71,7 @@ def test_json_is_for_people(state: sync.State, tmp_path: Path) -> None:
 def test_what_is_sensitive_is_masked(state: sync.State, tmp_path: Path) -> None:
     """Whole keys, by their class: named by the write, declared, or told by the name."""
     state.declare(Classed("billing/", "sensitive"))
-    state.set("billing/card", "4111")
+    state.set("billing/card", "4111 1111")
     state.set("note", "call Ann", class_="sensitive")
     state.set("gone", "long ago", ttl=0.001)
     time.sleep(0.002)
@@ -85,10 +85,10 @@ def test_what_is_sensitive_is_masked(state: sync.State, tmp_path: Path) -> None:
     hidden = {"users/secrets/1", "billing/card", "note"}
     assert {key for key, value in found.items() if value == {"$sensitive": True}} == hidden
     assert same(loads(write(found["odd"])), VALUES["odd"])
-    for secret in ("4111", "call Ann", "hidden", "long ago"):
+    for secret in ("4111 1111", "call Ann", "hidden", "long ago"):
         assert secret not in text
     export_checkpoint(state, tmp_path / "x", format="json", plain=True, reveal=True)
-    assert json.loads((tmp_path / "x").read_text())["state"]["billing/card"] == "4111"
+    assert json.loads((tmp_path / "x").read_text())["state"]["billing/card"] == "4111 1111"
     assert set(told.keys) == hidden
     told.keys.clear()
     export_checkpoint(state, tmp_path / "x", plain=True)

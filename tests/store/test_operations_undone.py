@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from typing import Any
 
 import pytest
+from store_kit import Place
 
 import holdfast
-from holdfast import Sticky, sync
+from holdfast import Lookup, Sticky, sync
 from holdfast.errors import DependencyError, InvalidInputError
 from holdfast.sync import CheckpointGroups, Checkpoints
 
@@ -68,6 +69,25 @@ def test_a_restore_or_merge_inside_is_undone(
     assert [one.key for one in run.reverted.left] == ([] if whole else ["done/1"])
     assert [one.why for one in checkpoints.held()] == ([] if whole else ["restore"])
     assert store.verify().findings == []
+
+
+def test_all_keys_that_went_back_are_named(plain: Place) -> None:
+    """However many there are; what is sticky is not among them, nor the terms of lookups."""
+    state = plain.open().agent("a")
+    state.declare(Sticky("done/"), Lookup("by_n", prefix="k/", terms={"n": "n"}))
+    keys = [f"k/{number:04}" for number in range(1500)]
+    for value in (1, 2):
+        with state.change() as change:
+            for key in keys:
+                change.set(key, {"n": value})
+        state.checkpoint(f"c{value}")
+    with suppress(Broken), Checkpoints(state).operation("try") as run:
+        state.set("done/1", "sent")
+        state.restore("c1")
+        raise Broken
+    assert run.reverted is not None
+    assert run.reverted.done == keys
+    assert state.get(keys[-1]) == {"n": 2}
 
 
 def test_not_if_others_wrote_meanwhile(state: sync.State) -> None:

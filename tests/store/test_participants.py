@@ -17,8 +17,8 @@ from store_kit import Place
 
 import holdfast
 from holdfast import Condition, Gate, Policy, Request, ShutdownCheckpoints, sync
-from holdfast.checkpoints.participants import COLLECTED
 from holdfast.errors import InvalidInputError
+from holdfast.store.sticky import COLLECTED
 
 
 class Queue:
@@ -56,6 +56,61 @@ def test_a_service_takes_part_and_gets_back_once_what_it_held(place: Place) -> N
     after = Queue()
     with ShutdownCheckpoints(store, participants={"custom:queue": after}):
         assert after.waiting == ["b"]
+
+
+def given(store: sync.Store, who: Any) -> list[Any]:
+    """What a participant is given at the next start, which holds nothing at its end."""
+    queue = Queue()
+    with ShutdownCheckpoints(store, participants={who: queue}, signals=()):
+        queue.waiting = []
+    return [kept for kept in queue.given if kept]
+
+
+@pytest.mark.parametrize("how", ["restore", "keys", "adopt", "merge", "source", "import"])
+def test_no_other_state_brings_back_what_was_given(
+    store: sync.Store, tmp_path: Path, how: str
+) -> None:
+    a, b = store.agent("a"), store.agent("b")
+    a.set("x", 1)
+    b.set("x", 2)
+    for state, held in ((a, "pay 5 EUR"), (b, "b's own")):
+        with ShutdownCheckpoints(store, participants={state: Queue(held)}, signals=()):
+            pass
+    point = a.checkpoint("then")
+    fork = a.fork("try", at=point)
+    fork.set("y", 1)
+    assert given(store, a) == [["pay 5 EUR"]]
+    if how == "restore":
+        a.restore(point)
+    elif how == "keys":
+        sync.Checkpoints(a).restore(point, prefixes=["$shutdown/"])
+    elif how == "adopt":
+        a.adopt(fork)
+    elif how == "merge":
+        a.merge(fork)
+    elif how == "source":
+        sync.Checkpoints(b).restore(point, source=a)
+    else:
+        sync.export_checkpoint(a, tmp_path / "a.hfx", at=point, plain=True)
+        for state in (b, store.agent("c")):
+            sync.import_checkpoint(state, tmp_path / "a.hfx")
+    assert given(store, a) == []
+    assert given(store, "agent:c") == []
+    assert given(store, b) == [["b's own"]], "it waits for its own, and gets nobody else's"
+    assert given(store, b) == []
+
+
+def test_who_moves_to_another_store_takes_it_along(store: sync.Store, tmp_path: Path) -> None:
+    with ShutdownCheckpoints(store, participants={"agent:a": Queue("a letter")}, signals=()):
+        pass
+    state = store.agent("a")
+    sync.export_checkpoint(state, tmp_path / "a.hfx", at=state.checkpoints()[0], plain=True)
+    with sync.open("memory:") as other:
+        for _ in range(2):
+            sync.import_checkpoint(other.agent("a"), tmp_path / "a.hfx", untrusted=True)
+        assert given(other, "agent:a") == [["a letter"]]
+        sync.import_checkpoint(other.agent("a"), tmp_path / "a.hfx", untrusted=True)
+        assert given(other, "agent:a") == []
 
 
 def test_none_is_something_to_hold(store: sync.Store) -> None:
@@ -135,7 +190,9 @@ class Noting(Gate):
         self._then = then
 
     def before(self, request: Request) -> None:
-        if [(one.kind, one.key) for one in request.operations] == [("delete", COLLECTED)]:
+        if [(one.kind, one.key) for one in request.operations] == [
+            ("delete", COLLECTED + "collected")
+        ]:
             self._then()
 
 

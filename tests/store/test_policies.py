@@ -330,6 +330,28 @@ def test_all_conditions_must_be_met(place: Place, hands: Hands) -> None:
         assert made(store, policies) == 2
 
 
+def test_setting_a_policy_is_nothing_to_keep(plain: Place, hands: Hands) -> None:
+    """No checkpoint comes of it alone, also if another process looks at the agent anew."""
+    store = plain.open(clock=hands.clock())
+    late = when("time_interval", "time_since_last_checkpoint", "greater_than", 60_000)
+    state = store.agent("a")
+    for _ in range(2):
+        with alone(store, Policy("late", (late,))) as policies:
+            state.set("k", 1)
+            state.checkpoint("then")
+            before = made(store, policies)
+            policies.set(A, Policy("other", (count("greater_than", 1000),)))
+            hands.at += 61
+            assert made(store, policies) == before
+            assert not policies.evaluate(A).triggered
+            with state.change() as change:
+                change.set("k", 2)
+            assert made(store, policies) == before + 1
+            policies.remove(A, "other")
+            hands.at += 61
+            assert made(store, policies) == before + 1
+
+
 @pytest.mark.spec("K153", "K154", "K155", "K156", "K157")
 @pytest.mark.parametrize(
     ("operator", "fires"),

@@ -147,6 +147,26 @@ def test_memory_usage_does_not_change_because_a_checkpoint_is_made(place: Place)
         assert read(sync.Policies(store, defaults=(), watch=False), "big") == size + grown
 
 
+def test_memory_usage_counts_the_characters_of_a_key(place: Place) -> None:
+    """As the tree does, so that it is the same before a checkpoint and behind it."""
+    store = place.open()
+    state = store.agent("a")
+    state.checkpoint("nothing")
+    rule = Policy("big", (Condition("memory_usage", "memory_usage", "greater_than", 1e9),))
+    with sync.Policies(store, defaults=()) as policies:
+        policies.set(A, rule)
+        before = read(policies, "big")
+        state.set("é" * 100, b"x" * 20)
+        state.set("e" * 100, b"x" * 20)
+        grown = read(policies, "big")
+        assert before is not None
+        assert grown is not None
+        assert (grown - before) % 2 == 0, "both keys count alike"
+        assert grown - before < 2 * (101 + 30)
+        state.checkpoint("c")
+        assert read(policies, "big") == grown
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     st.dictionaries(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,17 @@ from store_kit import Place, rows_of
 from week_of_an_agent import recorded
 
 import holdfast
-from holdfast import Clock, Condition, Policy, PolicyFrequency, Recording, sync
+from holdfast import (
+    Clock,
+    Condition,
+    Policy,
+    PolicyFrequency,
+    PolicySetting,
+    Recording,
+    sync,
+)
 from holdfast.checkpoints.optimizer import Cost
-from holdfast.checkpoints.policy import DEFAULTS
+from holdfast.checkpoints.policy import CIPHER, DEFAULTS
 from holdfast.errors import DamagedRecordError, HoldfastError, InvalidInputError
 from holdfast.storage.contract import Batch
 
@@ -165,6 +174,64 @@ def test_intervals_adapt_within_bounds() -> None:
         assert optimizer.adapt(A, {"often": (interval, interval)}) == []
         with pytest.raises(InvalidInputError, match="the shorter first"):
             optimizer.propose(A, {"often": (5, 1)})
+
+
+def busy(tmp_path: Path, *policies: Policy) -> sync.Store:
+    """An encrypted store whose agent wrote every 20 seconds, under no policy but these."""
+    now = [1_800_000_000.0]
+    clock = Clock(lambda: now[0], lambda: now[0])
+    store = sync.open("memory:", clock=clock, key=f"file:{tmp_path / 'key'}")
+    for n in range(200):
+        now[0] += 20
+        store.agent("a").set("k", n)
+    with sync.Policies(store, defaults=(), watch=False) as setting:
+        for policy in policies:
+            setting.set(A, policy)
+    return store
+
+
+EACH = Policy(
+    "each",
+    (Condition("operation_count", "operation_count", "greater_than_or_equal", 1),),
+    frequency=PolicyFrequency(60_000),
+    encryption=PolicySetting(True, CIPHER),
+)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "interval"),
+    [
+        ((61_000, 119_000), 119_000),
+        ((100_000, 119_000), 100_000),
+        ((60_000, 90_000), 90_000),
+        ((60_000, 120_000), 120_000),
+        ((1_000, 60_000), None),
+        ((1_000, 30_000), None),
+    ],
+)
+def test_bounds_may_be_narrow(
+    tmp_path: Path, bounds: tuple[float, float], interval: float | None
+) -> None:
+    with busy(tmp_path, EACH) as store:
+        found = sync.Optimizer(store, defaults=()).propose(A, {"each": bounds})
+        told = [] if interval is None else [interval]
+        assert [one.policy.frequency.interval for one in found] == told
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_adapting_demands_no_encryption_that_was_not_demanded(tmp_path: Path, own: bool) -> None:
+    """A default policy says that it is encrypted, and lets exports be plain all the same."""
+    with busy(tmp_path, *[EACH] * own) as store:
+        optimizer = sync.Optimizer(store, defaults=() if own else (EACH,))
+        (done,) = optimizer.adapt(A, {"each": (100_000, 200_000)})
+        with sync.Policies(store, defaults=()) as policies:
+            assert policies.get(A, "each") == done.policy
+            assert done.policy.demands_encryption == own
+            store.agent("a").set("k", "one more")
+            assert policies.wait(60)
+        (made, *_) = store.agent("a").checkpoints()
+        assert made.metadata["policy"] == "each"
+        assert made.metadata.get("encryption") == ("AES-256-GCM" if own else None)
 
 
 def test_costs_after_damage_tell_what_is_known_and_name_what_is_not(place: Place) -> None:

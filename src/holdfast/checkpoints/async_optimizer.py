@@ -46,6 +46,7 @@ class Optimizer:
     async def adapt(self, agent: Any, bounds: Mapping[str, tuple[float, float]]) -> list[Proposal]:
         """Set the best of the intervals that are proposed within the bounds, one policy at a time.
 
-        Gives what was set; empty if nothing would be saved.
+        Gives what was set; empty if nothing would be saved. The one that is set in place of a
+        default policy demands no encryption of exports either.
         """
         return await to_the_end(self._blocking.adapt, agent, bounds)

@@ -41,7 +41,10 @@ class Policies:
         await self.close()
 
     async def close(self) -> None:
-        """Make the checkpoints that are on their way, and watch no longer."""
+        """Make the checkpoints that are on their way, and watch no longer.
+
+        Closing the store does the same.
+        """
         await surely(self._blocking.close)
 
     async def set(self, agent: Any, policy: Policy | Mapping[str, Any]) -> Policy:

@@ -21,6 +21,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from holdfast.checkpoints.making import make
+from holdfast.checkpoints.policy import PREFIX as POLICIES
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import Conflict
 from holdfast.store import entries, refs
@@ -167,6 +168,8 @@ class Bringing:
             alone, never = (), ephemeral_prefixes(declared)
         if self._elsewhere(now):
             never += ASKING
+        if self.handle.scope != self.source.ledger.scope:
+            never += (POLICIES,)  # each agent has its own
         for one in self._compared(now):
             if derived(one.key) or one.key.startswith(never):
                 continue

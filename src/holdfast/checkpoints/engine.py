@@ -406,7 +406,8 @@ class Engine(Gate):
                 self._note(tracker, ready, result)
             elif saved.outcome != "unmet":  # another process was faster, or the agent is gone
                 tracker.active, tracker.stale = saved.outcome == "overtaken", True
-            self._look(tracker, event)
+            if not self.worker.stopped:  # else it would go on for as long as others write
+                self._look(tracker, event)
 
     def scheduled(self, scope: Scope, id_: str) -> tuple[Wanted, Callable[[], None]] | Saved:
         """What comes of a policy when its schedule is due: its checkpoint and what to do behind

@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.checkpoints.export_files import ExportFile, damaged
@@ -63,7 +64,7 @@ from holdfast.store.lookups import derived
 from holdfast.store.marked import ASKING
 from holdfast.store.scopes import RESERVED, Scope
 from holdfast.store.stage import Stage
-from holdfast.store.sticky import sticky_of
+from holdfast.store.sticky import COLLECTED, sticky_of
 from holdfast.store.tombstones import erased_ids
 from holdfast.store.writing import Asked, build_change
 
@@ -153,7 +154,8 @@ def import_state(
         file.rewind()
         reason = reason or f"import of {said.scope} {export.checkpoint}"[:4096]
         state = State(handle)
-        if not state.place()[2]:
+        new = not state.place()[2]
+        if new:
             state.checkpoint("before import", type="migration")  # only what is there can be forked
         rules = handle.reader.declared().all or declared
         name = f"import-{said.digest.hex()[:8]}-{os.urandom(4).hex()}"
@@ -161,7 +163,8 @@ def import_state(
             staged = _staged(handle, name, file, said, reason, rules)
             _check_erased(handle, said)
             safe_point()
-            done = restore_state(handle, staged, "references", reason, keep=_left_alone)[0]
+            alone = partial(_left_alone, moved=new and said.lineage != core.lineage)
+            done = restore_state(handle, staged, "references", reason, keep=alone)[0]
     if handle.reader.stored_keys(PREFIX):
         declared = ()
     elif declared:
@@ -180,9 +183,13 @@ def import_state(
     )
 
 
-def _left_alone(stage: Stage) -> tuple[str, ...]:
-    """What stays as it is; the file may hold that a restart is asked for, of another scope."""
-    return (*sticky_of(stage), *ASKING)
+def _left_alone(stage: Stage, *, moved: bool) -> tuple[str, ...]:
+    """What stays as it is; the file may hold that a restart is asked for, of another scope.
+
+    Who moves to another store takes along what was collected: nobody there has been given it.
+    """
+    alone = (*sticky_of(stage), *ASKING)
+    return tuple(one for one in alone if not (moved and one == COLLECTED))
 
 
 def _check_signer(said: Description, trusted: frozenset[bytes]) -> None:

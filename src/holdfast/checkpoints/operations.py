@@ -262,7 +262,7 @@ def _go_back(
     handle: LineHandle, checkpoint: Checkpoint, reason: str, head: int
 ) -> tuple[Reverted, list[str]]:
     """Restore the state before an operation, unless somebody else wrote behind the head."""
-    keys = handle.history.dry_restore(checkpoint, verify="references").diff.keys
+    keys = handle.history.differing(checkpoint)
     change, finish = handle.plan_restore(checkpoint, "references", reason, head)
     back: Restored = finish(handle.core.run(change))
     settle_after(handle)

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from holdfast.checkpoints.conditions import MEMORY, OPERATIONS, RATIO, SINCE, is_number
-from holdfast.checkpoints.engine import LATEST
+from holdfast.checkpoints.engine import LATEST, stored_policies
 from holdfast.checkpoints.metrics import Basis, Metrics
 from holdfast.checkpoints.policies import Policies, agent_scope
 from holdfast.checkpoints.policy import DEFAULTS, Policy
@@ -22,6 +22,7 @@ from holdfast.checkpoints.recording import Recording, Step, checkpoint_costs, re
 from holdfast.checkpoints.tracker import NEVER, Tracker
 from holdfast.errors import DamagedRecordError, InvalidInputError, StateIntegrityError
 from holdfast.store.arguments import listed
+from holdfast.store.handles import LineHandle
 
 MOST_LAG = 1.0
 """Seconds that a checkpoint is thought to be behind what it is made for, at most."""
@@ -149,14 +150,17 @@ class Optimizer:
     def adapt(self, agent: Any, bounds: Mapping[str, tuple[float, float]]) -> list[Proposal]:
         """Set the best of the intervals that are proposed within the bounds, one policy at a time.
 
-        Gives what was set; empty if nothing would be saved.
+        Gives what was set; empty if nothing would be saved. The one that is set in place of a
+        default policy demands no encryption of exports either.
         """
         if bounds is None:
             raise InvalidInputError("adapt needs bounds; `propose` tells what it would do without")
-        found = self.propose(agent, bounds)[:1]
-        for one in found:
-            default = one.policy.encryption if self._core.ring is not None else None
-            self._policies.set(agent, replace(one.policy, encryption=default))
+        found = []
+        for one in self.propose(agent, bounds)[:1]:
+            own = stored_policies(LineHandle(self._core, agent_scope(self._core, agent), "main"))
+            demands = self._core.ring is not None and one.policy.id in own
+            policy = one.policy if demands else replace(one.policy, encryption=None)
+            found.append(replace(one, policy=self._policies.set(agent, policy)))
         return found
 
     def _longer(
@@ -169,8 +173,7 @@ class Optimizer:
     ) -> Iterator[Proposal]:
         """The first interval that is worth it; if none is, the one that saves most."""
         best: Proposal | None = None
-        interval = max(least, policy.frequency.interval * 2)
-        while interval <= most:
+        for interval in _intervals(policy.frequency.interval, least, most):
             other = replace(policy, frequency=replace(policy.frequency, interval=interval))
             policies = [other if one is policy else one for one in recorded.policies]
             after = _replayed(recorded, policies)
@@ -180,12 +183,19 @@ class Optimizer:
                 best = found
             if found.saves >= WORTH * found.before:
                 break
-            interval *= 2
         if best is not None and best.saves > 0:
             yield best
 
     def _recorded(self, subject: Any) -> Recording:
         return subject if isinstance(subject, Recording) else self.record(subject)
+
+
+def _intervals(now: float, least: float, most: float) -> Iterator[float]:
+    """Longer intervals within bounds, each twice the one before; the longest is the upper bound."""
+    interval = least if least > now else min(now * 2, most)
+    while now < interval <= most:
+        yield interval
+        now, interval = interval, min(interval * 2, most)
 
 
 class _Replay(Metrics):

@@ -3,7 +3,7 @@ back at the next start.
 
 It lies under `$shutdown/collected` of a scope of theirs, so the checkpoint that is made of the
 scope covers it. Whoever has been given it back has it: it is removed then, and a start after a
-crash finds nothing that was done before.
+crash finds nothing that was done before. Nor does one after a restore, for it is sticky.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from holdfast.store.core import Core
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.scopes import Scope
+from holdfast.store.sticky import COLLECTED
 from holdfast.store.writing import Asked, build_change
 
-COLLECTED = "$shutdown/collected"
+_KEY = COLLECTED + "collected"
 _log = logging.getLogger("holdfast.shutdown")
 
 
@@ -58,7 +59,7 @@ class Participation:
 
     def kept(self) -> list[Any]:
         """What was collected, as the only item; empty if nothing was, or somebody took it."""
-        found = self._handle.reader.get(COLLECTED, None, None, False)
+        found = self._handle.reader.get(_KEY, None, None, False)
         return [] if found is None else [found["value"]]
 
     def give(self, kept: Any) -> None:
@@ -77,7 +78,7 @@ class Participation:
         """Store what was collected. What cannot be stored keeps nothing else from being stored."""
         try:
             for value in held:
-                operation = Operation("set", COLLECTED, {"value": value})
+                operation = Operation("set", _KEY, {"value": value})
                 change, _ = self._handle._plan([operation], self._handle._version)
                 self._handle.core.run(change)
         except Exception as error:
@@ -98,7 +99,7 @@ def participations(core: Core, given: Mapping[Any, Participant] | None) -> list[
 
 def note_taken(core: Core, by: Sequence[Participation]) -> None:
     """Note that these have what was kept for them: all, or none."""
-    asked: list[Asked] = [(*one.line, [Operation("delete", COLLECTED)], {}, None) for one in by]
+    asked: list[Asked] = [(*one.line, [Operation("delete", _KEY)], {}, None) for one in by]
     if asked:
         change = build_change(core, asked, cause=cause_now())
         change.linked = False  # they have nothing to do with each other

@@ -79,6 +79,7 @@ class Policies:
         if watch:
             self._engine.changed = partial(follow_policies, self._engine)
             self._core.gates.add(self._engine)
+            self._core.closing.append(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -92,8 +93,13 @@ class Policies:
         self.close()
 
     def close(self) -> None:
-        """Make the checkpoints that are on their way, and watch no longer."""
+        """Make the checkpoints that are on their way, and watch no longer.
+
+        Closing the store does the same.
+        """
         self._closed = True
+        if self.close in self._core.closing:
+            self._core.closing.remove(self.close)
         self._core.gates.remove(self._engine)
         self._engine.catch_up()
         self._engine.worker.stop()

@@ -119,7 +119,6 @@ class Tracker:
             self.stale = True  # others write, too
             return True
         self.sequence = sequence
-        self.active = True
         metrics, spare, others = self.metrics, self.spare, 0
         for op in ops:
             key, value = op[1], op[-1]
@@ -135,6 +134,8 @@ class Tracker:
                 self.stale = True  # the policies are others now: all is read anew
                 others += 1
         self.spare = spare
+        if others < len(ops):
+            self.active = True
         more = 1 if len(ops) == len(made) == 1 else len(operations_in(made))
         more -= others  # no operations of the agent's
         metrics.operations = count = metrics.operations + more

@@ -31,19 +31,23 @@ class Worker:
         self._heap: list[tuple[float, int, Scope]] = []
         self._count = 0
         self._busy = False
-        self._stopped = False
+        self.stopped = False
+        """What is at work is finished, and nothing else begun."""
         self._thread: threading.Thread | None = None
 
     def do(self, scope: Scope, work: Work) -> None:
         """Do this for an agent, as soon as possible; what waits already is enough."""
         with self._wake:
-            if not self._stopped and self._waiting.setdefault(scope, work) is work:
+            here = threading.current_thread() is self._thread  # it belongs to what is at work
+            if self.stopped and not here:
+                return
+            if self._waiting.setdefault(scope, work) is work:
                 self._start()
 
     def at(self, scope: Scope, ticks: float, work: Work) -> None:
         """Do this for an agent at a time of the store's monotonic clock, instead of before."""
         with self._wake:
-            if self._stopped or self._alarms.get(scope, (None,))[0] == ticks:
+            if self.stopped or self._alarms.get(scope, (None,))[0] == ticks:
                 return
             self._alarms[scope] = (ticks, work)
             self._count += 1
@@ -63,7 +67,7 @@ class Worker:
     def stop(self) -> None:
         """Finish what waits, forget the alarms, and end."""
         with self._wake:
-            self._stopped = True
+            self.stopped = True
             self._alarms.clear()
             self._heap.clear()
             self._wake.notify_all()
@@ -97,7 +101,7 @@ class Worker:
             if self._waiting:
                 scope = next(iter(self._waiting))
                 return scope, self._waiting.pop(scope)
-            if self._stopped:
+            if self.stopped:
                 return None
             left = self._next() - self._core.clock.ticks()
             idle = left == float("inf")

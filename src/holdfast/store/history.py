@@ -29,6 +29,7 @@ from holdfast.store.arguments import (
 from holdfast.store.behind import link
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.check import check_values
+from holdfast.store.compare import tree_changes
 from holdfast.store.core import Core
 from holdfast.store.cosigning import signature_row, signers_of
 from holdfast.store.differing import diff_states, index_of
@@ -37,7 +38,7 @@ from holdfast.store.floors import floor_of, stand_on
 from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.lookup_building import all_built
-from holdfast.store.lookups import count_keys
+from holdfast.store.lookups import count_keys, derived
 from holdfast.store.packing import Packer
 from holdfast.store.points import Points
 from holdfast.store.public_entries import NO_CAUSE, public_entry
@@ -298,6 +299,13 @@ class History:
             self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
             count_keys(line.ledger.trees, kept.root), checked, True, diff, kept.keys,
         )  # fmt: skip
+
+    def differing(self, point: Any) -> list[str]:
+        """All keys that a restore would change."""
+        then, line = self.points.view(*self.points.find(point)), self.points.line()
+        alone = sticky_prefixes(line.declared)
+        found = tree_changes(line.ledger.trees, index_of(line), index_of(then))
+        return [key for key, _, _ in found if not derived(key) and not key.startswith(alone)]
 
     def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
         """The index at a point, checked: signature and root of a checkpoint, then what it holds."""

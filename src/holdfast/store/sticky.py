@@ -21,6 +21,9 @@ from holdfast.store.trees import Node, Trees
 if TYPE_CHECKING:
     from holdfast.store.stage import Stage
 
+COLLECTED = "$shutdown/"
+"""Below it is what was collected as a process ended, until it is given back: once, so neither going
+back nor another state that is taken over brings it again."""
 Keep = Callable[["Stage"], Iterable[str]]
 """Gives, in the commit of a restore, how keys begin that stay as they are."""
 
@@ -57,8 +60,9 @@ def sticky_prefixes(declared: Declared) -> tuple[str, ...]:
     """The prefixes that a restore leaves alone, in the form that it needs.
 
     Declarations and marks are among them whatever is declared: nobody lifts a hold by going back.
+    So is what was collected: who has been given it has it.
     """
-    return apart([PREFIX, MARKS, *(one.prefix for one in declared.of(Sticky))])
+    return apart([PREFIX, MARKS, COLLECTED, *(one.prefix for one in declared.of(Sticky))])
 
 
 def sticky_of(stage: Stage) -> tuple[str, ...]:
