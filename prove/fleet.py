@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast import sync
 from holdfast.errors import HoldfastError, LeaseHeldError, LeaseNotFoundError
+from holdfast.recovery import running
 from holdfast.recovery.failures import FAILURES
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.storage import open_storage
@@ -29,6 +30,7 @@ BEGUN = 3
 CALM = ("agent_crash", "missed_beats", "memory_leak", "network_partition", "interrupted_handover")
 """Kinds in which the state is taken as it is."""
 DAMAGED = ("corruption_detected", "hash_mismatch", "partial_corruption")
+running.OUTAGE = 0.0  # storage that does not answer here never will: its process is dead
 ASTRAY = ("state_corruption", "validation_failed", "drift", "error_rate", "failed_transition")
 
 

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from store_fixtures import hands, place, plain, store, timed
 
+from holdfast.recovery import running
+
 __all__ = ["hands", "place", "plain", "store", "timed"]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage that does not answer in a test never will, but where a test says otherwise."""
+    monkeypatch.setattr(running, "OUTAGE", 0.0)

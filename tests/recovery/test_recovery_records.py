@@ -322,6 +322,7 @@ def spoiled(store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int, time
         procedures=[made | {"retries": 2, "backoff": 1}],
     )
     monkeypatch.setattr(records, "write", write)
+    monkeypatch.setattr(running, "OUTAGE", 60.0)
     return recovery, state, done, writes
 
 
