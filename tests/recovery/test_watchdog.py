@@ -516,8 +516,9 @@ def test_in_the_background(place: Place) -> None:
 
 def test_an_answer_that_hangs_keeps_no_other_agent_waiting(plain: Place) -> None:
     store = plain.open()
-    spawned(store, "a")
-    spawned(store, "b")
+    for id in "ab":
+        spawned(store, id)
+        store.agent(id).checkpoint("good")
     go_on, begun, done = threading.Event(), threading.Event(), threading.Event()
     started: list[str] = []
 

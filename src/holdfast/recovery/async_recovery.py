@@ -113,8 +113,7 @@ class Recovery:
         wait: float = 0,
         beside: int = 32,
     ) -> dict[Scope, RecoveryReport | HoldfastError]:
-        """Recover many agents, each by itself, `beside` at a time: what they write is committed
-        together.
+        """Recover many agents, each by itself, `beside` at a time, in common commits.
 
         Gives each one's report, also of a recovery that failed; or the error, if none was begun.
         """
