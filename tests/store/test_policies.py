@@ -338,6 +338,7 @@ def test_setting_a_policy_is_nothing_to_keep(plain: Place, hands: Hands) -> None
     for _ in range(2):
         with alone(store, Policy("late", (late,))) as policies:
             state.set("k", 1)
+            assert policies.wait(60)
             state.checkpoint("then")
             before = made(store, policies)
             policies.set(A, Policy("other", (count("greater_than", 1000),)))
