@@ -47,3 +47,19 @@ def test_a_state_had_before_another_process_pruned_is_read_again(tmp_path: Path)
     assert place.open().verify().findings == []
     assert place.open().agent("a").get("k1") == "v" * 20
     place.close()
+
+
+def test_a_list_of_checkpoints_goes_on_where_it_is_pruned_meanwhile(tmp_path: Path) -> None:
+    """Whoever lists walks from one to the next: those that go before it comes there are left out."""
+    place = Place("memory", tmp_path, sealed=False)
+    here, state = place.open().agent("a"), place.open().agent("a")
+    for number in range(6):
+        state.set("k", number)
+        state.checkpoint(str(number))
+    found = here._handle.history.points.statements()
+    assert next(found)[1] == 12
+    (one,) = state.checkpoints(name="1")
+    state.prune(11, keep=[one])
+    assert [at for _, at, _, _ in found] == [one.sequence]
+    assert [each.name for each in here.checkpoints()] == ["5", "1"]
+    place.close()

@@ -13,6 +13,7 @@ from holdfast.errors import (
     DamagedRecordError,
     InvalidInputError,
     PointNotFoundError,
+    PrunedError,
     ScopeNotFoundError,
     StateIntegrityError,
     TimelineNotFoundError,
@@ -21,7 +22,7 @@ from holdfast.store import entries, rows
 from holdfast.store.arguments import check_own
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Envelope
-from holdfast.store.floors import NO_FLOOR, Floor, pruned
+from holdfast.store.floors import NO_FLOOR, Floor, floor_of, pruned
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
 from holdfast.store.saves import BEFORE, read_save
@@ -180,14 +181,19 @@ class Points:
             line = self.line()
         except ScopeNotFoundError:
             return
-        sequence = line.checkpoint
-        while sequence := _kept(line, sequence):
+        sequence, floor = line.checkpoint, line.floor
+        while sequence := _kept(floor, sequence):
             key = rows.entry(line.prefix, sequence)
             row = line.ledger.storage.get([key])[0]
             if row is None and passed is None:
                 raise line.ledger.damage(key, "it is missing")
             try:
                 envelope, body = line.ledger.open_entry(key, row)
+            except PrunedError:
+                floor = floor_of(line.ledger, line.number)  # another one, since this began
+                if _kept(floor, sequence) == sequence:
+                    raise
+                continue
             except DamagedRecordError as error:
                 if damaged == "refuse":
                     raise StateIntegrityError(
@@ -201,7 +207,7 @@ class Points:
             if envelope.statement is not None:
                 yield line, sequence, envelope, body
                 sequence = envelope.statement.previous
-            elif sequence > line.floor.sequence:
+            elif sequence > floor.sequence:
                 raise line.ledger.damage(key, "it should be a checkpoint, and is none")
             else:
                 sequence -= 1  # something else is kept here
@@ -292,11 +298,11 @@ def _numeral(text: str) -> bool:
     return text.isdecimal() and len(text) < 20
 
 
-def _kept(line: Timeline, sequence: int) -> int:
+def _kept(floor: Floor, sequence: int) -> int:
     """The newest entry up to this one that is not pruned and may be a checkpoint; 0 if none."""
-    if sequence > line.floor.sequence or sequence in line.floor.bases:
+    if sequence > floor.sequence or sequence in floor.bases:
         return sequence
-    return max((at for at in line.floor.bases if at < sequence), default=0)
+    return max((at for at in floor.bases if at < sequence), default=0)
 
 
 def _still(line: Timeline, sequence: int) -> Timeline | None:
