@@ -263,7 +263,7 @@ def test_a_replica_that_was_cut_short_is_no_store_yet(tmp_path: Path) -> None:
     from holdfast.replicas.claims import Claim
 
     storage = open_storage(at(place))
-    Claim(storage).take()
+    Claim(storage).take(lambda: None, remake=False)
     for attempt in (sync.open, sync.promote_replica):
         with pytest.raises(StoreNotFoundError):
             attempt(at(place))

@@ -50,7 +50,7 @@ def test_a_state_had_before_another_process_pruned_is_read_again(tmp_path: Path)
 
 
 def test_a_list_of_checkpoints_goes_on_where_it_is_pruned_meanwhile(tmp_path: Path) -> None:
-    """Whoever lists walks from one to the next: those that go before it comes there are left out."""
+    """Who lists walks from one to the next: those that go before it comes there are left out."""
     place = Place("memory", tmp_path, sealed=False)
     here, state = place.open().agent("a"), place.open().agent("a")
     for number in range(6):

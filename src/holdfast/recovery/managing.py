@@ -212,7 +212,11 @@ def first_sync(replicas: Replicas | None) -> tuple[str, ...]:
     if replicas is None:
         return ()
     report = replicas.sync()
-    return tuple(f"replica {one.url}: {one.error}" for one in report.replicas if one.error)
+    return tuple(
+        f"replica {one.url}: {said}"
+        for one in report.replicas
+        for said in ((one.error,) if one.error is not None else one.findings)
+    )
 
 
 def placing(place: BackupPlace) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -18,6 +19,7 @@ from holdfast.errors import Conflict, DamagedRecordError, HoldfastError, Refused
 from holdfast.storage.contract import MAX_KEY, Batch, Moment, Storage
 from holdfast.store import rows
 from holdfast.store.cancelling import safe_point
+from holdfast.store.opening import META
 
 LAST = b"\xff" * (MAX_KEY + 1)
 """Behind all keys."""
@@ -66,15 +68,19 @@ class Claim:
         self._count = 0
         self._held: bytes | None = None
 
-    def take(self) -> None:
-        """Be the one who writes, also to a storage in which nothing is yet."""
+    def take(self, check: Callable[[], None], *, remake: bool) -> None:
+        """Be the one who writes, also to a storage in which nothing is yet.
+
+        `check` refuses what may not be written to. It is asked again whenever somebody else was
+        there: what is waited for may have been promoted meanwhile, which is not to be undone.
+        """
         for _ in range(ATTEMPTS):
             held, mark = self._wait()
-            if mark is not None:
-                self.whole, self._count = mark.whole, mark.count
+            check()
+            self.whole, self._count = (mark.whole, mark.count) if mark is not None else (False, 0)
             try:
                 self._held = held
-                self.commit(Batch())
+                self.commit(Batch(absent=[META] if held is None and not remake else []))
                 return
             except Conflict:
                 continue
@@ -96,8 +102,9 @@ class Claim:
 
     def commit(self, batch: Batch, *, whole: bool | None = None) -> None:
         """Commit to the replica, if nobody else has taken over."""
-        self.whole = self.whole if whole is None else whole
-        self._swap(batch, Mark(1, self.whole, self._token, self._count + 1))
+        whole = self.whole if whole is None else whole
+        self._swap(batch, Mark(1, whole, self._token, self._count + 1))
+        self.whole = whole
 
     def shows_in(self, storage: Storage) -> bool:
         """Whether what was claimed is this storage itself, by another name."""

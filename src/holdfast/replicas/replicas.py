@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.errors import (
     Conflict,
@@ -23,7 +23,7 @@ from holdfast.storage import address_of, file_of, on_server, open_storage, shown
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, is_seconds
-from holdfast.store.background import Background
+from holdfast.store.background import Background, log
 from holdfast.store.blocking import Store
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
@@ -34,7 +34,6 @@ from holdfast.store.seeing import seen_in
 LONGEST = 86_400.0
 MOST = 64
 """Replicas of one store."""
-_T = TypeVar("_T")
 
 
 def promote_replica(url: str) -> None:
@@ -83,6 +82,11 @@ class _Replica:
             except BaseException:
                 self.close()
                 raise
+
+    def has(self, key: bytes) -> bool:
+        """Whether a record is there."""
+        with self.opened(create=False) as storage:
+            return storage.get([key])[0] is not None
 
     def close(self) -> None:
         with self._lock:
@@ -194,11 +198,22 @@ class Replicas:
         synchronized once so many stores have it as `factor` says.
         """
         report = self.sync()
-        holders = sum(one.error is None for one in report.replicas)
+        key = self._entry_of(checkpoint) if checkpoint is not None else META
+        held = [
+            done.ok and one.has(key)
+            for one, done in zip(self._replicas, report.replicas, strict=True)
+        ]
+        holders = sum(held)
         if holders < self._needed:
-            wrong = "; ".join(f"{one.url}: {one.error}" for one in report.replicas if one.error)
+            said = zip(report.replicas, held, strict=True)
+            lacking = [one for one, fine in said if not fine]
+            wrong = "; ".join(f"{one.url}: {one.error or 'it lacks rows'}" for one in lacking)
             raise Unavailable(f"{holders} replicas hold it, {self._needed} must: {wrong}")
         return holders
+
+    def _entry_of(self, checkpoint: Checkpoint) -> bytes:
+        line = StoreHandle(self._core).line(checkpoint.scope, checkpoint.timeline)
+        return rows.entry(line.history.points.line().prefix, checkpoint.sequence)
 
     def copies(self) -> list[Store]:
         """The replicas as stores to be read, with the keys of this one: for `Recovery(copies=…)`.
@@ -242,7 +257,9 @@ class Replicas:
         self.sync()
 
     def _turn(self) -> None:
-        self.sync()
+        for one in self.sync().replicas:
+            for finding in one.findings:  # said once: the next sync looks at what is new
+                log.warning("%s: %s", one.url, finding)
 
     def _close_all(self) -> None:
         self.stop()

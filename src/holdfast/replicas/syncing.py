@@ -58,14 +58,12 @@ def check_place(core: Core, storage: Storage, *, remake: bool = False) -> None:
 
 def sync(core: Core, storage: Storage, *, full: bool = False, remake: bool = False) -> Synced:
     """Bring a replica up to now, or make it."""
-    check_place(core, storage, remake=remake)
     claim = Claim(storage)
-    claim.take()
+    claim.take(lambda: check_place(core, storage, remake=remake), remake=remake)
     if claim.shows_in(core.storage):
         claim.undo()
         raise InvalidInputError("this is the place of the store itself; name another one")
     try:
-        check_place(core, storage)  # now that nobody else writes
         with core.storage.moment() as moment:
             return _Sync(core, moment, claim).run(full=full, remake=remake)
     finally:

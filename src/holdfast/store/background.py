@@ -58,9 +58,12 @@ class Background:
         """Begin; a second call does nothing."""
         self._core.check_writable()
         if self._thread is None:
-            self._end.clear()
+            # Its own: a turn that stops it, and starts it anew, still sees that it is stopped.
+            self._end = threading.Event()
             self._core.closing.append(self.stop)
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread = threading.Thread(
+                target=self._work, args=(self._end,), name=self._name, daemon=True
+            )
             self._thread.start()
 
     def stop(self) -> None:
@@ -76,8 +79,8 @@ class Background:
         if self._last is not None:
             self._last()
 
-    def _work(self) -> None:
-        while not self._end.is_set():
+    def _work(self, end: threading.Event) -> None:
+        while not end.is_set():
             try:
                 with at_work(self):
                     self._turn()
@@ -86,4 +89,4 @@ class Background:
             except Exception:
                 # Whatever it is, the next turn may do better: the storage may serve again.
                 log.exception("%s could not do its work just now", self._name)
-            self._end.wait(self._interval)
+            end.wait(self._interval)
