@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from holdfast import sync
-from holdfast.replicas.claims import LAST
 from holdfast.storage import open_storage
-from holdfast.storage.contract import Moment, Storage
+from holdfast.storage.contract import LAST, Moment, Storage
 from holdfast.store import rows
 from holdfast.store.handles import StoreHandle
 from holdfast.store.seeing import seen_in

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.errors import DamagedBackupError
-from holdfast.storage.contract import MAX_KEY, MAX_RECORD, Moment
+from holdfast.storage.contract import LAST, MAX_KEY, MAX_RECORD, Moment
 
 RECORDS, CELLS, RING, RING_CELLS = range(4)
 """Tables: those of the store, and those of its ring."""
@@ -26,7 +26,6 @@ LONGEST = 16 * USUAL
 """Bytes at which an object ends in any case."""
 MOST = LONGEST + MAX_RECORD + MAX_KEY + 6
 """Bytes that an object can have."""
-_LAST = b"\xff" * (MAX_KEY + 1)
 _HEAD = struct.Struct(">BBI")
 _PAGE = 256
 
@@ -58,7 +57,7 @@ def rows_at(moment: Moment, records: int, cells: int) -> Iterator[Row]:
     """All rows of a moment, as those of two tables."""
     for table, read in ((records, moment.scan), (cells, moment.cells)):
         low = b""
-        while page := read(low, _LAST, limit=_PAGE):
+        while page := read(low, LAST, limit=_PAGE):
             for key, content in page:
                 yield Row(table, key, content)
             low = page[-1][0] + b"\0"

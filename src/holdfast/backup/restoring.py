@@ -20,7 +20,7 @@ from holdfast.backup.place import Place
 from holdfast.errors import Conflict, HoldfastError, InvalidInputError, RefusedError
 from holdfast.seal.wrapping import GONE, scope_of
 from holdfast.storage import open_storage, shown
-from holdfast.storage.contract import MAX_KEY, Batch, Storage
+from holdfast.storage.contract import LAST, Batch, Storage
 from holdfast.store import rows
 from holdfast.store.cancelling import safe_point
 from holdfast.store.core import Core
@@ -28,7 +28,6 @@ from holdfast.store.erasing import finish_erasures
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import META, open_core, ring_place
 
-_LAST = b"\xff" * (MAX_KEY + 1)
 _TURN = b"restoring"
 
 
@@ -86,7 +85,7 @@ def _empty(opened: ExitStack, url: str, *, private: bool = False) -> Storage:
     """A storage in which nothing is."""
     storage = open_storage(url, private=private)
     opened.callback(storage.close)
-    if storage.scan(b"", _LAST, limit=1) or storage.cells(b"", _LAST, limit=1):
+    if storage.scan(b"", LAST, limit=1) or storage.cells(b"", LAST, limit=1):
         raise RefusedError(
             f"something is at {shown(url)} already, perhaps of a restore that was cut short; "
             "nothing was changed: name another place, or remove what is there"
@@ -182,9 +181,9 @@ class _Turn:
                 return
             mine = (_TURN, self._token, self._token)
             for storage in self._begun:
-                while page := storage.scan(b"", _LAST):
+                while page := storage.scan(b"", LAST):
                     storage.commit(Batch(drops=[key for key, _ in page], cells=[mine]))
-                while cells := [one for one in storage.cells(b"", _LAST) if one[0] != _TURN]:
+                while cells := [one for one in storage.cells(b"", LAST) if one[0] != _TURN]:
                     gone = [(key, content, None) for key, content in cells]
                     storage.commit(Batch(cells=[*gone, mine]))
                 storage.commit(Batch(cells=[(_TURN, self._token, None)]))

@@ -32,6 +32,8 @@ import msgspec
 MAX_RECORD = 1 << 20
 MAX_CELL = 1 << 12
 MAX_KEY = 64
+LAST = b"\xff" * (MAX_KEY + 1)
+"""Behind all keys: where a range of everything ends."""
 
 
 @dataclass(frozen=True, slots=True)
