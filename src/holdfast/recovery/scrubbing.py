@@ -122,6 +122,7 @@ class Scrubber:
 
     def start(self) -> None:
         """Scrub in a thread, until `stop` or the end of the store."""
+        self._core.check_writable()
         self._background.start()
 
     def stop(self) -> None:

@@ -170,6 +170,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Watch in a thread, until `stop` or the end of the store."""
+        self._core.check_writable()
         self._background.start()
 
     def stop(self) -> None:

@@ -56,7 +56,7 @@ class Background:
 
     def start(self) -> None:
         """Begin; a second call does nothing."""
-        self._core.check_writable()
+        self._core.check_open()
         if self._thread is None:
             # Its own: a turn that stops it, and starts it anew, still sees that it is stopped.
             self._end = threading.Event()
