@@ -104,7 +104,7 @@ class Managed:
         config: Configuration,
         recovery: Recovery,
         policies: Policies,
-        replicas: Replicas | None,
+        replicas: tuple[Replicas | None, Sequence[Store]],
         own: bool,
     ) -> None:
         self.store = store
@@ -112,12 +112,11 @@ class Managed:
         self.policies = policies
         self.recovery = recovery
         self.backups = backups_of(config, store)
-        self.replicas = replicas
+        self.replicas, copies = replicas
         """What keeps replicas up to date, in the background, if the configuration names any."""
         self.scrubber: Scrubber | None = None
         """What checks the store in the background, if the configuration asks for that."""
         if config.scrub_interval is not None:
-            copies = replicas.copies() if replicas is not None else ()
             self.scrubber = Scrubber(store, interval=config.scrub_interval, copies=copies)
         self.report: SetUp
         self._own = own
@@ -167,10 +166,10 @@ def set_up(
     try:
         replicas = replicas_of(config, opened)
         trouble = first_sync(replicas)
-        copies = replicas.copies() if replicas is not None else ()
+        copies = replicas.copies() if replicas is not None else []
         recovery = Recovery(opened, procedures=config.procedures, steps=steps, copies=copies)
         policies = Policies(opened)
-        managed = Managed(opened, config, recovery, policies, replicas, store is None)
+        managed = Managed(opened, config, recovery, policies, (replicas, copies), store is None)
         try:
             managed.report = put_in_force(
                 config, recovery, policies, initial, trouble, given=store is not None
