@@ -1711,7 +1711,7 @@ BUGS = (
     Bug(
         "replica overwritten that went its own way",
         "replicas/commits.py",
-        "if at(self._moment, rows.feed(lane, number)) != row:",
+        "if at(source, rows.feed(lane, number)) != row:",
         "if False:",
         "tests/replicas/test_replicas.py",
     ),

@@ -116,7 +116,6 @@ def test_who_is_overtaken_writes_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in the midst of it, while somebody else finishes and what it would send is erased."""
-    monkeypatch.setattr(claims, "STILL", 0.0)
     place = Place("memory", tmp_path, sealed=False)
     store, url = place.open(), f"memory:overtaken-{tmp_path}"
     fill(store, 1, 5)
@@ -126,6 +125,7 @@ def test_who_is_overtaken_writes_nothing_more(
     slow = Between(good)
 
     def others() -> None:
+        monkeypatch.setattr(claims, "STILL", 0.0)
         store.erase("agent:gone")
         syncing.sync(store._core, good)
 

@@ -15,7 +15,7 @@ from holdfast.cli.session import Session
 from holdfast.store.json_values import write
 
 if TYPE_CHECKING:
-    from holdfast.replicas.reports import SyncedReplica, SyncReport
+    from holdfast.replicas.reports import SyncedReplica
 
 FOUND = 1
 _urls = click.argument("urls", metavar="URL...", nargs=-1, required=True)
@@ -46,7 +46,7 @@ def sync(session: Session, urls: tuple[str, ...], full: bool, remake: str | None
     if session.json:
         output.document({"replicas": [_shape(one) for one in report.replicas]})
     else:
-        _show(report)
+        _show(str(report))
     return 0 if report.ok else FOUND
 
 
@@ -68,7 +68,7 @@ def run(session: Session, urls: tuple[str, ...], interval: float) -> None:
                 for one in replicas.sync().replicas:
                     done = one.made or one.rows or one.removed or one.findings
                     if done or errors.get(one.url) != one.error:
-                        _line(one, as_json=session.json)
+                        click.echo(write(_shape(one))) if session.json else _show(str(one))
                     errors[one.url] = one.error
                 time.sleep(interval)
     except KeyboardInterrupt:
@@ -118,14 +118,6 @@ def _shape(one: SyncedReplica) -> dict[str, Any]:
     return {**asdict(one), "findings": list(one.findings), "ok": one.ok}
 
 
-def _show(report: SyncReport) -> None:
-    for line in str(report).splitlines():
+def _show(text: str) -> None:
+    for line in text.splitlines():
         output.say(output.clean(line))
-
-
-def _line(one: SyncedReplica, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(write(_shape(one)))
-        return
-    said = one.error or f"{one.rows} rows written, {one.removed} removed"
-    output.say(output.clean("; ".join([f"{one.url}: {said}", *one.findings])))

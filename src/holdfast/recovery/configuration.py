@@ -331,17 +331,21 @@ class _Reading:
 
     def _synchronization(self, data: Mapping[str, Any]) -> Replication | None:
         """Replicas of the store, which follow it."""
+        from holdfast.replicas.replicas import MOST, check_factor
+
         place = "synchronization"
         self._flags(data, place, ("enabled",))
         urls = data.get("replicas", [])
         if not isinstance(urls, list | tuple) or not all(isinstance(one, str) for one in urls):
             self.problems.append(f"{place}.replicas is a list of URLs")
             urls = []
-        factor = data.get("replication_factor")
-        if factor is not None and (type(factor) is not int or factor < 1):
-            self.problems.append(f"{place}.replication_factor is a number of stores, 1 or more")
-            factor = None
-        if data.get("enabled", False) is not True:
+        factor, enabled = data.get("replication_factor"), data.get("enabled", False) is True
+        try:
+            stores = len(urls) if urls and enabled else MOST
+            check_factor(factor, stores, f"{place}.replication_factor")
+        except InvalidInputError as error:
+            self.problems.append(str(error))
+        if not enabled:
             return None
         for name in ("strategy", "consistency_level"):
             if self._text(data, place, name, EVENTUAL[1]) not in EVENTUAL:
@@ -355,12 +359,6 @@ class _Reading:
             self._unavailable.append(
                 f"{place}: there are no replicas; name them in {place}.replicas, or give "
                 "enabled: false"
-            )
-            return None
-        if factor is not None and factor > len(urls) + 1:
-            self.problems.append(
-                f"{place}.replication_factor is {factor}, and the store and its replicas are "
-                f"{len(urls) + 1}"
             )
             return None
         return Replication(tuple(urls), factor)

@@ -33,7 +33,8 @@ class Replicas:
 
     A replica can be read by who opens it with `read_only=True`, and written to once it is promoted
     (`promote_replica`). Leases show in it as the store has them: held ones run out there as after a
-    crash of their holder.
+    crash of their holder. Nothing is written to the store: one that was opened with
+    `read_only=True` can be followed, too.
     """
 
     def __init__(
@@ -64,14 +65,18 @@ class Replicas:
         return await to_the_end(self._blocking.sync, full=full, remake=remake)
 
     async def status(self) -> list[ReplicaStatus]:
-        """How far each replica is behind. Nothing is written, and none is made."""
+        """How far each replica is behind, or that it holds what the store does not.
+
+        Nothing is written, and none is made.
+        """
         return await read_away(self._blocking.status)
 
     async def hold(self, checkpoint: Checkpoint | None = None) -> int:
         """Bring the replicas up to now, and refuse unless enough of them hold it; how many do.
 
         For `Checkpoints(state, sync=replicas.hold)`: a checkpoint that is made with `sync=True` is
-        synchronized once so many stores have it as `factor` says.
+        synchronized once so many stores have it as `factor` says. One holds it if the sync found
+        nothing damaged there, and the checkpoint's entry is in it.
         """
         return await to_the_end(self._blocking.hold, checkpoint)
 

@@ -16,13 +16,11 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.errors import Conflict, DamagedRecordError, HoldfastError, RefusedError
-from holdfast.storage.contract import MAX_KEY, Batch, Moment, Storage
+from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.store import rows
 from holdfast.store.cancelling import safe_point
 from holdfast.store.opening import META
 
-LAST = b"\xff" * (MAX_KEY + 1)
-"""Behind all keys."""
 STILL = 2.0
 """Seconds after which somebody who commits nothing is taken for cut short."""
 LONGEST = 30.0
@@ -67,8 +65,9 @@ class Claim:
         self._token = os.urandom(16)
         self._count = 0
         self._held: bytes | None = None
+        self._shown = time.monotonic()
 
-    def take(self, check: Callable[[], None], *, remake: bool) -> None:
+    def take(self, check: Callable[[], None]) -> None:
         """Be the one who writes, also to a storage in which nothing is yet.
 
         `check` refuses what may not be written to. It is asked again whenever somebody else was
@@ -76,11 +75,14 @@ class Claim:
         """
         for _ in range(ATTEMPTS):
             held, mark = self._wait()
+            store = self.storage.get([META])[0] is not None
             check()
-            self.whole, self._count = (mark.whole, mark.count) if mark is not None else (False, 0)
+            self._held = held
+            self.whole, self._count = (mark.whole, mark.count) if mark is not None else (store, 0)
+            # Without a cell nothing else tells whether a store was made there since, or ended.
+            expected = [META] if held is None else []
             try:
-                self._held = held
-                self.commit(Batch(absent=[META] if held is None and not remake else []))
+                self.commit(Batch(present=expected) if store else Batch(absent=expected))
                 return
             except Conflict:
                 continue
@@ -103,16 +105,29 @@ class Claim:
     def commit(self, batch: Batch, *, whole: bool | None = None) -> None:
         """Commit to the replica, if nobody else has taken over."""
         whole = self.whole if whole is None else whole
-        self._swap(batch, Mark(1, whole, self._token, self._count + 1))
+        try:
+            self._swap(batch, Mark(1, whole, self._token, self._count + 1))
+        except Conflict as conflict:
+            if rows.FOLLOWS not in conflict.keys:
+                raise
+            raise Conflict(
+                "another process took this replica over and goes on, or promoted it; sync it again",
+                [rows.FOLLOWS],
+            ) from None
         self.whole = whole
+
+    def beating(self, side: Moment) -> Beating:
+        """Rows of either side, for reading much of them while this is held."""
+        return Beating(side, self)
+
+    def beat(self) -> None:
+        """Show that this goes on, if nothing that was committed has shown it for a while."""
+        if time.monotonic() > self._shown + STILL / 2:
+            self.commit(Batch())
 
     def shows_in(self, storage: Storage) -> bool:
         """Whether what was claimed is this storage itself, by another name."""
         return mark_of(storage)[0] == self._held
-
-    def undo(self) -> None:
-        """Take the cell away again."""
-        self.storage.commit(Batch(cells=[(rows.FOLLOWS, self._held, None)]))
 
     def release(self) -> None:
         """Let others write; if that fails, they wait until this stands still."""
@@ -124,3 +139,27 @@ class Claim:
         batch.cells.append((rows.FOLLOWS, self._held, new))
         self.storage.commit(batch)
         self._held, self._count = new, mark.count
+        self._shown = time.monotonic()
+
+
+class Beating:
+    """Rows that are read page by page while a claim is held: others see that its holder goes on.
+
+    A single page is to take less than half of `STILL`.
+    """
+
+    def __init__(self, side: Moment, claim: Claim) -> None:
+        self._side = side
+        self._claim = claim
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """As that of a storage."""
+        self._claim.beat()
+        return self._side.scan(low, high, limit=limit, reverse=reverse)
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        """As that of a storage."""
+        self._claim.beat()
+        return self._side.cells(low, high, limit=limit)

@@ -51,7 +51,10 @@ class Still:
         return 0
 
 
-def ends(storage: Moment) -> dict[int, tuple[int, bytes]]:
+Ends = dict[int, tuple[int, bytes]]
+
+
+def ends(storage: Moment) -> Ends:
     """For each lane that is used the number of its newest row, and the row."""
     found = {}
     for lane in range(LANES):
@@ -59,6 +62,13 @@ def ends(storage: Moment) -> dict[int, tuple[int, bytes]]:
         for key, row in storage.scan(low, rows.after(low), limit=1, reverse=True):
             found[lane] = int.from_bytes(key[2:], "big"), row
     return found
+
+
+def check_ends(source: Moment, replica: Ends) -> None:
+    """Refuse if the newest rows of a replica's feed, read before the moment, are not in that."""
+    for lane, (number, row) in replica.items():
+        if at(source, rows.feed(lane, number)) != row:
+            raise split()
 
 
 class Commits:
@@ -81,24 +91,21 @@ class Commits:
         self._owed: set[tuple[int, int, int]] = set()
         self._reached: dict[Line, int] = {}
         self._met: set[Line] = set()
+        self._ends: Ends = {}
         self.erased: set[int] = set()
         """Scopes that are entombed: what the replica has of them goes."""
         self.unread = False
         """Whether there are entries whose content could not tell which rows came with them."""
 
-    def check(self) -> dict[int, int]:
-        """The replica's position; refused if it holds what the source does not."""
-        position = {}
-        for lane, (number, row) in ends(self._writer.storage).items():
-            if at(self._moment, rows.feed(lane, number)) != row:
-                raise split()
-            position[lane] = number
-        return position
+    def check(self) -> None:
+        """Refuse if the replica holds what the source does not; `run` goes on where it ends."""
+        self._ends = ends(self._writer.rows)
+        check_ends(self._moment, self._ends)
 
     def run(self) -> None:
         """Bring the replica up to the moment."""
-        position = self.check()
-        tags = {lane: row[-32:] for lane, (_, row) in ends(self._writer.storage).items()}
+        position = {lane: number for lane, (number, _) in self._ends.items()}
+        tags = {lane: row[-32:] for lane, (_, row) in self._ends.items()}
         lanes = Lanes(Still(self._moment), self._core.commitments.domain(b"feed"))  # type: ignore[arg-type]
         tail = Tail(lanes, position, self._judge.follower)
         while (found := tail.next()) is not None:
@@ -212,7 +219,7 @@ class Commits:
 
     def _upload(self, pin: bytes) -> None:
         """Write a long value ahead of its entry."""
-        held = dict(self._writer.storage.cells(pin, pin + b"\0")).get(pin)
+        held = dict(self._writer.rows.cells(pin, pin + b"\0")).get(pin)
         part: list[Row] = []
         size = 0
         for kind in (b"V", b"N"):
@@ -267,7 +274,7 @@ class Commits:
         line = scope, timeline
         prefix = rows.line(b"E", *line)
         if line not in self._reached:
-            found = self._writer.storage.scan(prefix, rows.after(prefix), limit=1, reverse=True)
+            found = self._writer.rows.scan(prefix, rows.after(prefix), limit=1, reverse=True)
             self._reached[line] = rows.sequence_of(found[0][0]) if found else 0
         if self._reached[line] >= sequence:
             return True
@@ -285,7 +292,7 @@ class Commits:
                 elif before != row and key[:1] in (b"E", b"F") and not _same(key, before, row):
                     raise split()
         for pin in self._pins:
-            held = dict(self._writer.storage.cells(pin, pin + b"\0")).get(pin)
+            held = dict(self._writer.rows.cells(pin, pin + b"\0")).get(pin)
             if held is not None:
                 self._writer.cell((pin, held, None))
         for swap in self._cells:

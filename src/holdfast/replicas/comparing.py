@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 from holdfast.replicas.judging import Judge
 from holdfast.replicas.writing import Writer
-from holdfast.storage.contract import Moment
+from holdfast.storage.contract import LAST, Moment
 from holdfast.store import rows
 from holdfast.store.cancelling import safe_point
+from holdfast.store.opening import META
 
 Row = tuple[bytes, bytes]
 Difference = tuple[bytes, bytes | None, bytes | None]
@@ -86,13 +87,13 @@ class Comparison:
     def between(self, low: bytes, high: bytes) -> Iterator[Difference]:
         """What differs in a range."""
         source = paged(self._moment.scan, low, high)
-        replica = paged(self._writer.storage.scan, low, high)
+        replica = paged(self._writer.rows.scan, low, high)
         return differences(source, replica, self._judge.counts)
 
-    def copy(self, low: bytes, high: bytes, skip: bytes) -> None:
-        """Make a range equal, whatever the replica has: of one that is no store yet."""
-        for key, mine, theirs in self.between(low, high):
-            if key == skip:
+    def copy(self) -> None:
+        """Make all rows equal, whatever the replica has, but the one that makes it a store."""
+        for key, mine, theirs in self.between(b"", LAST):
+            if key == META:
                 continue
             if mine is None:
                 self._writer.drop(key)
@@ -105,16 +106,18 @@ class Comparison:
             else:
                 self._writer.swap(key, theirs, mine)
             self._writer.ease()
+        self._entomb()
 
     def take_over(self, low: bytes, high: bytes) -> None:
         """Make a range equal, as far as the source accounts for what differs."""
         for key, mine, theirs in self.between(low, high):
+            self._entomb()
             if key[:1] in (b"M", b"F"):
                 self._findings.add(key, "it is not the same in the replica; make that anew")
             elif mine is None:
                 if self._judge.may_go(key):
                     self._writer.drop(key)
-                else:
+                elif not self._judge.came_since(key):
                     self._findings.add(key, "it is missing in the store; the replica keeps it")
             elif theirs is None:
                 self._put(key, mine)
@@ -123,6 +126,14 @@ class Comparison:
             else:
                 self._findings.add(key, "store and replica differ; one of them is damaged")
             self._writer.ease()
+        self._entomb()
+
+    def _entomb(self) -> None:
+        """Put tombstones that are newer than the moment: before their scopes' rows are dropped."""
+        while self._judge.buried:
+            key, row = self._judge.buried.popitem()
+            if self._writer.storage.get([key])[0] is None:
+                self._writer.put(key, row)
 
     def _put(self, key: bytes, row: bytes) -> None:
         if self._judge.whole(key, row):

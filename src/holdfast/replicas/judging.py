@@ -48,6 +48,8 @@ class Judge:
         self.floor = cache(self._floor)
         self.entombed = cache(self._entombed)
         self._pinned = cache(self._pins)
+        self.buried: dict[bytes, bytes] = {}
+        """Tombstones, of scopes that were asked for, that came after the moment."""
 
     # what is whole
 
@@ -91,9 +93,17 @@ class Judge:
     # what may go
 
     def _entombed(self, scope: int) -> bool:
-        """Whether a scope is erased, as of the moment."""
+        """Whether a scope is erased, also since the moment: then it is not copied any more."""
         key = self.core.numbers.row(scope)
-        return key is not None and at(self.moment, rows.tombstone(key)) is not None
+        if key is None:
+            return False
+        name = rows.tombstone(key)
+        if at(self.moment, name) is not None:
+            return True
+        row = self.core.storage.get([name])[0]
+        if row is not None:
+            self.buried[name] = row
+        return row is not None
 
     def _floor(self, scope: int, timeline: int) -> Floor:
         """The floor of a timeline, as of the moment."""
@@ -146,6 +156,11 @@ class Judge:
         if kind not in rows.OF_SCOPE:
             return False
         return self.entombed(rows.scope_of(key)) or self._below(kind, key)
+
+    def came_since(self, key: bytes) -> bool:
+        """Whether a row that the source did not have at the moment is a tombstone of later."""
+        tombstone = key[:1] == b"D" and rows.state_of(key) == rows.ERASED
+        return tombstone and self.core.storage.get([key])[0] is not None
 
     def _below(self, kind: bytes, key: bytes) -> bool:
         scope, timeline = rows.scope_of(key), rows.line_of(key)

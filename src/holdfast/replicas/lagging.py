@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import HoldfastError
-from holdfast.replicas.commits import ends
+from holdfast.replicas.commits import check_ends, ends
 from holdfast.replicas.judging import Judge, at
 from holdfast.storage.contract import Moment, Storage
 from holdfast.store import rows
@@ -14,9 +14,19 @@ MOST = 100_000
 """Entries that are counted."""
 
 
-def lag(core: Core, moment: Moment, replica: Storage) -> tuple[int, float]:
-    """How many entries a replica lacks, and for how many seconds it has lacked the oldest."""
-    position = {lane: number for lane, (number, _) in ends(replica).items()}
+def lag(core: Core, replica: Storage) -> tuple[int, float]:
+    """How many entries a replica lacks, and for how many seconds it has lacked the oldest.
+
+    Refused if it holds what the source does not. It may be synced meanwhile, so that it is read
+    first.
+    """
+    there = ends(replica)
+    with core.storage.moment() as moment:
+        check_ends(moment, there)
+        return _behind(core, moment, {lane: number for lane, (number, _) in there.items()})
+
+
+def _behind(core: Core, moment: Moment, position: dict[int, int]) -> tuple[int, float]:
     judge = Judge(core, moment)
     entries, oldest = 0, None
     for lane, (number, _) in ends(moment).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from holdfast.errors import (
@@ -20,7 +20,7 @@ from holdfast.replicas.lagging import lag
 from holdfast.replicas.reports import ReplicaStatus, SyncedReplica, SyncReport
 from holdfast.replicas.syncing import check_place, sync
 from holdfast.storage import address_of, file_of, on_server, open_storage, shown
-from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, is_seconds
 from holdfast.store.background import Background, log
@@ -46,10 +46,10 @@ def promote_replica(url: str) -> None:
     storage = open_storage(url, create=False)
     try:
         for _ in range(20):
-            held, mark = mark_of(storage)
-            if held is None or mark is None:
+            held = mark_of(storage)[0]
+            if held is None:
                 raise InvalidInputError(f"{shown(url)} is no replica; there is nothing to promote")
-            if not mark.whole:
+            if storage.get([META])[0] is None:
                 raise StoreNotFoundError(
                     f"the replica {shown(url)} was never finished: it is no store yet"
                 )
@@ -83,11 +83,6 @@ class _Replica:
                 self.close()
                 raise
 
-    def has(self, key: bytes) -> bool:
-        """Whether a record is there."""
-        with self.opened(create=False) as storage:
-            return storage.get([key])[0] is not None
-
     def close(self) -> None:
         with self._lock:
             storage, self._storage = self._storage, None
@@ -105,7 +100,8 @@ class Replicas:
 
     A replica can be read by who opens it with `read_only=True`, and written to once it is promoted
     (`promote_replica`). Leases show in it as the store has them: held ones run out there as after a
-    crash of their holder.
+    crash of their holder. Nothing is written to the store: one that was opened with
+    `read_only=True` can be followed, too.
     """
 
     def __init__(
@@ -121,12 +117,7 @@ class Replicas:
             raise InvalidInputError("Replicas takes an open store")
         self._core: Core = handle.core
         self._replicas = [_Replica(url) for url in check_urls(urls)]
-        if factor is not None and (type(factor) is not int or factor < 1):
-            raise InvalidInputError("factor is a number of stores, 1 or more")
-        if factor is not None and factor > len(self._replicas) + 1:
-            raise InvalidInputError(
-                f"factor is {factor}, and the store and its replicas are {len(self._replicas) + 1}"
-            )
+        check_factor(factor, len(self._replicas), "factor")
         self._needed = len(self._replicas) if factor is None else factor - 1
         if not is_seconds(interval, 0.01, LONGEST):
             raise InvalidInputError("interval is a number of seconds, a day at most")
@@ -158,60 +149,58 @@ class Replicas:
     def _sync(self, one: _Replica, *, full: bool, remake: bool) -> SyncedReplica:
         try:
             with one.opened(create=True) as storage:
-                done = sync(self._core, storage, full=full, remake=remake)
+                done = sync(self._core, storage, named=one.shown, full=full, remake=remake)
         except StoreClosedError:
             self._core.check_open()
             raise
         except HoldfastError as error:
-            one.error = f"{type(error).__name__}: {error}"
+            one.error = _told(error)
             return SyncedReplica(one.shown, False, 0, 0, 0, (), one.error)
         one.error = None
-        return SyncedReplica(
-            one.shown, done.made, done.rows, done.removed, done.bytes, done.findings, None
-        )
+        return done
 
     def status(self) -> list[ReplicaStatus]:
-        """How far each replica is behind. Nothing is written, and none is made."""
-        self._core.check_open()
-        with self._core.storage.moment() as moment:
-            return [self._status(one, moment) for one in self._replicas]
+        """How far each replica is behind, or that it holds what the store does not.
 
-    def _status(self, one: _Replica, moment: Moment) -> ReplicaStatus:
+        Nothing is written, and none is made.
+        """
+        self._core.check_open()
+        return [self._status(one) for one in self._replicas]
+
+    def _status(self, one: _Replica) -> ReplicaStatus:
+        whole = False
         try:
             with one.opened(create=False) as storage:
                 mark = mark_of(storage)[1]
                 check_place(self._core, storage)
                 if mark is None or not mark.whole:
                     return ReplicaStatus(one.shown, False, None, None, one.error)
-                behind = lag(self._core, moment, storage)
-                return ReplicaStatus(one.shown, True, *behind, one.error)
+                whole = True
+                return ReplicaStatus(one.shown, True, *lag(self._core, storage), one.error)
         except StoreNotFoundError:
             return ReplicaStatus(one.shown, False, None, None, one.error)
         except HoldfastError as error:
-            said = f"{type(error).__name__}: {error}"
-            return ReplicaStatus(one.shown, False, None, None, said)
+            return ReplicaStatus(one.shown, whole, None, None, _told(error))
 
     def hold(self, checkpoint: Checkpoint | None = None) -> int:
         """Bring the replicas up to now, and refuse unless enough of them hold it; how many do.
 
         For `Checkpoints(state, sync=replicas.hold)`: a checkpoint that is made with `sync=True` is
-        synchronized once so many stores have it as `factor` says.
+        synchronized once so many stores have it as `factor` says. One holds it if the sync found
+        nothing damaged there, and the checkpoint's entry is in it.
         """
-        report = self.sync()
         key = self._entry_of(checkpoint) if checkpoint is not None else META
-        held = [
-            done.ok and one.has(key)
-            for one, done in zip(self._replicas, report.replicas, strict=True)
-        ]
-        holders = sum(held)
+        done = zip(self._replicas, self.sync().replicas, strict=True)
+        wrong = [f"{one.shown}: {why}" for one, did in done if (why := _lack(one, did, key))]
+        holders = len(self._replicas) - len(wrong)
         if holders < self._needed:
-            said = zip(report.replicas, held, strict=True)
-            lacking = [one for one, fine in said if not fine]
-            wrong = "; ".join(f"{one.url}: {one.error or 'it lacks rows'}" for one in lacking)
-            raise Unavailable(f"{holders} replicas hold it, {self._needed} must: {wrong}")
+            told = "; ".join(wrong)
+            raise Unavailable(f"{holders} replicas hold it, {self._needed} must: {told}")
         return holders
 
     def _entry_of(self, checkpoint: Checkpoint) -> bytes:
+        if not isinstance(checkpoint, Checkpoint):
+            raise InvalidInputError("hold takes a Checkpoint of this store")
         line = StoreHandle(self._core).line(checkpoint.scope, checkpoint.timeline)
         return rows.entry(line.history.points.line().prefix, checkpoint.sequence)
 
@@ -226,14 +215,14 @@ class Replicas:
     def _cores(self) -> list[Core]:
         found = []
         for one in self._replicas:
-            with suppress(HoldfastError):
+            with suppress(HoldfastError), ExitStack() as otherwise:
                 storage = open_storage(one.url, create=False, read_only=True)
-                if storage.get([META])[0] != self._core.storage.get([META])[0]:
-                    storage.close()
-                    continue
-                core = seen_in(self._core, storage)
-                self._core.closing.append(core.close)
-                found.append(core)
+                otherwise.callback(storage.close)
+                if storage.get([META])[0] == self._core.storage.get([META])[0]:
+                    core = seen_in(self._core, storage)
+                    self._core.closing.append(core.close)
+                    found.append(core)
+                    otherwise.pop_all()  # closed with the store
         return found
 
     # following
@@ -265,6 +254,33 @@ class Replicas:
         self.stop()
         for one in self._replicas:
             one.close()
+
+
+def _lack(one: _Replica, done: SyncedReplica, key: bytes) -> str | None:
+    """Why a replica that was just synced does not count as one that holds a record."""
+    if not done.ok:
+        return done.error or "; ".join(done.findings)
+    try:
+        with one.opened(create=False) as storage:
+            return None if storage.get([key])[0] is not None else "it does not have it"
+    except HoldfastError as error:
+        return _told(error)
+
+
+def _told(error: HoldfastError) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def check_factor(factor: object, replicas: int, name: str) -> None:
+    """Refuse what is no number of stores, or more than there are with the replicas."""
+    if factor is None:
+        return
+    if type(factor) is not int or factor < 1:
+        raise InvalidInputError(f"{name} is a number of stores, 1 or more")
+    if factor > replicas + 1:
+        raise InvalidInputError(
+            f"{name} is {factor}, and the store and its replicas are {replicas + 1}"
+        )
 
 
 def _check_url(url: object) -> None:

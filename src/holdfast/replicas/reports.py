@@ -28,6 +28,10 @@ class SyncedReplica:
         """Whether it holds all that the store held when the sync began, and nothing is damaged."""
         return self.error is None and not self.findings
 
+    def __str__(self) -> str:
+        said = self.error or f"{self.rows} rows written, {self.removed} removed"
+        return "\n".join([f"{self.url}: {said}", *(f"  {one}" for one in self.findings)])
+
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
@@ -41,12 +45,7 @@ class SyncReport:
         return all(one.ok for one in self.replicas)
 
     def __str__(self) -> str:
-        lines = []
-        for one in self.replicas:
-            said = one.error or f"{one.rows} rows written, {one.removed} removed"
-            lines.append(f"{one.url}: {said}")
-            lines += [f"  {finding}" for finding in one.findings]
-        return "\n".join(lines)
+        return "\n".join(str(one) for one in self.replicas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.errors import InvalidInputError, RefusedError, ReplicaSplitError
-from holdfast.replicas.claims import LAST, Claim, mark_of
-from holdfast.replicas.commits import Commits
+from holdfast.replicas.claims import Claim, mark_of
+from holdfast.replicas.commits import Commits, ends
 from holdfast.replicas.comparing import Comparison, Difference, Findings, differences, paged
 from holdfast.replicas.judging import Judge, at
+from holdfast.replicas.reports import SyncedReplica
 from holdfast.replicas.writing import Writer
-from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.contract import LAST, Batch, Moment, Storage
 from holdfast.store import rows
+from holdfast.store.beside import is_same
 from holdfast.store.core import Core
 from holdfast.store.opening import META
 
@@ -22,17 +24,6 @@ PRUNED = bytes(16)
 """What says in a replica that rows of a scope are being dropped."""
 WHOLE = (b"D", b"I", b"R", b"U")
 """Kinds of rows that belong to no scope, or whose keys do not begin with it."""
-
-
-class Synced:
-    """What a sync did."""
-
-    def __init__(self, writer: Writer, findings: Findings, *, made: bool) -> None:
-        self.made = made
-        self.rows = writer.sent
-        self.removed = writer.removed
-        self.bytes = writer.bytes
-        self.findings = findings.told()
 
 
 def check_place(core: Core, storage: Storage, *, remake: bool = False) -> None:
@@ -54,45 +45,81 @@ def check_place(core: Core, storage: Storage, *, remake: bool = False) -> None:
             "what is there is a store of its own: a replica that was promoted, or a copy; nothing "
             "was changed. To have it follow, and lose what only it holds, make it anew (remake)"
         )
+    elif not marked and is_same(storage, core.storage):
+        raise _itself()
 
 
-def sync(core: Core, storage: Storage, *, full: bool = False, remake: bool = False) -> Synced:
-    """Bring a replica up to now, or make it."""
+def _itself() -> InvalidInputError:
+    return InvalidInputError("this is the place of the store itself; name another one")
+
+
+def sync(
+    core: Core, storage: Storage, *, named: str = "", full: bool = False, remake: bool = False
+) -> SyncedReplica:
+    """Bring a replica up to now, or make it; `named` is what the report calls it."""
+    if not full and not remake and _is_up_to_date(core, storage):
+        return SyncedReplica(named, False, 0, 0, 0, (), None)
     claim = Claim(storage)
-    claim.take(lambda: check_place(core, storage, remake=remake), remake=remake)
-    if claim.shows_in(core.storage):
-        claim.undo()
-        raise InvalidInputError("this is the place of the store itself; name another one")
+    claim.take(lambda: check_place(core, storage, remake=remake))
     try:
+        if claim.shows_in(core.storage):  # so it is if the store is a replica itself
+            raise _itself()
         with core.storage.moment() as moment:
-            return _Sync(core, moment, claim).run(full=full, remake=remake)
+            return _Sync(core, moment, claim).run(named, full=full, remake=remake)
     finally:
         claim.release()
+
+
+def _is_up_to_date(core: Core, storage: Storage) -> bool:
+    """Whether a replica lacks nothing that the source holds now. Nothing is written for that.
+
+    Who follows finds it so most of the time, and a claim is two commits. No moment is needed: all
+    that is read is read since this began, and a lane of the feed never loses a row.
+    """
+    held, mark = mark_of(storage)
+    if mark is None or not mark.whole or mark.token or mark_of(core.storage)[0] == held:
+        return False
+    if storage.get([META]) != core.storage.get([META]) or ends(storage) != ends(core.storage):
+        return False
+    return next(_cells(core.storage, storage, b"", LAST), None) is None
+
+
+def _cells(
+    source: Moment, replica: Moment, low: bytes, high: bytes, *, pins: bool = False
+) -> Iterator[Difference]:
+    """Cells that are to become others: (key, what the replica has, what it is to have).
+
+    Pins are of values on their way, which are not copied; those of a replica are its own.
+    """
+    here, there = paged(source.cells, low, high), paged(replica.cells, low, high)
+    for key, mine, theirs in differences(here, there, lambda key: key[:1] != b"P"):
+        if key != rows.FOLLOWS and (pins or key[:1] != b"P"):
+            yield key, theirs, mine
 
 
 class _Sync:
     def __init__(self, core: Core, moment: Moment, claim: Claim) -> None:
         self._core = core
-        self._moment = moment
+        self._moment = claim.beating(moment)
         self._claim = claim
-        self._storage = claim.storage
         self._findings = Findings()
-        self._judge = Judge(core, moment)
+        self._judge = Judge(core, self._moment)
         self._writer = Writer(claim)
         self._comparison = Comparison(self._judge, self._writer, self._findings)
 
-    def run(self, *, full: bool, remake: bool) -> Synced:
-        make = remake or not self._claim.whole or self._storage.get([META])[0] is None
+    def run(self, named: str, *, full: bool, remake: bool) -> SyncedReplica:
+        make = remake or not self._claim.whole or self._claim.storage.get([META])[0] is None
         if make:
             self._make()
         else:
             self._follow(full=full)
-        return Synced(self._writer, self._findings, made=make)
+        done, found = self._writer, self._findings.told()
+        return SyncedReplica(named, make, done.sent, done.removed, done.bytes, found, None)
 
     def _make(self) -> None:
         """Copy everything; the row that makes it a store is written last."""
         self._claim.commit(Batch(drops=[META]), whole=False)
-        self._comparison.copy(b"", LAST, META)
+        self._comparison.copy()
         for swap in self._cells(b"", LAST, pins=True):
             self._writer.cell(swap)
             self._writer.ease()
@@ -144,23 +171,15 @@ class _Sync:
     def _knows(self, cell: bytes) -> bool:
         """Whether the replica has the scope of a cell."""
         line = b"T" + cell[1:7]
-        return bool(self._storage.scan(line, rows.after(line), limit=1))
+        return bool(self._writer.rows.scan(line, rows.after(line), limit=1))
 
     def _pruned(self, cell: bytes) -> bool:
         """Whether a scope is said to be pruned, by the source or the replica."""
-        sides = (self._moment, self._storage)
+        sides = (self._moment, self._writer.rows)
         return any(side.cells(cell, cell + b"\0", limit=1) for side in sides)
 
     def _cells(self, low: bytes, high: bytes, *, pins: bool = False) -> Iterator[Difference]:
-        """Cells that are to become others: (key, what the replica has, what it is to have).
-
-        Pins are of values on their way, which are not copied; those of a replica are its own.
-        """
-        source = paged(self._moment.cells, low, high)
-        replica = paged(self._storage.cells, low, high)
-        for key, mine, theirs in differences(source, replica, lambda key: key[:1] != b"P"):
-            if key != rows.FOLLOWS and (pins or key[:1] != b"P"):
-                yield key, theirs, mine
+        return _cells(self._moment, self._writer.rows, low, high, pins=pins)
 
     def _write(self, swaps: Iterable[Difference]) -> None:
         for swap in swaps:
