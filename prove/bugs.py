@@ -1716,6 +1716,13 @@ BUGS = (
         "tests/replicas/test_replicas.py",
     ),
     Bug(
+        "promotion of a replica undone by a sync at the same time",
+        "replicas/claims.py",
+        "            check()\n",
+        "",
+        "tests/replicas/test_replicas_claims.py",
+    ),
+    Bug(
         "rows sealed again without being counted beside the feed",
         "store/beside.py",
         "    changed += [key for key, _, _ in batch.swaps]\n",

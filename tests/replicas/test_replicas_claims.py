@@ -14,6 +14,7 @@ from store_kit import Between, Place
 
 from holdfast import sync
 from holdfast.errors import (
+    DamagedRecordError,
     InvalidInputError,
     ReadOnlyError,
     ReplicaSplitError,
@@ -21,7 +22,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.replicas import claims, comparing, syncing
-from holdfast.replicas.claims import Claim, Mark, mark_of
+from holdfast.replicas.claims import Claim, Mark, cell_of, mark_of
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Counting, Fault, Faulty
@@ -242,8 +243,25 @@ def test_a_store_that_was_to_be_made_anew_and_still_is_one_can_be_promoted(made:
 
 
 def _put_mark(storage: Storage, *, whole: bool) -> None:
-    mark = claims._encode(Mark(1, whole, b"\1" * 16, 1))
-    storage.commit(Batch(cells=[(rows.FOLLOWS, None, mark)]))
+    _put_cell(storage, claims._encode(Mark(1, whole, b"\1" * 16, 1)))
+
+
+def _put_cell(storage: Storage, cell: bytes) -> None:
+    storage.commit(Batch(cells=[(rows.FOLLOWS, cell_of(storage), cell)]))
+
+
+def test_one_whose_mark_is_damaged_can_be_made_anew_and_promoted(made: Made) -> None:
+    made.sync()
+    _put_cell(made.copy, b"rubbish")
+    with pytest.raises(DamagedRecordError, match="make it anew"):
+        made.sync()
+    (status,) = sync.Replicas(made.store, [made.url]).status()
+    assert "make it anew" in str(status)
+    assert made.sync(remake=True).made
+    assert_same(made.store, made.url)
+    _put_cell(made.copy, b"rubbish")
+    promoted(made)()
+    assert_stands(made)
 
 
 def test_one_that_was_to_be_made_anew_is_not_lost_when_that_is_cut_short(

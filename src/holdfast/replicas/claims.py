@@ -43,24 +43,35 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Mark)
 
 
+def cell_of(storage: Moment) -> bytes | None:
+    """What a storage holds that says that it is a replica; None if it is none."""
+    return dict(storage.cells(rows.FOLLOWS, rows.FOLLOWS + b"\0", limit=1)).get(rows.FOLLOWS)
+
+
 def mark_of(storage: Moment) -> tuple[bytes | None, Mark | None]:
     """What a storage says of itself as a replica, as it is stored and read; None if it is none."""
-    held = dict(storage.cells(rows.FOLLOWS, rows.FOLLOWS + b"\0", limit=1)).get(rows.FOLLOWS)
+    held = cell_of(storage)
     if held is None:
         return None, None
     try:
         return held, _decoder.decode(held)
     except msgspec.MsgspecError:
         raise DamagedRecordError(
-            "the cell that says that this is a replica cannot be read; make it anew", "replica"
+            "the cell that says that this is a replica cannot be read: make it anew (remake), or "
+            "promote it if its store is lost",
+            "replica",
         ) from None
 
 
 class Claim:
-    """The right to write to one replica. Used by one thread."""
+    """The right to write to one replica. Used by one thread.
 
-    def __init__(self, storage: Storage) -> None:
+    With `anew`, what the replica says of itself need not be readable.
+    """
+
+    def __init__(self, storage: Storage, *, anew: bool = False) -> None:
         self.storage = storage
+        self._anew = anew
         self.whole = False
         self._token = os.urandom(16)
         self._count = 0
@@ -91,16 +102,24 @@ class Claim:
     def _wait(self) -> tuple[bytes | None, Mark | None]:
         """The cell, once nobody writes or whoever did stands still."""
         begun = seen = time.monotonic()
-        last, mark = mark_of(self.storage)
+        last, mark = self._look()
         while mark is not None and mark.token and time.monotonic() < seen + STILL:
             safe_point()
             if time.monotonic() > begun + LONGEST:
                 raise RefusedError("another process brings this replica up to date, and goes on")
             time.sleep(0.05)
-            held, mark = mark_of(self.storage)
+            held, mark = self._look()
             if held != last:
                 last, seen = held, time.monotonic()
         return last, mark
+
+    def _look(self) -> tuple[bytes | None, Mark | None]:
+        try:
+            return mark_of(self.storage)
+        except DamagedRecordError:
+            if not self._anew:
+                raise
+        return cell_of(self.storage), Mark(1, False, b"", 0)
 
     def commit(self, batch: Batch, *, whole: bool | None = None) -> None:
         """Commit to the replica, if nobody else has taken over."""
@@ -127,7 +146,7 @@ class Claim:
 
     def shows_in(self, storage: Storage) -> bool:
         """Whether what was claimed is this storage itself, by another name."""
-        return mark_of(storage)[0] == self._held
+        return cell_of(storage) == self._held
 
     def release(self) -> None:
         """Let others write; if that fails, they wait until this stands still."""

@@ -15,7 +15,7 @@ from holdfast.errors import (
     StoreNotFoundError,
     Unavailable,
 )
-from holdfast.replicas.claims import mark_of
+from holdfast.replicas.claims import cell_of, mark_of
 from holdfast.replicas.lagging import lag
 from holdfast.replicas.reports import ReplicaStatus, SyncedReplica, SyncReport
 from holdfast.replicas.syncing import check_place, sync
@@ -46,7 +46,7 @@ def promote_replica(url: str) -> None:
     storage = open_storage(url, create=False)
     try:
         for _ in range(20):
-            held = mark_of(storage)[0]
+            held = cell_of(storage)
             if held is None:
                 raise InvalidInputError(f"{shown(url)} is no replica; there is nothing to promote")
             if storage.get([META])[0] is None:

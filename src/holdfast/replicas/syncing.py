@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.errors import InvalidInputError, RefusedError, ReplicaSplitError
-from holdfast.replicas.claims import Claim, mark_of
+from holdfast.replicas.claims import Claim, cell_of, mark_of
 from holdfast.replicas.commits import Commits, ends
 from holdfast.replicas.comparing import Comparison, Difference, Findings, differences, paged
 from holdfast.replicas.judging import Judge, at
@@ -29,7 +29,7 @@ WHOLE = (b"D", b"I", b"R", b"U")
 def check_place(core: Core, storage: Storage, *, remake: bool = False) -> None:
     """Refuse to write where something else is than a replica of this store."""
     meta = storage.get([META])[0]
-    marked = mark_of(storage)[0] is not None
+    marked = cell_of(storage) is not None
     if meta is None:
         empty = not storage.scan(b"", LAST, limit=1) and not storage.cells(b"", LAST, limit=1)
         if not marked and not empty:
@@ -59,7 +59,7 @@ def sync(
     """Bring a replica up to now, or make it; `named` is what the report calls it."""
     if not full and not remake and _is_up_to_date(core, storage):
         return SyncedReplica(named, False, 0, 0, 0, (), None)
-    claim = Claim(storage)
+    claim = Claim(storage, anew=remake)
     claim.take(lambda: check_place(core, storage, remake=remake))
     try:
         if claim.shows_in(core.storage):  # so it is if the store is a replica itself
@@ -77,7 +77,7 @@ def _is_up_to_date(core: Core, storage: Storage) -> bool:
     that is read is read since this began, and a lane of the feed never loses a row.
     """
     held, mark = mark_of(storage)
-    if mark is None or not mark.whole or mark.token or mark_of(core.storage)[0] == held:
+    if mark is None or not mark.whole or mark.token or cell_of(core.storage) == held:
         return False
     if storage.get([META]) != core.storage.get([META]) or ends(storage) != ends(core.storage):
         return False
