@@ -127,6 +127,20 @@ BUGS = (
         "faults",
     ),
     Bug(
+        "a commit that was interrupted taken for none",
+        "store/committer.py",
+        "                self._unknown(attempt, batch, feed_row, interrupted(error))\n",
+        "                self._sent = False\n",
+        "tests/store/test_interrupted_commits.py",
+    ),
+    Bug(
+        "a store used on in a forked child",
+        "store/carried.py",
+        "core.closed = core.closed or _FORKED",
+        "pass",
+        "tests/store/test_together.py",
+    ),
+    Bug(
         "entry visible before its commit",
         "store/committer.py",
         "                storage.commit(batch)\n",
@@ -214,8 +228,8 @@ BUGS = (
     ),
     Bug(
         "feed row omitted",
-        "store/committer.py",
-        "        batch.puts.append((feed_key, feed_row))\n",
+        "store/batching.py",
+        "    batch.puts.append((feed_key, feed_row))\n",
         "",
         "model",
     ),
@@ -476,9 +490,9 @@ BUGS = (
     ),
     Bug(
         "writer not stopped by a tombstone",
-        "store/committer.py",
-        "                batch.absent.append(ledger.tombstone)\n",
-        "                pass\n",
+        "store/batching.py",
+        "            batch.absent.append(ledger.tombstone)\n",
+        "            pass\n",
         "tests/store/test_erase.py",
     ),
     Bug(
@@ -779,8 +793,8 @@ BUGS = (
     ),
     Bug(
         "a lease not expected by the changes made under it",
-        "store/committer.py",
-        "batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]",
+        "store/batching.py",
+        "batch.cells += [(key, cell, cell) for key, cell in attempt.cells.items()]",
         "pass",
         "tests/store/test_leases.py",
     ),

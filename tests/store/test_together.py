@@ -164,6 +164,53 @@ store.close()
     assert files.open().verify().findings == []
 
 
+def test_a_child_is_refused_whatever_its_parent_was_doing(files: Place) -> None:
+    """It has no thread that writes, and nobody there opens the locks that others held."""
+    code = """
+import asyncio, os, threading
+import holdfast
+class Slow(holdfast.Gate):
+    def after(self, change, written):
+        begun.set(); go_on.wait()
+def fork(*calls):
+    pid = os.fork()
+    if pid == 0:
+        for call in calls:
+            try:
+                call(); say("no error")
+            except StoreForkedError as error:
+                assert "open it again" in str(error)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+begun, go_on = threading.Event(), threading.Event()
+store = sync.open(url, **options)
+state = store.agent("1")
+state.set("k", 1)
+store.add_gate(Slow())
+other = threading.Thread(target=lambda: state.set("k", 2))
+other.start(); begun.wait()
+fork(lambda: state.set("k", 3), lambda: state.get("k"), lambda: store.agent("2").set("k", 3))
+go_on.set(); other.join(); store.close()
+async def wait_for(awaited):
+    return await awaited
+async def main():
+    async with holdfast.open(url, **options | {"durability": "full"}) as store:
+        state = store.agent("1")
+        await state.set("k", 4)  # by a thread that the child does not have
+        def run(call):
+            asyncio.events._set_running_loop(None)
+            asyncio.run(wait_for(call()))
+        fork(*(lambda call=call: run(call) for call in (
+            lambda: state.set("k", 5), lambda: state.append("l", 5), lambda: state.get("k"),
+            lambda: state.checkpoint("c"))))
+        assert await state.get("k") == 4
+asyncio.run(main())
+say("parent goes on")
+"""
+    assert Child(files, code).end() == "parent goes on\n"
+    assert files.open().verify().findings == []
+
+
 def test_a_store_that_a_child_opens_anew_outlives_the_parents(files: Place) -> None:
     """Blocking and async, with whatever lies beside the store; the parent writes at the fork."""
     code = """

@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
-from holdfast.store.behind import links
+from holdfast.store.batching import batch_of
 from holdfast.store.change import Change, Fence, Target, Ticket, Written
 from holdfast.store.entries import Body, Cause, same_entry
 from holdfast.store.ephemeral import Made, ephemeral_prefixes
@@ -33,10 +33,11 @@ from holdfast.store.expecting import (
     declares,
     failure,
     forget_erased,
+    interrupted,
     name_each_other,
     outrun,
 )
-from holdfast.store.feed import FeedItem, Lanes
+from holdfast.store.feed import Lanes
 from holdfast.store.forking import Forks
 from holdfast.store.ledger import gone
 from holdfast.store.metering import COMMITS
@@ -68,6 +69,8 @@ class Committer:
         self._lanes = lanes
         self._waiting: deque[Ticket] = deque()
         self._lock = threading.RLock()  # a gate behind a change may write, too
+        self._sent = False
+        """Whether what is being committed may be in the storage."""
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a change; it is committed by whoever drives next."""
@@ -83,10 +86,14 @@ class Committer:
 
     def drive(self, ticket: Ticket) -> None:
         """Commit until this change is done; others that wait go along."""
-        while not ticket.done:
-            with self._lock:
-                if not ticket.done:
-                    self._commit_waiting()
+        try:
+            while not ticket.done:
+                with self._lock:
+                    if not ticket.done:
+                        self._commit_waiting()
+        except BaseException:  # Ctrl-C: nobody is there any more to be told of it
+            self.withdraw(ticket)
+            raise
 
     def drain(self) -> None:
         """Commit all that waits; what another thread is committing is waited for, too."""
@@ -109,15 +116,22 @@ class Committer:
             group.append(self._waiting.popleft())
         if not group:
             return
+        self._sent = False
         try:
             self._commit(group)
         except BaseException as error:
-            # Whatever it is, nobody may wait for ever.
             self._core.lost()
-            self._fail([ticket for ticket in group if not ticket.done], failure(error))
+            left = [ticket for ticket in group if not ticket.done]
+            if isinstance(error, KeyboardInterrupt) and not self._sent:
+                # That is this thread's own: the others commit what is theirs.
+                self._waiting.extendleft(reversed(left))
+                group = [ticket for ticket in group if ticket.done]
+            else:
+                self._fail(left, failure(error))  # whatever it is, nobody may wait for ever
             if not isinstance(error, Exception):
                 raise
-        self._core.settled(group)
+        finally:
+            self._core.settled(group)
 
     def _commit(self, group: list[Ticket]) -> None:
         conflicts = 0
@@ -139,17 +153,18 @@ class Committer:
     def _try_once(self, group: list[Ticket]) -> bool:
         storage = self._core.storage
         with storage.turn():
-            attempt = _Attempt(self._core)
+            attempt = Attempt(self._core)
             for ticket in group:
                 attempt.build(ticket)
             attempt.drop_unused()
             if not attempt.stages:
                 attempt.settle()
                 return True
-            batch, feed_row = attempt.batch(self._lanes)
+            batch, feed_row = batch_of(attempt, self._lanes)
             begun = perf_counter()
             try:
                 self._core.commit_ring(attempt.born)
+                self._sent = True
                 storage.commit(batch)
             except Conflict as conflict:
                 self._conflicted(attempt, conflict)
@@ -159,11 +174,14 @@ class Committer:
             except Unavailable as error:
                 self._fail(attempt.built, error)
                 return True
+            except (KeyboardInterrupt, SystemExit) as error:
+                self._unknown(attempt, batch, feed_row, interrupted(error))
+                raise
         self._core.meter.add(COMMITS, (), perf_counter() - begun)
         self._applied(attempt, feed_row)
         return True
 
-    def _applied(self, attempt: _Attempt, feed_row: bytes) -> None:
+    def _applied(self, attempt: Attempt, feed_row: bytes) -> None:
         self._lanes.committed(feed_row)
         for stage in attempt.stages.values():
             stage.publish(attempt.token)
@@ -176,7 +194,7 @@ class Committer:
         self._core.committed(attempt.results)
         share(self._core.near, attempt.stages.values())
 
-    def _conflicted(self, attempt: _Attempt, conflict: Conflict) -> None:
+    def _conflicted(self, attempt: Attempt, conflict: Conflict) -> None:
         """Forget what was overtaken; what only wrote is built again on what is there now."""
         keys = {key for key in conflict.keys if isinstance(key, bytes)}
         for ticket in attempt.built:
@@ -196,7 +214,7 @@ class Committer:
                 self._fail(mine, Conflict(f"{stage.ledger.scope}: overtaken; try again"))
 
     def _unknown(
-        self, attempt: _Attempt, batch: Batch, feed_row: bytes, unknown: OutcomeUnknown
+        self, attempt: Attempt, batch: Batch, feed_row: bytes, unknown: OutcomeUnknown
     ) -> bool:
         """Settle an unknown outcome by the entry's own row; never guess, never apply twice."""
         key, row = next((k, v) for k, v in batch.puts if k[:1] == b"E")
@@ -239,7 +257,7 @@ class _Later(Exception):
     """It cannot stand beside something in this group: it belongs into the next one."""
 
 
-class _Attempt:
+class Attempt:
     """One try at a group: stages, and what each change became on them."""
 
     def __init__(self, core: Core) -> None:
@@ -468,33 +486,3 @@ class _Attempt:
             # Where no entry came of it, what was held answers the caller.
             ticket.result = written or [done for _, _, done in held]
             ticket.done = True
-
-    def batch(self, lanes: Lanes) -> tuple[Batch, bytes]:
-        """Everything that this group writes, and what it expects."""
-        batch = Batch()
-        items = links(self.stages, self.born)
-        for stage in self.stages.values():
-            count = stage.sequence - stage.start
-            ledger, timeline = stage.ledger, stage.timeline
-            items.append(
-                FeedItem(ledger.number, timeline.number, stage.start + 1, count, stage.head)
-            )
-            batch.puts.extend(stage.rows)
-            batch.absent.append(rows.entry(timeline.prefix, stage.start + 1))
-            batch.absent.extend(stage.absent)
-            batch.cells.extend(stage.cells)
-            if ledger.birth is None:
-                # Its entries may be dropped already: their absence alone would not stop this.
-                batch.absent.append(ledger.tombstone)
-        for ledger in self.born:
-            batch.puts.extend(ledger.birth or ())
-            batch.absent.extend(key for key, _ in ledger.birth or ())
-        # Where two changes expect different things of one cell, that of the first does not hold.
-        batch.cells = [*{one[0]: one for one in reversed(batch.cells)}.values()]
-        batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]
-        batch.puts.extend(self.extra)
-        batch.absent = list(dict.fromkeys([*batch.absent, *self.absent]))  # forks share theirs
-        feed_key, feed_row = lanes.next_row(items)
-        batch.puts.append((feed_key, feed_row))
-        batch.absent.append(feed_key)
-        return batch, feed_row

@@ -18,7 +18,6 @@ from holdfast.errors import (
     ReadOnlyError,
     ScopeNotFoundError,
     StateIntegrityError,
-    StoreClosedError,
     TimelineNotFoundError,
 )
 from holdfast.seal.codec import Codec
@@ -26,7 +25,7 @@ from holdfast.seal.ring import Ring, ScopeKeys
 from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writer
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Storage
-from holdfast.store import directory, rows
+from holdfast.store import carried, directory, rows
 from holdfast.store.behind import end_of
 from holdfast.store.cache import AtomCache, MemoCache, NodeCache
 from holdfast.store.change import Change, Target, Ticket, Written
@@ -111,6 +110,7 @@ class Core:
         self._lock = threading.RLock()
         self.memos = MemoCache()
         self.numbers = directory.Numbers(self)
+        carried.joined(self)
 
     # rows of the store itself
 
@@ -140,9 +140,9 @@ class Core:
         ledger = self._ledgers.get(scope)
         if ledger is not None:
             return ledger
+        self.check_open()
         with self._lock:
-            ledger = self._ledgers.get(scope)
-            if ledger is None:
+            if (ledger := self._ledgers.get(scope)) is None:
                 ledger = self._find(scope, create)
                 if ledger is None:
                     raise ScopeNotFoundError(f"there is no scope {scope} in this store")
@@ -443,7 +443,7 @@ class Core:
     def check_open(self) -> None:
         """Refuse if the store is closed."""
         if self.closed:
-            raise StoreClosedError(self.closed)
+            raise carried.over(self.closed)
 
     def split(self, ledger: Ledger, key: str, value: Any) -> Any:
         """Take a value apart under a scope's keys."""

@@ -9,6 +9,7 @@ from holdfast.errors import (
     DamagedRecordError,
     HoldfastError,
     InternalError,
+    OutcomeUnknown,
     Unavailable,
 )
 from holdfast.storage.contract import Storage
@@ -92,9 +93,19 @@ def failure(error: BaseException) -> HoldfastError:
     """What a caller is told of an error; any other than ours is a bug."""
     if isinstance(error, HoldfastError):
         return error
+    if not isinstance(error, Exception):
+        return interrupted(error)
     wrapped = InternalError(f"{type(error).__name__} while building an entry")
     wrapped.__cause__ = error
     return wrapped
+
+
+def interrupted(error: BaseException) -> OutcomeUnknown:
+    """What is told of a change during whose commit the thread that made it was stopped."""
+    return OutcomeUnknown(
+        f"{type(error).__name__} came while this change was committed together with others; "
+        "whether it was applied is not known: look, or give changes an id and send it again"
+    )
 
 
 def outrun(storage: Storage, tickets: Iterable[Ticket]) -> HoldfastError:

@@ -173,7 +173,9 @@ class Gates:
         for gate in self.behind:
             try:
                 gate.after(change, written)
-            except Exception as error:
+            except KeyboardInterrupt:  # not the gate's
+                raise
+            except BaseException as error:  # sys.exit() would end the thread that serves all
                 self.errors.append(f"{type(gate).__name__}: {type(error).__name__}")
                 import logging  # here, because it loads slowly and hardly any program comes by
 

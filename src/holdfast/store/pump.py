@@ -7,6 +7,7 @@ runs in the loop, once for all changes that wait at that moment, unless one of t
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from contextlib import suppress
 from typing import Any
@@ -16,6 +17,8 @@ from holdfast.store.cancelling import TogetherAway
 from holdfast.store.change import Change, Ticket
 from holdfast.store.core import Core
 from holdfast.store.history import Plan
+
+log = logging.getLogger("holdfast.store")
 
 
 class _Waiter:
@@ -116,7 +119,11 @@ class Pump:
             self._wake.wait()
             # Cleared before looking: what comes later sets it again.
             self._wake.clear()
-            self._core.committer.drain()
+            try:
+                self._core.committer.drain()
+            except BaseException:  # who waits is told; without this thread all others would hang
+                log.exception("a change ended the thread that writes, which goes on")
+                self._wake.set()
             if self._stopped:
                 return
 

@@ -1,0 +1,153 @@
+"""What stops one thread, or a gate, is nothing to the changes of others that it commits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from store_kit import Between, Place
+
+import holdfast
+from holdfast import sync
+from holdfast.errors import OutcomeUnknown
+from holdfast.storage.contract import Batch
+from holdfast.store.change import Change, Target, Ticket
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
+
+
+class Stops(Between):
+    """A storage one of whose commits is interrupted: before it, or behind it."""
+
+    when = ""
+
+    def commit(self, batch: Batch) -> None:
+        when, self.when = self.when, ""
+        if when == "before":
+            raise KeyboardInterrupt
+        super().commit(batch)
+        if when == "behind":
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def stops(place: Place) -> Any:
+    """A store of one handle over such a storage, and the storage."""
+    storage = Stops(place.storage())
+    core = open_core(place.url, storage=storage, **place.options())  # type: ignore[arg-type]
+    yield sync.Store(StoreHandle(core)), storage
+    core.close()
+
+
+def waiting(store: sync.Store, key: str) -> Ticket:
+    """A change of another thread that waits to be committed."""
+    state = store.agent("a")
+    target = Target(state.place()[0], "main")
+    target.ops = [("set", key, store._core.split(store._core.ledger(target.scope), key, 1))]
+    ticket = Ticket(Change([target], None))
+    store._core.committer.submit(ticket)
+    return ticket
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_a_commit_that_is_interrupted_is_settled_for_all(
+    stops: tuple[sync.Store, Stops], place: Place, when: str
+) -> None:
+    store, storage = stops
+    state = store.agent("a")
+    state.set("k", 0)
+    other = waiting(store, "other")
+    storage.when = when
+    with pytest.raises(KeyboardInterrupt):
+        state.set("k", 1)
+    assert other.done
+    assert other.outcome()[0].sequence == 2
+    assert (state.get("other"), state.get("k")) == (1, 1)
+    assert state.set("k", 2) == 4
+    with place.open() as fresh:
+        assert fresh.agent("a").get_many(["k", "other"]) == {"k": 2, "other": 1}
+        assert fresh.verify().findings == []
+
+
+def test_what_was_not_sent_is_left_to_the_others(
+    stops: tuple[sync.Store, Stops], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is interrupted while entries are built has written nothing, and takes its own back."""
+    store, storage = stops
+    state = store.agent("a")
+    state.set("k", 0)
+    other = waiting(store, "other")
+
+    def stop() -> object:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(storage, "turn", stop)
+    with pytest.raises(KeyboardInterrupt):
+        state.set("k", 1)
+    assert not other.done
+    store._core.committer.drive(other)
+    assert other.outcome()[0].sequence == 2
+    assert (state.get("other"), state.get("k")) == (1, 0)
+
+
+def test_who_cannot_know_is_told_so(
+    stops: tuple[sync.Store, Stops], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted behind the commit, before it was noted: then it is there, or it is not."""
+    store, _ = stops
+    state = store.agent("a")
+    state.set("k", 0)
+    other = waiting(store, "other")
+
+    def stop(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._core.lanes, "committed", stop)
+    with pytest.raises(KeyboardInterrupt):
+        state.set("k", 1)
+    with pytest.raises(OutcomeUnknown, match="look, or give changes an id"):
+        other.outcome()
+    assert (state.get("other"), state.get("k")) == (1, 1)
+    assert store.verify().findings == []
+
+
+class Breaks(holdfast.Gate):
+    """A gate that ends, behind the second entry, in what is no `Exception`."""
+
+    def __init__(self, error: Callable[[], BaseException]) -> None:
+        self.error = error
+
+    def after(self, change: Any, written: Any) -> None:
+        if written[0].sequence == 2:
+            raise self.error()
+
+
+ERRORS = [SystemExit, asyncio.CancelledError, GeneratorExit]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_gate_behind_a_change_cannot_fail_it(
+    store: sync.Store, error: Callable[[], BaseException]
+) -> None:
+    store.add_gate(Breaks(error))
+    state = store.agent("a")
+    assert [state.set("k", n) for n in range(3)] == [1, 2, 3]
+    assert list(store._core.gates.errors) == [f"Breaks: {error.__name__}"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("durability", ["full", "normal"])
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_gate_cannot_end_who_writes_for_all(
+    place: Place, error: Callable[[], BaseException], durability: str
+) -> None:
+    async def run() -> list[int]:
+        options = place.options() | {"durability": durability}
+        async with asyncio.timeout(60), holdfast.open(place.url, **options) as store:
+            store.add_gate(Breaks(error))
+            return [await store.agent("a").set("k", n) for n in range(3)]
+
+    assert asyncio.run(run()) == [1, 2, 3]
