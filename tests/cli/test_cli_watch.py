@@ -38,6 +38,7 @@ def test_scope_prefix_pattern_and_timeline(cli: Cli, agent: str) -> None:
     fork = [(agent, "what-if", 1)]
     assert entries(agent) == main + fork
     assert entries(f"{agent} --timeline what-if") == fork
+    assert entries(f"{agent} --timeline main") == main
     assert entries(f"{agent} --prefix ta") == [(agent, "main", 2), *fork]
     assert entries("agent:8 --pattern p[a-m]an") == [("agent:8", "main", 1)]
     assert entries("--pattern p[m-z]an") == fork

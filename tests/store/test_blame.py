@@ -249,6 +249,26 @@ def test_what_a_merge_took_over_is_of_who_wrote_it(place: Place) -> None:
     assert not main.blame("only", limit=1).complete
 
 
+def test_merges_to_and_fro_are_led_through_once(store: sync.Store) -> None:
+    """Each version is looked at once or twice, not again from every merge above it."""
+    main = store.agent("1")
+    main.set("plan", {"first": 0})
+    other = main.fork("other")
+    wrote = {"plan.first": ("main", 1)}
+    for number in range(12):
+        for state in (main, other):
+            name = f"{state.timeline}{number}"
+            entry = state.set("plan", {**state.get("plan"), name: number})
+            wrote[f"plan.{name}"] = (state.timeline, entry)
+        main.merge("other")
+        other.merge("main")
+    for state in (main, other):
+        found = state.blame("plan")
+        assert found.complete
+        assert {part.path: (part.timeline, part.entry) for part in found} == wrote
+        assert found.versions < 60
+
+
 def test_tails_that_a_merge_appended_are_of_who_wrote_them(place: Place) -> None:
     store = place.open()
     main = store.agent("1")

@@ -25,6 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.masters import read_masters
 from holdfast.storage import open_storage
+from holdfast.store import keyring
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -35,6 +36,10 @@ def sealed(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 def new_key(place: Place, name: str = "new") -> str:
     return f"file:{place.folder / name}.key"
+
+
+def interrupt(*_: object, **__: object) -> bool:
+    raise KeyboardInterrupt
 
 
 def test_the_master_is_rotated_in_two_steps(sealed: Place) -> None:
@@ -230,11 +235,36 @@ def test_a_reader_who_keeps_the_log_is_told_of(tmp_path: Path) -> None:
     reader.execute("BEGIN").execute("SELECT count(*) FROM records").fetchall()
     assert any("logs of the engine" in text for text in store.finish_rotation().open)
     reader.close()
-    again = store.finish_rotation()
-    assert again.rows == 0
-    assert again.open == (
-        "copies of the ring made before still open with the old key: replace them, and destroy it",
-    )
+    for again in (store.finish_rotation(), store.rotate_master(new_key(place))):
+        assert again.rows == 0
+        (copies,) = again.open
+        assert copies.startswith("copies of the ring made before still open with the old key")
+    place.close()
+
+
+def test_killed_before_the_log_is_emptied_the_same_call_empties_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store, _ = place.open(), place.open()  # the other one keeps the log there
+    store.agent("1").set("k", 1)
+    ring = store._core.ring
+    assert ring is not None
+    wraps = [row for _, row in ring.storage.scan(b"K", b"L", limit=1000)]
+
+    def files() -> list[bytes]:
+        return [p.read_bytes() for p in place.path.parent.iterdir() if p.is_file()]
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(keyring, "settle", interrupt)
+        store.rotate_master(new_key(place))
+    assert any(row[9:] in content for row in wraps for content in files())
+    done = store.rotate_master(new_key(place))
+    assert (done.generation, done.rows) == (2, 0)
+    assert not any(row[9:] in content for row in wraps for content in files())
+    with pytest.raises(InvalidInputError, match="new one"):
+        store.rotate_master(place.key or "")  # that of before
+    assert store.agent("1").get("k") == 1
     place.close()
 
 

@@ -18,6 +18,7 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
     session = context.find_root().ensure_object(Session)
     if value is not None and value is not False:
         setattr(session, str(option.name), value)
+        session.given.add(str(option.name))
 
 
 def _global(*names: str, **more: Any) -> click.Option:

@@ -36,6 +36,8 @@ class Session:
         self.passphrase_file: str | None = None
         self.signer: str | None = None
         self.timeline = "main"
+        self.given: set[str] = set()
+        """Names of the global options that were given."""
         self.json = False
         self.actor: str | None = None
         self.durability = "full"

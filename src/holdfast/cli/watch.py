@@ -56,7 +56,7 @@ def watch(
             "timeout": timeout,
             "past_pruned": past_pruned,
         }
-        if session.timeline != "main":
+        if "timeline" in session.given:
             if scope is None:
                 raise InvalidInputError("--timeline is one of a scope: name the scope, too")
             watch = store.scope(scope).on(session.timeline).watch(since=begin, **options)

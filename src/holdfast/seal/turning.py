@@ -56,13 +56,15 @@ Rows = list[tuple[bytes, bytes]]
 def begin(ring: Ring, source: KeySource) -> None:
     """Let a new master open the ring beside the old one.
 
-    With the key of a rotation that was begun before, it goes on with that one. Another key is
-    refused until that rotation is finished.
+    With the key of a rotation that was begun before, it goes on with that one; with that of the
+    last one there is nothing left to begin, and `finish` does what it did not come to. Another key
+    is refused until the rotation is finished.
     """
     ring.refresh()
     with suppress(KeyMissingError):  # a key file that is still to be made
-        if _drop_retired(ring) and _is_newest(ring, source):
-            return  # the rotation to this key was cut short in its last step
+        _drop_retired(ring)
+        if 1 < ring.span[0] == ring.span[1] and _is_newest(ring, source):
+            return
     for _ in range(ATTEMPTS):
         if ring.span[0] != ring.span[1]:
             break

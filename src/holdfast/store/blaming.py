@@ -169,6 +169,13 @@ class _Part:
             made.children = [child.twin() for child in self.children]
         return made
 
+    def only_of(self, entry: At) -> bool:
+        """Leave out the leaves that an entry did not write in the original; whether any is left."""
+        if self.children is None:
+            return self.source is not None and self.source.writer == entry
+        self.children = [child for child in self.children if child.only_of(entry)]
+        return bool(self.children)
+
     def leaves(self) -> Iterator[_Part]:
         """The parts that are not taken apart any further."""
         if self.children is None:
@@ -227,11 +234,13 @@ class _Walk:
         if older is not None:
             self._close(older, exact=False)
         for merge, other, at, value in merges:
+            # Nothing else is looked for there: where lines were merged to and fro, looking for all
+            # of it would lead through every merge again from every other one.
+            if not other.only_of(merge):
+                continue
             leaves = list(other.leaves())
-            leaves = [leaf for leaf in leaves if leaf.source and leaf.source.writer == merge]
-            if leaves:
-                self.at, self.value = at, value
-                self._lead_back(other, limit)
+            self.at, self.value = at, value
+            self._lead_back(other, limit)
             for leaf in leaves:
                 assert leaf.source is not None
                 leaf.source.writer, leaf.source.exact = leaf.writer, leaf.exact
