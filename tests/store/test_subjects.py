@@ -373,6 +373,52 @@ def test_changes(sealed: Place) -> None:
         assert part.exists("k")
 
 
+def test_a_change_sent_again_after_the_erase_is_found_and_brings_nobody_back(
+    sealed: Place,
+) -> None:
+    store = sealed.open()
+    state = store.agent("a")
+
+    def send(value: str = "Ada") -> bool:
+        with state.change(id="c1") as change:
+            change.set("customer", value, subject=WHO)
+            change.append("log", "done")
+        return change.repeated
+
+    assert [send(), send()] == [False, True]
+    store.erase_subject(WHO)
+    assert send()
+    assert send("another value")  # nobody can tell any more
+    assert store.subjects() == []
+    with pytest.raises(ChangeIdError, match="with other content"), state.change(id="c1") as change:
+        change.set("customer", "Ada", subject=WHO)
+    assert state.get("log") == ["done"]
+    assert store.subjects() == []
+    store.erase("agent:a")
+    assert not send()  # of the new scope
+    assert store.agent("a").get("customer") == "Ada"
+    sealed.close()
+
+
+def test_for_what_is_refused_no_subject_is_made(sealed: Place) -> None:
+    store = sealed.open()
+    state = store.agent("a")
+
+    class No(holdfast.Gate):
+        def before(self, request: holdfast.Request) -> None:
+            raise GateRefusedError("no")
+
+    with pytest.raises(InvalidValueError):
+        state.set("k", object(), subject=WHO)
+    with pytest.raises(InvalidValueError):
+        state.extend("k", [1, object()], subject=WHO)
+    store.add_gate(No())
+    with pytest.raises(GateRefusedError), state.change(id="c1") as change:
+        change.set("k", 1, subject=WHO)
+    assert store.subjects() == []
+    sealed.close()
+
+
 def test_undoing_copies_what_is_sealed(sealed: Place) -> None:
     store = sealed.open()
     state = store.agent("a")

@@ -28,7 +28,8 @@ def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operatio
     """16 bytes that stand for operations as they were asked for.
 
     In which order scopes were named makes no difference. That of the fields of a mapping does: it
-    is part of the value.
+    is part of the value. A value that is sealed for a subject counts as one, whatever it is: once
+    the subject is erased, nothing here may tell what it was, nor could it be compared.
     """
     digest = sha256()
     for scope, timeline, operations in sorted(targets, key=lambda one: (str(one[0]), one[1])):
@@ -38,8 +39,9 @@ def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operatio
         if terms:
             digest.update(_encode(terms))
         for operation in operations:
+            value = operation.value if operation.subject is None else ["subject", operation.subject]
             try:
-                data = core.codec.encode(core.codec.plain(operation.value))
+                data = core.codec.encode(core.codec.plain(value))
             except InvalidValueError as error:
                 raise refused(core, scope, timeline, operation, error) from None
             digest.update(len(data).to_bytes(8, "big") + data)
@@ -68,6 +70,14 @@ def change_tag(core: Core, change: Change) -> bytes | None:
         core.forget(ledger)
         ledger = core.ledger(scope, create=True)
     return id_tag(core, ledger, change.id)
+
+
+def was_applied(core: Core, scopes: Sequence[Scope], id: str, *, shared: bool) -> bool:
+    """Whether a change of these scopes was applied under an id, as far as is known by now."""
+    if shared or len(scopes) > 1:
+        return find_outcome(core, id_tag(core, None, id)) is not None
+    ledger = core.known(scopes[0])
+    return ledger is not None and find_outcome(core, id_tag(core, ledger, id)) is not None
 
 
 def asked_for(core: Core, change: Change) -> set[tuple[bytes, bytes]]:

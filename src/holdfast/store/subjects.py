@@ -131,18 +131,23 @@ class Subjects:
         if operation.kind not in ("set", "append"):
             raise InvalidInputError(f"{operation.kind} takes no subject")
         name = check_subject(name)
-        if name not in used:
-            used[name] = self.of(name)
-        seal = used[name].seal
+        made: Any
         if operation.kind == "set":
-            value = self._part(seal, value)
-        elif type(value) is list:
-            value = [self._part(seal, item, 2) for item in value]
-        return Operation(operation.kind, operation.key, value, operation.terms)
+            made = self._encoded(value, 1)
+        else:
+            made = [self._encoded(item, 2) for item in value] if type(value) is list else value
+        if name not in used:
+            used[name] = self.of(name)  # only now: for what is refused nobody is made
+        seal = used[name].seal.seal
+        if operation.kind == "set":
+            made = Typed(SEALED, 1, seal(made))
+        elif type(made) is list:
+            made = [Typed(SEALED, 1, seal(part)) for part in made]
+        return Operation(operation.kind, operation.key, made, operation.terms)
 
-    def _part(self, seal: PartSeal, value: Any, depth: int = 1) -> Typed:
+    def _encoded(self, value: Any, depth: int) -> bytes:
         codec = self._core.codec
-        return Typed(SEALED, 1, seal.seal(codec.encode(codec.plain(value, depth))))
+        return codec.encode(codec.plain(value, depth))
 
     # opening
 

@@ -24,16 +24,17 @@ from holdfast.store.classes import TRUSTED, class_of
 from holdfast.store.copied import copied
 from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING
-from holdfast.store.entries import Cause
+from holdfast.store.entries import Body, Cause
 from holdfast.store.finding import question
 from holdfast.store.gates import Operation, Request
 from holdfast.store.items import LongValue, Page
 from holdfast.store.lifetimes import NEVER, Meta, Terms, asked_expiry, asked_terms
 from holdfast.store.lookups import Lookup
-from holdfast.store.outcomes import content_of
+from holdfast.store.outcomes import content_of, was_applied
 from holdfast.store.reading import Reader
 from holdfast.store.refusing import refused
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.stage import Stage
 from holdfast.store.subjects import Subject, erased
 from holdfast.store.timeline import Timeline
 from holdfast.store.trimming import check_trim, going, trim_of
@@ -68,8 +69,8 @@ def build_change(
     if id is not None:
         check_text(id, "the id of a change", 256, least=1)
         if not looked:  # what was read may be another value by now, and the change the same
-            asked = [(t[0], t[1], core.subjects.sealed(t[0], t[2], subjects)) for t in targets]
-            content = content_of(core, asked)
+            content = content_of(core, [(t[0], t[1], t[2]) for t in targets])
+    scopes = [scope for scope, *_ in targets]
     made = []
     for scope, timeline, operations, expects, head in targets:
         if len(operations) > MOST_OPERATIONS:
@@ -79,7 +80,12 @@ def build_change(
             own = [replace(one, value=copied(one.value)) for one in operations]
             request = ask_gates(core, Request(scope, timeline, own, cause, attempt))
             operations, due = request.operations, request.cause
-        operations = core.subjects.sealed(scope, operations, subjects)
+        if any(one.subject is not None for one in operations):
+            if id is not None and was_applied(core, scopes, id, shared=shared):
+                # It will only be found: a subject that was erased since does not come back for it.
+                made.append(Target(scope, timeline, special=_not_found))
+                continue
+            operations = core.subjects.sealed(scope, operations, subjects)
         target = build_target(core, scope, timeline, operations, expects, head, stored)
         target.cause = (due or Cause()) if due != cause else None
         made.append(target)
@@ -87,6 +93,11 @@ def build_change(
     if subjects:
         change.fences += tuple(subjects.values())
     return change
+
+
+def _not_found(stage: Stage, body: Body) -> None:
+    """What a change that was applied becomes if nobody knows of that when it is committed."""
+    raise Conflict(f"{stage.ledger.scope} was erased and made again meanwhile; send it again")
 
 
 def ask_gates(core: Core, request: Request) -> Request:
