@@ -176,6 +176,8 @@ class Agents:
                 await surely(lease.release)
                 raise
             self._running[id] = kept, lease
+            if self._core.closed:  # maybe by what makes the agent: that could not stop it yet
+                await self._stop(id)
             return kept
 
     def _attached(

@@ -171,6 +171,8 @@ class Agents:
                 lease.release()
                 raise
             self._running[id] = kept, lease
+            if self._core.closed:  # maybe by what makes the agent: that could not stop it yet
+                self._stop(id)
             return kept
 
     def _attached(
