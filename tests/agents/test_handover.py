@@ -15,7 +15,7 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import Message, Scope, Task, sync
 from holdfast.agents.handover_book import HandoverBook
-from holdfast.agents.handover_records import Standing, begins, without
+from holdfast.agents.handover_records import IN, OUT, Standing, begins, without
 from holdfast.agents.keys import CONVERSATION, CURRENT_TASK, own_change
 from holdfast.errors import (
     Conflict,
@@ -326,9 +326,15 @@ def test_a_return_takes_along_what_is_there_of_what_came(store: sync.Store) -> N
     bob.set("stays", "bob's")
     bob.delete("removed")
     ada.set("made again", "new")
+    refused = handovers.give_back(bob, "t1", reason="y")
+    with pytest.raises(HandoverValidationError):
+        handovers.accept(ada, refused.id, check=lambda _: ["not now"])
+    kept = [ada.get(IN + refused.id), bob.get(OUT + refused.id)]
+    assert [record["carry"] for record in kept] == [keys, keys], "as it was offered"
     back = handovers.give_back(bob, "t1", reason="y")
     before = ada.checkpoint("before")
     handovers.accept(ada, back.id)
+    assert ada.get(IN + back.id)["carry"] == ["stays"]
     mine = ["made again", "stays"]
     assert [ada.get(key) for key in mine] == ["new", "bob's"]
     assert [bob.get(key) for key in mine] == ["ada's", None], "nothing is lost"
