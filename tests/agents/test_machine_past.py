@@ -98,6 +98,28 @@ def test_a_transition_expects_its_origin(store: sync.Store, how: str, when: str)
     assert machine.validate() == ()
 
 
+def test_a_failed_attempt_does_not_hide_where_the_machine_was_put_meanwhile(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at it and the commit that only adds to its log; another has seen it."""
+    state, machine = store.agent("1"), went(store, 1)
+    state.checkpoint("in b")
+    machine.fire("go")
+    plan = machine._routines.plan
+
+    def meanwhile(*given: Any) -> Any:
+        monkeypatch.undo()
+        part("$machine/main/now")(state)
+        assert state_of(machine)[0] == "b"
+        return plan(*given)
+
+    monkeypatch.setattr(machine._routines, "plan", meanwhile)
+    with pytest.raises(TransitionRefusedError):
+        machine.fire("nowhere")
+    assert state_of(machine)[0] == "b"
+    assert machine.fire("go").from_state == "b"
+
+
 def test_what_a_failed_operation_fired_is_undone(store: sync.Store) -> None:
     """The machine that fired is the one that goes on: it has seen where that led, and must not
     begin there."""
