@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from math import nan
 from typing import Any
 
 import pytest
@@ -343,6 +344,29 @@ def test_a_return_takes_along_what_is_there_of_what_came(store: sync.Store) -> N
     ada.restore(before)
     assert handovers.reconcile(ada).put_back == ("t1",)
     assert [ada.get(key) for key in mine] == ["new", "bob's"]
+
+
+ODD = {"role": "user", "content": "odd", "metadata": {"score": nan}}
+"""A message that is not equal to itself."""
+
+
+def test_a_message_that_is_not_equal_to_itself_is_known_again(store: sync.Store) -> None:
+    ada, bob, eve = busy(store), store.agent("bob"), store.agent("eve")
+    handovers = sync.Handovers(store)
+    put(ada, conversation=[ODD])
+    say(bob, "only bob's")
+    before = ada.checkpoint("before")
+    handovers.hand_over(ada, bob, "t1", reason="x")
+    handovers.hand_over(bob, eve, "t1", reason="x")
+    assert (heard(bob), heard(eve)) == (["only bob's"], ["odd"])
+    ada.restore(before)
+    assert handovers.reconcile(ada).removed == ("t1",)
+    assert heard(ada) == []
+    handovers.hand_over(eve, bob, "t1", reason="x", context="copy")
+    say(bob, "new")
+    back = handovers.give_back(bob, "t1", reason="x")
+    handovers.accept(eve, back.id)
+    assert heard(eve) == ["odd", "new"]
 
 
 def owners(store: sync.Store, *agents: str) -> list[str]:
