@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from itertools import islice, pairwise
 
 from holdfast.agents.keys import AGENT, EXECUTION_STATE
-from holdfast.checkpoints.locating import Locator, Tried, candidates, examine
+from holdfast.checkpoints.locating import Tried, candidates, examine
+from holdfast.checkpoints.requests import Locator
 from holdfast.errors import InvalidInputError, StateIntegrityError
 from holdfast.store.arguments import check_count, check_seconds
 from holdfast.store.handles import LineHandle
