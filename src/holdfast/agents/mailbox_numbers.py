@@ -210,8 +210,20 @@ def marks_of(done: dict[str, Any]) -> dict[str, tuple[int, str]]:
     """The last letter processed of each timeline: its number and id."""
     if not done:
         return {}
-    marks = {line: (number, id) for line, (number, id) in done.get("others", {}).items()}
+    marks = {line: _mark(told) for line, told in done.get("others", {}).items()}
     return marks | {done.get("line", ""): (done["number"], done["id"])}
+
+
+def _mark(told: list[Any]) -> tuple[int, str]:
+    """The last letter of another timeline: its number and id. A merge of two timelines which both
+    have been told of it puts what they say one behind the other; then it is the later one."""
+    number, found = 0, [(0, "")]
+    for one in told:
+        if isinstance(one, int):
+            number = one
+        else:
+            found.append((number, one))
+    return max(found)
 
 
 def skipped_of(reader: Reader) -> dict[int, Any]:
