@@ -406,7 +406,6 @@ def test_nothing_is_below_itself(store: sync.Store) -> None:
     ]
 
 
-@pytest.mark.spec("X4")
 def test_ids_that_only_look_alike_are_not_the_same(store: sync.Store) -> None:
     """As names of files on some systems are. What names a task would name none, later on."""
     apart, whole = "re\u0301sume\u0301", "r\u00e9sum\u00e9"
@@ -445,6 +444,7 @@ def test_ids_that_only_look_alike_are_not_the_same(store: sync.Store) -> None:
     assert agent.problems() == []
 
 
+@pytest.mark.spec("X4")
 def test_the_task_of_every_command_exists(store: sync.Store) -> None:
     agent = AgentState(store.agent("7"))
     with pytest.raises(AgentValidationError, match="there is no task 't'"):

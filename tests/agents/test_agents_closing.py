@@ -352,3 +352,64 @@ def test_the_async_face_stops_one_that_is_just_being_made() -> None:
             assert (await spawned).status == "stopped"
 
     asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
+def test_what_makes_an_agent_may_close_all(store: sync.Store) -> None:
+    def make() -> Kept:
+        agents.close()
+        return Kept()
+
+    agents = made(store, make)
+    assert agents.spawn("7").status == "stopped"
+    assert agents.running() == {}
+    assert made(store).spawn("7").agent.x == 0
+
+
+def test_the_async_face_lets_what_makes_an_agent_close_all() -> None:
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+
+            async def make(_: Any) -> Kept:
+                await asyncio.create_task(agents.close())
+                return Kept()
+
+            agents = holdfast.Agents(store, {"kept": make}, fields={"kept": ["x"]})
+            await agents.register("7", kind="kept")
+            assert (await agents.spawn("7")).status == "stopped"
+            assert agents.running() == {}
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
+def test_a_task_that_outlives_the_making_of_an_agent_is_waited_for() -> None:
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+            begun, go = asyncio.Event(), asyncio.Event()
+            tasks: list[asyncio.Task[Any]] = []
+
+            async def first(_: Any) -> Kept:
+                tasks.append(asyncio.create_task(agents.spawn("slow")))
+                await begun.wait()
+                raise NotImplementedError
+
+            async def slow(_: Any) -> Kept:
+                begun.set()
+                await go.wait()
+                return Kept()
+
+            kinds: dict[str, Any] = {"first": first, "slow": slow}
+            agents = holdfast.Agents(store, kinds, fields={name: ["x"] for name in kinds})
+            for id in kinds:
+                await agents.register(id, kind=id)
+            with pytest.raises(NotImplementedError):
+                await agents.spawn("first")
+            closed = asyncio.create_task(agents.close())
+            for _ in range(100):  # nothing else would keep it from ending
+                await asyncio.sleep(0)
+            assert not closed.done()
+            go.set()
+            await closed
+            assert agents.running() == {}
+            assert (await tasks[0]).status == "stopped"
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))

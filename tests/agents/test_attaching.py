@@ -22,6 +22,7 @@ from store_kit import Place, rows_of, same
 
 import holdfast
 from holdfast import PersistentAgent, sync
+from holdfast.agents.keys import own_change
 from holdfast.agents.saving import APART
 from holdfast.errors import (
     AgentValidationError,
@@ -495,6 +496,84 @@ def test_a_restore_of_one_field_is_noticed_by_who_keeps_the_agent(
     again = Plain()
     attach(again, state, fields=["plan", "log"]).start()
     assert (again.plan, again.log) == (agent.plan, ["a", "b"])
+
+
+def put_back(state: sync.State, *keys: str) -> None:
+    """As a recovery does with damaged keys: they are what they were at a checkpoint."""
+    parts, then = own_change(state), state.at("then")
+    part = parts.part(state._handle)
+    for key in keys:
+        if then.exists(key):
+            part.set(key, then.get(key))
+        else:
+            part.delete(key)
+    state._run(parts.plan())
+
+
+@pytest.mark.parametrize("size", [APART - 1, APART, APART + 8])
+@pytest.mark.parametrize("which", ["an item", "items", "names", "all but an item"])
+def test_a_long_mapping_of_which_some_keys_were_put_back(
+    store: sync.Store, which: str, size: int
+) -> None:
+    """It holds what is there, also after the next save, and loses what the agent removes."""
+    state, agent, again = store.agent("7"), Plain(), Plain()
+    kept = attach(agent, state, fields=FIELDS)
+    agent.plan, names = {f"k{number}": 0 for number in range(size)}, f"{ATTACHED}/plan"
+    kept.save()
+    state.checkpoint("then")
+    agent.plan = {name: 1 for name in agent.plan if name != "k1"} | {"new": 1, "other": 1}
+    kept.save()
+    here = state.keys(names + "/")
+    ways = {"an item": [f"{names}/new"], "items": here, "names": [names]}
+    put_back(state, *ways.get(which, [names, *here[1:]]))
+    items = {key.removeprefix(names + "/"): one for key, one in state.items(names + "/")}
+    if size < APART and which in ("names", "all but an item"):  # what it was then
+        items = state.at("then").get(names) | items
+    kept = attach(again, state, fields=FIELDS)
+    assert kept.restore()
+    assert again.plan == items
+    for gone in list(again.plan)[:1]:
+        del again.plan[gone]
+    again.plan["last"] = 2
+    for _ in range(2):
+        kept.save()
+        other = Plain()
+        attach(other, state, fields=FIELDS).restore()
+        assert (list(other.plan), other.plan) == (list(again.plan), again.plan)
+        again.plan |= {f"more{number}": 3 for number in range(APART)}
+
+
+def test_a_field_that_is_gone_stays_what_the_agent_begins_with(store: sync.Store) -> None:
+    state, agent, again = store.agent("7"), Plain(), Plain()
+    agent.plan, agent.log = {"step": 2}, ["a"]
+    state.set("k", 1)
+    state.checkpoint("then")
+    attach(agent, state, fields=FIELDS).save()
+    put_back(state, f"{ATTACHED}/plan")
+    kept = attach(again, state, fields=FIELDS)
+    assert kept.restore()
+    assert (again.plan, again.log) == (Plain().plan, ["a"])
+    kept.save()
+    assert state.get(f"{ATTACHED}/plan") == Plain().plan
+
+
+@pytest.mark.parametrize("strategy", ["ours", "theirs"])
+def test_a_mapping_that_grew_on_both_sides_of_a_merge(store: sync.Store, strategy: str) -> None:
+    """On one of them it lies apart by then."""
+    state, agent, other = store.agent("7"), Plain(), Plain()
+    kept = attach(agent, state, fields=FIELDS)
+    agent.plan = {f"k{number}": 0 for number in range(APART - 1)}
+    kept.save()
+    trial = attach(other, state.fork("trial"), fields=FIELDS)
+    trial.restore()
+    other.plan |= {"theirs": 1, "more": 1}
+    trial.save()
+    agent.plan["ours"] = 1
+    agent.plan.pop("k0")
+    kept.save()
+    state.merge("trial", strategy=strategy)
+    assert kept.restore()
+    assert strategy in agent.plan
 
 
 @pytest.mark.parametrize("size", [2, APART + 8])

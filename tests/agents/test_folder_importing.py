@@ -15,7 +15,15 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.agents import folder_reading
-from holdfast.errors import AgentValidationError, HoldfastError, InvalidInputError, ReadOnlyError
+from holdfast.agents.handover_records import OUT
+from holdfast.agents.keys import own_change
+from holdfast.errors import (
+    AgentValidationError,
+    DamagedRecordError,
+    HoldfastError,
+    InvalidInputError,
+    ReadOnlyError,
+)
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
@@ -273,6 +281,21 @@ def test_tasks_that_are_offered_or_handed_over_are_left_alone(
     made = import_folder(ada, folder)
     assert (made.removed, made.kept, typed.ids("tasks")) == (2, 0, ["T-4"])
     assert typed.problems() == AgentState(bob).problems() == []
+
+
+def test_a_lost_record_of_a_handover_is_called_so(store: sync.Store, folder: Path) -> None:
+    ada, bob = store.agent("agent-1"), store.agent("bob")
+    of_one(folder, "T-1")
+    import_folder(ada, folder)
+    bob.set("x", 1)
+    made = sync.Handovers(store).hand_over(ada, bob, "T-1", reason="he knows")
+    parts = own_change(store)
+    parts.part(ada._handle).delete(OUT + made.id)
+    ada._run(parts.plan())
+    of_one(folder, "T-1", "T-2")
+    with pytest.raises(DamagedRecordError, match=f"handover {made.id}, .* 'T-1', is lost"):
+        import_folder(ada, folder)
+    assert AgentState(ada).ids("tasks") == []
 
 
 def test_tasks_that_are_named_here_stay_and_hold_no_import_up(

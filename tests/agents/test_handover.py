@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from math import nan
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import Message, Scope, Task, sync
 from holdfast.agents.handover_book import HandoverBook
-from holdfast.agents.handover_records import Standing, begins, without
+from holdfast.agents.handover_records import IN, OUT, Standing, begins, without
 from holdfast.agents.keys import CONVERSATION, CURRENT_TASK, own_change
 from holdfast.errors import (
     Conflict,
@@ -326,9 +327,15 @@ def test_a_return_takes_along_what_is_there_of_what_came(store: sync.Store) -> N
     bob.set("stays", "bob's")
     bob.delete("removed")
     ada.set("made again", "new")
+    refused = handovers.give_back(bob, "t1", reason="y")
+    with pytest.raises(HandoverValidationError):
+        handovers.accept(ada, refused.id, check=lambda _: ["not now"])
+    kept = [ada.get(IN + refused.id), bob.get(OUT + refused.id)]
+    assert [record["carry"] for record in kept] == [keys, keys], "as it was offered"
     back = handovers.give_back(bob, "t1", reason="y")
     before = ada.checkpoint("before")
     handovers.accept(ada, back.id)
+    assert ada.get(IN + back.id)["carry"] == ["stays"]
     mine = ["made again", "stays"]
     assert [ada.get(key) for key in mine] == ["new", "bob's"]
     assert [bob.get(key) for key in mine] == ["ada's", None], "nothing is lost"
@@ -337,6 +344,29 @@ def test_a_return_takes_along_what_is_there_of_what_came(store: sync.Store) -> N
     ada.restore(before)
     assert handovers.reconcile(ada).put_back == ("t1",)
     assert [ada.get(key) for key in mine] == ["new", "bob's"]
+
+
+ODD = {"role": "user", "content": "odd", "metadata": {"score": nan}}
+"""A message that is not equal to itself."""
+
+
+def test_a_message_that_is_not_equal_to_itself_is_known_again(store: sync.Store) -> None:
+    ada, bob, eve = busy(store), store.agent("bob"), store.agent("eve")
+    handovers = sync.Handovers(store)
+    put(ada, conversation=[ODD])
+    say(bob, "only bob's")
+    before = ada.checkpoint("before")
+    handovers.hand_over(ada, bob, "t1", reason="x")
+    handovers.hand_over(bob, eve, "t1", reason="x")
+    assert (heard(bob), heard(eve)) == (["only bob's"], ["odd"])
+    ada.restore(before)
+    assert handovers.reconcile(ada).removed == ("t1",)
+    assert heard(ada) == []
+    handovers.hand_over(eve, bob, "t1", reason="x", context="copy")
+    say(bob, "new")
+    back = handovers.give_back(bob, "t1", reason="x")
+    handovers.accept(eve, back.id)
+    assert heard(eve) == ["odd", "new"]
 
 
 def owners(store: sync.Store, *agents: str) -> list[str]:

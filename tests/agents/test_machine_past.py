@@ -23,6 +23,7 @@ from holdfast.errors import (
     InvalidInputError,
     LimitExceededError,
     MachineDataError,
+    MergeConflictError,
     PointNotFoundError,
     ReplayError,
     TransitionRefusedError,
@@ -96,6 +97,47 @@ def test_a_transition_expects_its_origin(store: sync.Store, how: str, when: str)
             machine.fire("slow")
         assert state_of(machine)[0] == origin
     assert machine.validate() == ()
+
+
+@pytest.mark.parametrize("strategy", ["ours", "theirs", "newest", "both"])
+def test_a_merge_does_not_put_a_machine_together_from_two(store: sync.Store, strategy: str) -> None:
+    """On main it went around and is where the fork began, which differs in one field then."""
+    state, machine = store.agent("1"), went(store)
+    trial = sync.Machine(state.fork("trial"), RING)
+    trial.fire("go")
+    for _ in range(3):
+        machine.fire("go")
+    with pytest.raises(MergeConflictError):
+        state.merge("trial")
+    state.merge("trial", strategy=strategy)
+    theirs = strategy == "theirs"
+    assert state_of(machine)[0] == ("b" if theirs else "a")
+    assert (state_of(machine)[2] < 0) is theirs
+    assert machine.validate() == ()
+    assert len(state.keys("$machine/")) == 4, "nothing was put beside it"
+    assert machine.fire("go").to_state == ("c" if theirs else "b")
+
+
+def test_a_failed_attempt_does_not_hide_where_the_machine_was_put_meanwhile(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at it and the commit that only adds to its log; another has seen it."""
+    state, machine = store.agent("1"), went(store, 1)
+    state.checkpoint("in b")
+    machine.fire("go")
+    plan = machine._routines.plan
+
+    def meanwhile(*given: Any) -> Any:
+        monkeypatch.undo()
+        part("$machine/main/now")(state)
+        assert state_of(machine)[0] == "b"
+        return plan(*given)
+
+    monkeypatch.setattr(machine._routines, "plan", meanwhile)
+    with pytest.raises(TransitionRefusedError):
+        machine.fire("nowhere")
+    assert state_of(machine)[0] == "b"
+    assert machine.fire("go").from_state == "b"
 
 
 def test_what_a_failed_operation_fired_is_undone(store: sync.Store) -> None:

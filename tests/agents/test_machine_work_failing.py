@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import nan
 from typing import Any
 
 import pytest
@@ -17,7 +18,13 @@ from holdfast import (
     MachineStep,
     sync,
 )
-from holdfast.errors import Conflict, IncompleteTransitionError, RefusedError
+from holdfast.errors import (
+    Conflict,
+    IncompleteTransitionError,
+    RefusedError,
+    TransitionRefusedError,
+    Unavailable,
+)
 
 Done = dict[str, int]
 
@@ -185,3 +192,55 @@ def test_work_may_change_its_input(store: sync.Store) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         machine.fire("pay", to=["Ann"])
     assert pending_of(machine) is None
+
+
+@pytest.mark.parametrize("undoes", [False, True])
+def test_work_on_what_is_not_equal_to_itself_is_ended(store: sync.Store, undoes: bool) -> None:
+    undone: list[str] = []
+
+    def work(step: MachineStep) -> None:
+        raise ConnectionError
+
+    undo = (lambda step: undone.append(step.id)) if undoes else None
+    machine = sync.Machine(store.agent("1"), paying(work, undo))
+    with pytest.raises(ConnectionError):
+        machine.fire("pay", price=nan)
+    assert (pending_of(machine), len(undone)) == (None, undoes)
+
+
+def test_a_failed_attempt_of_another_overtakes_nobody(place: Place) -> None:
+    """Also if what is kept is not equal to itself."""
+    other = sync.Machine(place.open().agent("1"), paying(lambda step: None))
+    other.start()
+    other.save(metadata={"score": nan})
+
+    def action(step: MachineStep) -> None:
+        with pytest.raises(TransitionRefusedError):
+            other.fire("nowhere")
+
+    cart = MachineState(on={"pay": MachineArrow("paid", action=action)})
+    definition = MachineDefinition("cart", {"cart": cart, "paid": MachineState()})
+    machine = sync.Machine(place.open().agent("1"), definition)
+    assert machine.fire("pay").number == 4
+
+
+def test_an_undo_that_was_not_tried_has_not_failed(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undone: list[str] = []
+
+    def unreadable() -> None:
+        raise Unavailable("the disk is away")
+
+    def work(step: MachineStep) -> None:
+        monkeypatch.setattr(machine._routines.looker, "look", unreadable)
+        raise ConnectionError
+
+    machine = sync.Machine(store.agent("1"), paying(work, lambda step: undone.append(step.id)))
+    with pytest.raises(ConnectionError) as caught:
+        machine.fire("pay")
+    assert undone == []
+    assert "what it has begun could not be read (Unavailable)" in caught.value.__notes__[0]
+    assert "'pay' is still open" in caught.value.__notes__[0]
+    monkeypatch.undo()
+    assert pending_of(machine) is not None

@@ -27,6 +27,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
     InvalidKeyError,
+    InvalidValueError,
     MissingError,
 )
 from holdfast.storage.wrappers import Fault, Faulty
@@ -103,6 +104,36 @@ def test_what_fails_stays_and_is_set_aside_in_the_end(store: sync.Store) -> None
     assert state.get("answers") == ["good", "poison"]
     with pytest.raises(MissingError, match="set_aside"):
         mailbox.retry(letter.number)
+
+
+def test_a_letter_whose_outcome_is_refused_blocks_nobody(store: sync.Store) -> None:
+    """The block itself ended well: it is its change that cannot be committed."""
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, retry=RetryPolicy())
+    mailbox.send("poison")
+    mailbox.send("good")
+    with pytest.raises(InvalidValueError), mailbox.next() as mail:
+        assert mail is not None
+        mail.change.set("x", object())
+    [letter] = mailbox.set_aside()
+    assert (letter.content, letter.error) == ("poison", "InvalidValueError")
+    assert mailbox.interrupted() == [], "its attempt has ended"
+    assert mailbox.process(answer) == 1
+
+
+def test_a_letter_that_another_was_faster_with_has_not_failed(place: Place) -> None:
+    mailbox, other = (sync.Mailbox(place.open().agent("7")) for _ in range(2))
+    mailbox.send("a")
+    mailbox.send("b")
+    with pytest.raises(Conflict), mailbox.next() as mail:
+        assert mail is not None
+        assert other.process(answer, limit=1) == 1
+    assert [(letter.content, letter.tries) for letter in mailbox.waiting()] == [("b", 0)]
+    with pytest.raises(Conflict), mailbox.next() as mail:
+        assert mail is not None
+        mail.change.get("x")
+        place.open().agent("7").set("x", 1)
+    assert [letter.tries for letter in mailbox.waiting()] == [0]
 
 
 def test_tries_are_counted_over_restarts(place: Place) -> None:
@@ -380,6 +411,12 @@ def test_the_async_face(plain: Place) -> None:
                 assert mail is not None
                 mail.change.set("last", mail.content)
             assert await state.get("last") == "poison"
+            await mailbox.send("refused")
+            with pytest.raises(InvalidValueError):
+                async with mailbox.next() as mail:
+                    assert mail is not None
+                    mail.change.set("x", object())
+            assert [one.content for one in await mailbox.set_aside()] == ["refused"]
             assert await mailbox.process(lambda mail: None) == 0
             assert (await holdfast.Mailbox(other).status()).waiting == 2
 

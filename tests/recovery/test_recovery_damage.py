@@ -66,6 +66,32 @@ def test_one_damaged_entry_costs_what_it_did_and_nothing_else(place: Place) -> N
     assert recovery.quarantine("agent:7").release(aside[0].id, "seen").released_at is not None
 
 
+class Remembering:
+    def __init__(self) -> None:
+        self.memory: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("entry", [2, 3, 4])
+def test_an_attached_agent_goes_on_with_what_is_left_of_it(place: Place, entry: int) -> None:
+    """Its memory has a key for each item, and one that names them."""
+    state, agent = place.open().agent("7"), Remembering()
+    kept = sync.attach(agent, state, fields=["memory"])
+    agent.memory = {f"k{n}": n for n in range(40)}
+    kept.save()
+    for n in range(40, 44):
+        agent.memory[f"k{n}"] = n
+        kept.save()
+    damage(place, b"E", entry - 1)
+    store = place.open()
+    assert sync.Recovery(store).recover("agent:7", "corruption_detected").success
+    for _ in range(2):
+        again = Remembering()
+        with sync.attach(again, store.agent("7"), fields=["memory"]):
+            lost = agent.memory.keys() - again.memory.keys()
+            assert lost <= {f"k{38 + entry}"}
+            assert again.memory == {n: one for n, one in agent.memory.items() if n not in lost}
+
+
 def test_a_value_that_later_entries_only_changed_is_left_out_and_named(place: Place) -> None:
     state = place.open().agent("7")
     state.set("story", ["word " * 200] * 40)

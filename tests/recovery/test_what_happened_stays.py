@@ -200,7 +200,8 @@ def test_an_effect_whose_record_cannot_be_read_is_unknown(
     with pytest.raises(EffectUnknownError) as caught:
         effects.call("pay", lambda effect: "again", id="1", about="x" * asked)
     assert (caught.value.effect.status, caught.value.effect.repeatable) == ("unknown", False)
-    assert [str(one) for one in effects.unfinished()] == ["pay 1"]
+    effects.plan("mail", id="2")
+    assert [str(one) for one in effects.unfinished()] == ["pay 1", "mail 2"]
     assert effects.settle("pay", "repeat", id="1").status == "planned"
     assert effects.call("pay", lambda effect: "again", id="1", about="x" * asked) == "again"
     assert effects.call("pay", lambda effect: "twice", id="1") == "again"

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.agents.mailbox_keeping import Box, Letter, MailboxStatus, Reruns, Taken, post
 from holdfast.agents.retry_policy import RetryPolicy
 from holdfast.agents.retrying import again_async
-from holdfast.errors import InvalidInputError
+from holdfast.errors import Conflict, InvalidInputError
 from holdfast.store.arguments import check_limit, check_run, ran
 from holdfast.store.async_state import ChangePart, State
 
@@ -70,18 +70,22 @@ class Mailbox:
         None if none waits, or the next is one that failed and it is too early to try it again.
 
         If somebody else was faster, or changed what was read, the block ends with `Conflict`, and
-        nothing of it was applied. An error in the block counts as a failed attempt.
+        nothing of it was applied. An error in the block counts as a failed attempt, and so does
+        what it wrote if that is refused.
         """
         taken = await self._take()
         if taken is None:
             yield None
             return
+        over = False
         try:
             yield Mail(self._state, taken)
+            over = True
+            await self._state._make(self._box.plan_done, taken)
         except Exception as error:
-            await self._failed(taken, error)
+            if not over or not isinstance(error, Conflict):
+                await self._failed(taken, error)
             raise
-        await self._state._make(self._box.plan_done, taken)
 
     async def _take(self) -> Taken | None:
         taken = await self._state._do(self._box.take)

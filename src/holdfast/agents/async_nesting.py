@@ -17,12 +17,27 @@ class _Level:
     """Inside a lock: who is in there takes turns, too."""
 
     of: NestingLock
+    outer: _Level | None = None
+    """The level whose turn this one is."""
     open: bool = True
+    """Whether the block is at work that made it."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def end(self) -> None:
+        """The block is over. Its turn is, too, once nobody is in here: a task that it has begun
+        may be, and the last one out ends the turn of all that were over before."""
+        self.open = False
+        level = self
+        while level.outer is not None and not level.open and not level.lock.locked():
+            level = level.outer
+            level.lock.release()
 
 
 class NestingLock:
-    """One at a time; what that one calls may go in again, also in tasks that it begins."""
+    """One at a time; what that one calls may go in again, also in tasks that it begins.
+
+    While such a task is in, nobody else gets in, also if that one is out by then.
+    """
 
     def __init__(self) -> None:
         self._all = _Level(self)
@@ -30,15 +45,13 @@ class NestingLock:
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
         """Be the one, in the block."""
-        outer = await self._entered()
-        inner = _Level(self)
+        inner = _Level(self, await self._entered())
         token = _held.set((*_held.get(), inner))
         try:
             yield
         finally:
+            inner.end()
             _held.reset(token)
-            inner.open = False
-            outer.lock.release()
 
     async def _entered(self) -> _Level:
         """The innermost level that this is in and that lasts, taken."""

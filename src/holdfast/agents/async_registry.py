@@ -14,7 +14,7 @@ from holdfast.agents.async_loop import Loop
 from holdfast.agents.async_nesting import NestingLock
 from holdfast.agents.looping import LoopResult
 from holdfast.agents.registering import AgentInfo, Make, Registering, Wanting, refuse_beside
-from holdfast.agents.registry_runs import ALIVE, Run, closing, runs
+from holdfast.agents.registry_runs import ALIVE, Run, closing, still_runs
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.async_leasing import taken
@@ -138,11 +138,11 @@ class Agents:
         has by now; who ended so is spawned anew when it is asked for.
         """
         known = self._running.items()
-        return {id: one[0] for id, one in known if runs(*one)}
+        return {id: one[0] for id, one in known if still_runs(*one)}
 
     def _here(self, id: str) -> Attached | None:
         found = self._running.get(Scope("agent", id).id)
-        return found[0] if found is not None and runs(*found) else None
+        return found[0] if found is not None and still_runs(*found) else None
 
     async def _let_go(self, id: str) -> None:
         """Give the lease of an agent back that has ended by itself."""
@@ -176,6 +176,8 @@ class Agents:
                 await surely(lease.release)
                 raise
             self._running[id] = kept, lease
+            if self._core.closed:  # maybe by what makes the agent: that could not stop it yet
+                await self._stop(id)
             return kept
 
     def _attached(

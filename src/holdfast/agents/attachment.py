@@ -23,6 +23,8 @@ from holdfast.agents.checking import (
 from holdfast.agents.living import Living
 from holdfast.agents.protocols import PersistentAgent
 from holdfast.agents.saving import (
+    Fields,
+    Known,
     Manifest,
     Saved,
     check_field,
@@ -59,7 +61,7 @@ class Found:
     """What is stored of an object, as it was stored."""
 
     manifest: Manifest
-    values: dict[str, Any]
+    fields: Fields
 
 
 class Attachment(Living):
@@ -182,8 +184,8 @@ class Attachment(Living):
         to wait for."""
         old = found.manifest.version < _version(self.obj)
         if not old or not hasattr(self.obj, "upgrade_state"):
-            return found.values
-        return self.obj.upgrade_state(found.manifest.version, dict(found.values))
+            return found.fields.values
+        return self.obj.upgrade_state(found.manifest.version, dict(found.fields.values))
 
     def take_up(self, found: Found, values: Any) -> dict[str, Any]:
         """What `upgrade` made, as objects of the types that the class names: it is known now."""
@@ -194,7 +196,8 @@ class Attachment(Living):
         built = self._built(dict(values))
         upgraded = found.manifest.version < _version(self.obj)
         # An upgrade is not stored before the next save.
-        self.saved = _saved(found.manifest, found.values if upgraded else built)
+        stored = found.fields if upgraded else replace(found.fields, values=built)
+        self.saved = _saved(found.manifest, stored)
         return built
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
@@ -266,8 +269,12 @@ def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
     )
 
 
-def _saved(manifest: Manifest, values: Mapping[str, Any]) -> Saved:
-    return Saved(manifest, {name: known(name, value) for name, value in values.items()})
+def _saved(manifest: Manifest, fields: Fields) -> Saved:
+    told = {name: known(name, value) for name, value in fields.values.items()}
+    torn = {
+        name: Known(items=dict.fromkeys(items), torn=True) for name, items in fields.torn.items()
+    }
+    return Saved(manifest, told | torn)
 
 
 def _version(obj: Any) -> int:

@@ -170,5 +170,10 @@ class Asked:
 
 def found_records(items: Mapping[str, Any]) -> list[Record]:
     """The records of some keys, those begun or planned first in front."""
-    records = [record_of(data) for data in items.values()]
-    return sorted(records, key=lambda one: (one.planned_at or one.started_at, one.name, one.id))
+    return sorted((record_of(data) for data in items.values()), key=_place)
+
+
+def _place(record: Record) -> tuple[Any, ...]:
+    """Where a record stands; of one that could not be read, nobody knows when it was begun."""
+    begun = record.planned_at or record.started_at
+    return begun is not None, begun, record.name, record.id

@@ -26,7 +26,7 @@ from holdfast.agents.mailbox_stretches import Stretches
 from holdfast.agents.reading import Reading
 from holdfast.agents.retrying import again
 from holdfast.checkpoints.exporting import line_of
-from holdfast.errors import AgentValidationError, InvalidInputError
+from holdfast.errors import AgentValidationError, DamagedRecordError, InvalidInputError
 from holdfast.store.files import Path
 from holdfast.store.gates import Operation
 from holdfast.store.handles import StoreHandle
@@ -191,7 +191,13 @@ class _Import:
         for key in self._part.keys(STANDINGS):
             task, standing = key.removeprefix(STANDINGS), standing_of(self._part.get(key))
             if standing.away:
-                record = record_of(self._part.get(OUT + standing.handover))
+                known = self._part.get(OUT + standing.handover)
+                if known is None:  # which tasks are below it, the taker has under that record
+                    raise DamagedRecordError(
+                        f"{self._handle.scope}: the record of the handover {standing.handover}, "
+                        f"by which another agent has the task {task!r}, is lost; recover the agent"
+                    )
+                record = record_of(known)
                 taker = StoreHandle(self._handle.core).line(Scope.parse(record.taker))
                 package = taker.reader.get(PACKAGES + record.id) or {}
                 found |= {task, *package.get("subtasks", ())}

@@ -192,7 +192,6 @@ class HandoverBook:
         package, exists = prepared.package, prepared.taker.exists
         carried = {key: value for key, value in package.carried.items() if not exists(key)}
         prepared.package = replace(package, carried=carried)
-        prepared.record.carry = list(carried)
 
     def commit_accept(self, prepared: Prepared, problems: list[str]) -> Handover:
         """Move the task, or, if the taker's check found something, refuse it."""
@@ -209,6 +208,7 @@ class HandoverBook:
         take(prepared.giver, record, prepared.package, kept)
         give(prepared.taker, record, prepared.package)
         record.messages = len(prepared.package.context)
+        record.carry = list(prepared.package.carried)
         self._close(prepared, ACCEPTED, "")
         return record.shown()
 

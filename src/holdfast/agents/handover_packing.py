@@ -21,6 +21,7 @@ from holdfast.agents.handover_records import (
 from holdfast.agents.keys import AGENT, CONVERSATION, CURRENT_TASK, TASKS, task_key
 from holdfast.agents.records import stored
 from holdfast.store.companions import SEEN
+from holdfast.store.compare import same
 from holdfast.store.reading import Reader
 from holdfast.store.writing import ScopedChange
 
@@ -55,7 +56,7 @@ def _known(part: ScopedChange, record: Record, context: list[Any]) -> int:
     """How many messages who gets a task back has, because it gave a copy of them."""
     came = record_of(part.get(IN + record.returns))
     given = Package(**part.get(PACKAGES + came.id)).context
-    return len(given) if came.context == "copy" and context[: len(given)] == given else 0
+    return len(given) if came.context == "copy" and same(context[: len(given)], given) else 0
 
 
 def _tasks(part: ScopedChange) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from holdfast.agents.records import loaded
 from holdfast.agents.rules import FORM
 from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import InvalidInputError
+from holdfast.store.compare import identity
 from holdfast.store.scopes import Scope, check_key
 
 LOG = HANDOVER + "log/"
@@ -149,16 +150,18 @@ def begins(messages: list[Any], standing: Standing) -> int:
     """Where the messages of a task begin in a conversation from which old ones may be gone."""
     if standing.first is None:
         return min(standing.at, len(messages))
+    first = identity(standing.first)
     for position in range(min(standing.at, len(messages) - 1), -1, -1):
-        if messages[position] == standing.first:
+        if identity(messages[position]) == first:
             return position
     return 0  # the first is gone, and what was in front of it with it
 
 
 def without(messages: list[Any], context: list[Any]) -> list[Any]:
     """A conversation of an earlier time without as much of a context as it had then."""
+    found, given = [identity(one) for one in messages], [identity(one) for one in context]
     for position in range(max(0, len(messages) - len(context)), len(messages)):
-        if messages[position:] == context[: len(messages) - position]:
+        if found[position:] == given[: len(messages) - position]:
             return messages[:position]
     return messages
 

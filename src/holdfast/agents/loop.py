@@ -18,7 +18,7 @@ from holdfast.agents.loop_turns import Turns
 from holdfast.agents.looping import LoopResult, LoopSettings
 from holdfast.agents.mailbox import Mail, Mailbox
 from holdfast.checkpoints.rules import Rule
-from holdfast.checkpoints.signals import Taken
+from holdfast.checkpoints.signals import Taken, check_main_thread
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import NotRunError, check_flag, check_function, listed, unawaited
 from holdfast.store.blocking import State
@@ -235,8 +235,8 @@ class Stopping:
 
     def check(self) -> None:
         """Refuse a thread that cannot take them."""
-        if self._numbers and threading.current_thread() is not threading.main_thread():
-            raise InvalidInputError("signals are taken by the main thread only; give signals=()")
+        if self._numbers:
+            check_main_thread()
 
     def take(self) -> None:
         """Be called on the signals, also on those that wait because they were blocked."""

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.agents.mailbox_keeping import Box, Letter, MailboxStatus, Reruns, Taken, post
 from holdfast.agents.retry_policy import RetryPolicy
 from holdfast.agents.retrying import again
-from holdfast.errors import InvalidInputError
+from holdfast.errors import Conflict, InvalidInputError
 from holdfast.store.arguments import check_limit, check_run, ran
 from holdfast.store.blocking import State
 from holdfast.store.writing import ScopedChange
@@ -70,18 +70,22 @@ class Mailbox:
         None if none waits, or the next is one that failed and it is too early to try it again.
 
         If somebody else was faster, or changed what was read, the block ends with `Conflict`, and
-        nothing of it was applied. An error in the block counts as a failed attempt.
+        nothing of it was applied. An error in the block counts as a failed attempt, and so does
+        what it wrote if that is refused.
         """
         taken = self._take()
         if taken is None:
             yield None
             return
+        over = False
         try:
             yield Mail(self._state, taken)
+            over = True
+            self._state._run(self._box.plan_done(taken))
         except Exception as error:
-            self._failed(taken, error)
+            if not over or not isinstance(error, Conflict):
+                self._failed(taken, error)
             raise
-        self._state._run(self._box.plan_done(taken))
 
     def _take(self) -> Taken | None:
         taken = self._box.take()

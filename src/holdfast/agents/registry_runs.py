@@ -17,8 +17,8 @@ _within: ContextVar[tuple[Run[Any], ...]] = ContextVar("holdfast_loops", default
 """The runs that this is a part of: steps of their agents, and tasks that those begin."""
 
 
-def runs(kept: Any, lease: Lease) -> bool:
-    """Whether an agent that was spawned here runs still."""
+def still_runs(kept: Any, lease: Lease) -> bool:
+    """Whether an agent that was spawned here still runs."""
     return lease.held and kept.status in ALIVE
 
 

@@ -30,6 +30,7 @@ import msgspec
 from holdfast.agents.checking import is_model
 from holdfast.errors import InvalidInputError, InvalidKeyError
 from holdfast.store.companions import ATTACHED
+from holdfast.store.compare import MISSING
 from holdfast.store.copied import copied
 from holdfast.store.gates import Operation
 from holdfast.store.reading import Reader
@@ -65,6 +66,8 @@ class Known:
     """Of a list: how many items it had."""
     items: dict[str, bytes | None] | None = None
     """Of a field that lies apart."""
+    torn: bool = False
+    """Whether such a field names others than are there: then all of it is written again."""
 
 
 @dataclass(slots=True)
@@ -104,17 +107,41 @@ def read_manifest(reader: Reader) -> Manifest:
     )
 
 
-def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None) -> dict[str, Any]:
-    """The stored values of fields, as plain data and in their order; None means all."""
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Fields as they are stored, as plain data.
+
+    If single keys come from another state (a recovery of damaged ones, a restore of some, a merge),
+    a field may not be there, and the items of one that lies apart may be others than it names. Then
+    it holds all that are there.
+    """
+
+    values: dict[str, Any]
+    torn: dict[str, list[str]]
+    """Fields that name others than are there, and the names of those that are."""
+
+
+def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None) -> Fields:
+    """The stored values of fields, in their order; None means all."""
     chosen = manifest.fields if wanted is None else [n for n in wanted if n in manifest.fields]
     values: dict[str, Any] = {}
+    torn: dict[str, list[str]] = {}
     for name in chosen:
-        values[name] = reader.get(field_key(name), None, None, False)
+        found = reader.get(field_key(name), MISSING, None, False)
         if name in manifest.apart:
             below = field_key(name) + "/"
-            items = dict(reader.items(below, None, "", False))
-            values[name] = {one: items[below + one] for one in values[name]}
-    return values
+            there = reader.items(below, None, "", False)
+            items = {key.removeprefix(below): item for key, item in there}
+            if found is MISSING and not items:
+                continue
+            names = found if isinstance(found, list) else []
+            whole = found if isinstance(found, dict) else {}  # of before it lay apart
+            values[name] = {one: items[one] for one in names if one in items} | whole | items
+            if names != list(values[name]):
+                torn[name] = list(items)
+        elif found is not MISSING:
+            values[name] = found
+    return Fields(values, torn)
 
 
 def field_key(name: str) -> str:
@@ -255,7 +282,7 @@ def _items(
         operations.append(Operation("set", below + one, to_store(name, item, True)))
     operations += [Operation("delete", below + one) for one in old if one not in new]
     was, names = list(old), list(new)
-    if before.items is None or names[: len(was)] != was:
+    if before.items is None or before.torn or names[: len(was)] != was:
         operations.append(Operation("set", field_key(name), names))
     elif len(names) > len(was):
         operations.append(Operation("append", field_key(name), names[len(was) :]))

@@ -214,13 +214,14 @@ def _attached(state: State, reveal: bool = True) -> dict[str, Any]:
     reader = state._handle.reader
     manifest = read_manifest(reader)
     shown = [name for name in manifest.fields if not hidden(field_key(name))]
-    values = read_fields(reader, manifest, shown)
+    values = read_fields(reader, manifest, shown).values
     for name in manifest.apart.intersection(shown):
         below = field_key(name) + "/"
         values[name] = {
             one: MASK if hidden(below + one) else value for one, value in values[name].items()
         }
-    return {name: values.get(name, MASK) for name in manifest.fields}
+    there = [name for name in manifest.fields if name in values or name not in shown]
+    return {name: values.get(name, MASK) for name in there}
 
 
 @click.command(cls=Command)

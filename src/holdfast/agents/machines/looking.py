@@ -149,7 +149,7 @@ class Looker:
         intent."""
         if self.handle.core.gates.front:
             return
-        versions = [self._known[0][0], seen.expects[self.keys.intent], entry]
+        versions = [seen.expects[self.keys.now], seen.expects[self.keys.intent], entry]
         intent = seen.intent
         if closed:
             versions[1], intent = entry, None

@@ -133,8 +133,9 @@ class MachineIntent:
     trigger: str
     from_state: str
     to_state: str
-    input: dict[str, Any]
-    """What the trigger brought along."""
+    input: dict[str, Any] = field(compare=False)
+    """What the trigger brought along. The id and the attempt say which intent it is; values do not
+    tell that: nan is not equal to itself."""
     begun: datetime
     attempt: int = 1
 

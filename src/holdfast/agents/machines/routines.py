@@ -237,16 +237,18 @@ class Routines(Storing):
 
         If not, the intent stays open: a new one would do the same work under another id.
         """
+        wrong = "what it has begun could not be read"
         try:
             seen = yield Read(self.looker.look)
             if seen.intent != intent:
                 return False  # another has taken it over
             if undo is not None:
+                wrong = "its undo failed, too"
                 yield Call(undo, step)
                 return True
             why = "its work may have been done"
-        except Exception as wrong:
-            why = f"its undo failed, too ({type(wrong).__name__})"
+        except Exception as failed:
+            why = f"{wrong} ({type(failed).__name__})"
         error.add_note(
             f"{self.where}: {why}, so that {step.trigger!r} is still open: recover() or settle() it"
         )

@@ -116,7 +116,7 @@ class Storing:
                 if not conflict.keys or not own.issuperset(conflict.keys):
                     raise
                 again = yield Read(self.looker.look)
-                if again.now != seen.now or again.intent != seen.intent:
+                if not same(again.now, seen.now) or again.intent != seen.intent:
                     raise
                 seen.number, seen.version = again.number, again.version
                 seen.expects |= again.expects
