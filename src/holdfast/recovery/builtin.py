@@ -12,6 +12,7 @@ VALIDATE = RecoveryStep("validate_state", timeout=60_000.0)
 TRACK = RecoveryStep("update_tracking", timeout=30_000.0)
 NOTIFY = RecoveryStep("notify_systems", timeout=30_000.0, critical=False)
 CLEAN = RecoveryStep("cleanup", timeout=30_000.0, critical=False)
+SETTLE = RecoveryStep("settle_transitions", timeout=120_000.0)
 
 STANDARD = Procedure(
     "standard_recovery",
@@ -43,7 +44,11 @@ LOST_STORAGE = Procedure(
     "lost_storage", ("storage_failure",), _WHOLE, name="storage that lost rows", retries=3
 )
 FAILED_TRANSITION = Procedure(
-    "failed_transition", ("failed_transition",), _WHOLE, name="a failed transition", retries=3
+    "failed_transition",
+    ("failed_transition",),
+    (*_WHOLE, SETTLE),  # last: nothing that fails behind it undoes what was completed
+    name="a failed transition",
+    retries=3,
 )
 DRIFTED = Procedure("drifted_agent", ("drift", "error_rate"), _WHOLE, name="drift", retries=1)
 INTERRUPTED_HANDOVER = Procedure(

@@ -14,18 +14,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
-    InvalidValueError,
     LeaseHeldError,
     MissingError,
-    ProcedureNotFoundError,
-    ProcedureValidationError,
     RecoveryFailedError,
     StateIntegrityError,
 )
-from holdfast.recovery.builtin import BUILT_IN, STANDARD
+from holdfast.recovery.builtin import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
 from holdfast.recovery.failures import (
@@ -46,6 +44,7 @@ from holdfast.recovery.moments import named_group
 from holdfast.recovery.notices import make_up
 from holdfast.recovery.plans import RecoveryPlan, looked_for
 from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.procedures import Procedures
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
@@ -62,7 +61,6 @@ from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.reports import RecoveryReport, report_of, with_tail
 from holdfast.recovery.running import Progress, Running, recovering_lease
 from holdfast.recovery.setting_aside import as_if_healed, copies_of
-from holdfast.recovery.step_problems import action_problems
 from holdfast.recovery.steps import STEPS, losing_by
 from holdfast.recovery.strategies import Strategy
 from holdfast.recovery.tails import Tails, depth_for
@@ -92,7 +90,7 @@ REMEMBERED = 200
 """Recoveries of an agent that the order of strategies is learned from: the newest."""
 
 
-class Recovery(Looking):
+class Recovery(Procedures, Looking):
     """Recovers the agents of a store, one recovery at a time for each agent, in any process.
 
     `procedures` stand over the built-in ones of their ids, and answer their triggers before them.
@@ -104,6 +102,8 @@ class Recovery(Looking):
     `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
     kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
     moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.
+    `machines` are definitions by the names of machines: `failed_transition` settles an open
+    transition of those as its arrow declares, where the agent stands, if that state is good.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class Recovery(Looking):
         copies: Sequence[Any] = (),
         defaults: Mapping[str, Any] | None = None,
         validate: Sequence[Callable[[Any], Any]] = (),
+        machines: Mapping[str, MachineDefinition] | None = None,
     ) -> None:
         core = getattr(store, "_core", None)
         if not isinstance(core, Core):
@@ -125,60 +126,15 @@ class Recovery(Looking):
             raise InvalidInputError("steps is a mapping of types of steps to functions")
         self._handle = StoreHandle(core)
         self._store = Store(self._handle)
-        self.steps: dict[str, StepFunction] = {**STEPS}
+        self.steps = {**STEPS}
         for name, function in (steps or {}).items():
             self.register(name, function)
-        self._settings = Settings.of(core, strategies, order, copies, defaults, validate)
+        self._settings = Settings.of(core, strategies, order, copies, defaults, validate, machines)
         self._together = Together(self._handle, self._settings)
         self._tails = Tails(self._handle)
-        self._procedures: dict[str, Procedure] = {}
+        self._procedures = {}
         for one in (*BUILT_IN, *procedures):
             self.set(one)
-
-    # procedures
-
-    def register(self, type: str, function: StepFunction) -> None:
-        """Give a type of step of your own its function."""
-        check_text(type, "the type of a step", 100, least=1)
-        check_function(function, "the function of a step")
-        self.steps[type] = function
-
-    def set(self, procedure: Procedure | Mapping[str, Any]) -> Procedure:
-        """Add a procedure, or put it in place of the one of its id.
-
-        Refused with `ProcedureValidationError`, which lists everything that is wrong, and with
-        `UnknownStepTypeError` if it has steps of a type that is not there.
-        """
-        made = procedure if isinstance(procedure, Procedure) else Procedure.of(procedure)
-        made.check(self.steps)
-        problems = list(action_problems(made, self.steps, self._settings.strategies))
-        try:
-            self._handle.core.codec.plain(made.data())  # it is kept with each recovery
-        except InvalidValueError as error:
-            problems.append(f"it cannot be kept: {error}")
-        if problems:
-            raise ProcedureValidationError(problems)
-        self._procedures.pop(made.id, None)
-        self._procedures[made.id] = made
-        return made
-
-    def procedures(self) -> list[Procedure]:
-        """All procedures, those set last first: the first that has a failure's trigger is used."""
-        return list(reversed(self._procedures.values()))
-
-    def select(self, failure: Failure, procedure: str | None = None) -> Procedure:
-        """The procedure of an id, or the one that answers a failure."""
-        if procedure is not None:
-            check_text(procedure, "the id of a procedure", 200)
-            if procedure not in self._procedures:
-                raise ProcedureNotFoundError(
-                    f"there is no procedure {procedure!r}; there are {', '.join(self._procedures)}"
-                )
-            return self._procedures[procedure]
-        for one in self.procedures():
-            if failure.kind in one.triggers:
-                return one
-        return self._procedures["standard_recovery"]
 
     # recovering
 
@@ -496,5 +452,16 @@ class Recovery(Looking):
             settings = Settings(settings.copies, {}, order={ANY: OWN_ORDER})
         elif settings.pinned(kind) is None:
             found = self.proposal(record.agent, kind)
-            settings = replace(settings, order={kind: found.order}, fixed=found.fixed)
+            first = (NOTHING,) if self._settles(record) else ()
+            settings = replace(
+                settings, order={kind: first + found.order}, fixed=first + found.fixed
+            )
         return Context(self._handle, record, settings)
+
+    def _settles(self, record: Record) -> bool:
+        """Whether an open transition will be settled: then its machine stays where that began."""
+        return (
+            record.failure.kind in FAILED_TRANSITION.triggers
+            and any(step.type == SETTLE.type for step in record.procedure.steps)
+            and self._settings.machines.knows_one(self._handle.line(record.agent))
+        )

@@ -308,6 +308,16 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     return {"tracked": True, **_reconciled(context)}
 
 
+def settle_transitions(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete or roll back transitions of machines that did not end, as their arrows declare.
+
+    What nobody declared, or is to be asked about, is `left` to the caller. What was completed is
+    done: a step behind this one that fails would put the state back all the same.
+    """
+    del action
+    return context.settings.machines.settle(context.state)
+
+
 def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Give the notice that dependent systems read a `message`.
 
@@ -409,6 +419,7 @@ STEPS: dict[str, StepFunction] = {
         update_tracking,
         notify_systems,
         cleanup,
+        settle_transitions,
         restore_backup,
     )
 }
