@@ -30,7 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery import failures
 from holdfast.recovery.background import called, log
-from holdfast.recovery.engine import LEASE, Recovery
+from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import (
     ROLLED_BACK,
@@ -43,6 +43,7 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.recovered import every_scope
 from holdfast.recovery.reports import RecoveryReport
+from holdfast.recovery.slots import LEASE
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tails, tail_text
 from holdfast.recovery.transitions import Machines, interrupted

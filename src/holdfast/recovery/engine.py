@@ -59,8 +59,9 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.reports import RecoveryReport, report_of, with_tail
-from holdfast.recovery.running import Progress, Running, recovering_lease
+from holdfast.recovery.running import Progress, Running
 from holdfast.recovery.setting_aside import as_if_healed, copies_of
+from holdfast.recovery.slots import recovering
 from holdfast.recovery.steps import STEPS, losing_by
 from holdfast.recovery.strategies import Strategy
 from holdfast.recovery.tails import Tails, depth_for
@@ -79,10 +80,6 @@ from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import erased_ids
-
-LEASE = 30.0
-"""Seconds after which the recovery of a process that died can be taken up by another."""
-
 
 OWN_ORDER = (NOTHING, KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
 """How the scopes that keep recoveries are mended: what loses least first."""
@@ -177,11 +174,11 @@ class Recovery(Procedures, Looking):
         if progress is not None:
             check_function(progress, "progress")
         safe_point()
-        with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
-            self._mend_records(scope)
-            self._end_unfinished(scope)
+        with recovering(self._store, scope, wait):
+            past = self._mended_records(scope)
+            self._end_unfinished(scope, past)
             begun = self._begun(scope, self._found(scope, asked), chosen, looked=looked)
-            return self._go_on(begun, progress)
+            return self._go_on(begun, progress, past)
 
     def _begun(
         self, scope: Scope, failure: Failure, procedure: Procedure, *, looked: bool
@@ -189,6 +186,7 @@ class Recovery(Procedures, Looking):
         gone = self._tails.lost(scope, depth_for(failure), looked=looked)
         record = Records(self._handle, scope).begin(failure, procedure, gone)
         if gone is not None:  # whatever is written next takes the number of what is lost
+            record.keep()
             found = self._tails.findings(scope, gone)
             Quarantine(self._handle, scope).add(found, record.id)
         return record
@@ -216,19 +214,20 @@ class Recovery(Procedures, Looking):
             )
         return STANDARD
 
-    def _mend_records(self, scope: Scope) -> None:
-        """See to it that recoveries of a scope can be kept, and those that were read.
+    def _mended_records(self, scope: Scope) -> list[Record]:
+        """The recoveries of a scope; see to it that others can be kept, and those that were read.
 
         Damaged rows are set aside, with what is kept of this in the records of the records.
         """
         records = Records(self._handle, scope)
-        why = records.look()[1]
+        found, why = records.look()
         if why is None:
-            return
+            return found
         try:
             self.recover(records.handle.scope, Failure("corruption_detected", why[:1000]))
         except RecoveryFailedError as error:  # it names a recovery of the records
             raise RecoveryFailedError(f"{scope}: recoveries cannot be kept: {error}") from error
+        return records.all()
 
     def _check_there(self, scope: Scope) -> None:
         """Refuse a scope that is not there and cannot be begun anew."""
@@ -238,9 +237,10 @@ class Recovery(Procedures, Looking):
         if not settings.copies or erased_ids(self._handle.core, scope):
             check_there(self._handle, scope)
 
-    def _end_unfinished(self, scope: Scope) -> None:
-        for unfinished in Records(self._handle, scope).running():
-            self._end(unfinished, None)
+    def _end_unfinished(self, scope: Scope, known: Sequence[Record] | None = None) -> None:
+        for one in known if known is not None else Records(self._handle, scope).all():
+            if one.status == RUNNING:
+                self._end(one, None)
 
     def _end(self, record: Record, progress: Progress | None) -> RecoveryReport:
         with suppress(RecoveryFailedError):  # it is over, and its report says how
@@ -370,9 +370,13 @@ class Recovery(Procedures, Looking):
         It is used unless `order` pins another one.
         """
         check_text(kind, "the kind of a failure", 100, least=1)
-        records = Records(self._handle, given_scope(self._handle, agent))
-        fixed = kind_of(kind).strategies
-        return propose(kind, fixed, outcomes(records.all(REMEMBERED)))
+        return self._proposed(Records(self._handle, given_scope(self._handle, agent)), kind)
+
+    def _proposed(
+        self, records: Records, kind: str, past: Sequence[Record] | None = None
+    ) -> Proposal:
+        newest = past[:REMEMBERED] if past is not None else records.all(REMEMBERED)
+        return propose(kind, kind_of(kind).strategies, outcomes(newest, kind))
 
     def resume(
         self, agent: Any, *, wait: float = 0, progress: Progress | None = None
@@ -391,9 +395,9 @@ class Recovery(Procedures, Looking):
         if not records.unsettled():
             return []
         try:
-            with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
-                self._mend_records(scope)
-                return [self._end(one, progress) for one in records.running()]
+            with recovering(self._store, scope, wait):
+                past = self._mended_records(scope)
+                return [self._end(one, progress) for one in past if one.status == RUNNING]
         except LeaseHeldError:
             return []  # somebody is at it
 
@@ -412,7 +416,7 @@ class Recovery(Procedures, Looking):
         for scope in recovered_agents(self._handle):
             records = Records(self._handle, scope)
             if any(one.id == id for one in records.running()):
-                with self._store.lease(recovering_lease(scope), duration=LEASE, wait=0):
+                with recovering(self._store, scope, 0):
                     record = records.get(id)
                     if record.status == RUNNING:
                         record.finish(FAILED, why + self._standing(record))
@@ -432,11 +436,13 @@ class Recovery(Procedures, Looking):
     def _standing(self, record: Record) -> str:
         return standing(self._handle.line(record.agent), record.id, record.data.get("head"))
 
-    def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
+    def _go_on(
+        self, record: Record, progress: Progress | None, past: Sequence[Record] | None = None
+    ) -> RecoveryReport:
         unknown = record.procedure.unknown(self.steps)
         lost = "what is kept of it was damaged" if not record.procedure.steps else ""
         with undivided(), acting("recovery", correlation=correlation_of(record.id)):
-            running = Running(self._context(record), self.steps, progress)
+            running = Running(self._context(record, past), self.steps, progress)
             if lost or unknown:
                 why = lost or f"Unknown recovery step type: {', '.join(unknown)}"
                 running.abandon(f"it cannot go on here: {why}")
@@ -446,12 +452,13 @@ class Recovery(Procedures, Looking):
                     make_up(self._handle)
         return report_of(record)
 
-    def _context(self, record: Record) -> Context:
+    def _context(self, record: Record, past: Sequence[Record] | None = None) -> Context:
+        """What a recovery has to work with; `past` are those before it, if they are known."""
         settings, kind = self._settings, record.failure.kind
         if is_own(record.agent):  # checks and defaults are for agents
             settings = Settings(settings.copies, {}, order={ANY: OWN_ORDER})
         elif settings.pinned(kind) is None:
-            found = self.proposal(record.agent, kind)
+            found = self._proposed(Records(self._handle, record.agent), kind, past)
             first = (NOTHING,) if self._settles(record) else ()
             settings = replace(
                 settings, order={kind: first + found.order}, fixed=first + found.fixed

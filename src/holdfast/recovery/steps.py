@@ -16,7 +16,7 @@ from holdfast.agents.keys import own_change, sticky
 from holdfast.agents.mailbox_going_back import mend_numbers
 from holdfast.agents.retrying import again
 from holdfast.checkpoints.bringing import Bringing, put_together
-from holdfast.checkpoints.making import make
+from holdfast.checkpoints.making import plan_request
 from holdfast.checkpoints.past_damage import damaged_sticky, stand_ins
 from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import confirm, restore
@@ -72,6 +72,7 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     result: dict[str, Any] = {"backup": None}
     why = unreadable(context.handle)
     if is_called_for(context.failure, record.gone, why):
+        record.keep()
         copies = copies_of(context.store.core, context.copies)
         budget = float(action.get("budget", BUDGET))
         result |= set_aside(context.store, context.agent, copies, record.id, budget)
@@ -89,7 +90,9 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     request = CheckpointRequest(
         f"before recovery {record.id}", "recovery", trigger=context.failure.kind
     )
-    made = make(handle, request, recovery=record.id)  # held until the recovery is over
+    plan = plan_request(handle, request, recovery=record.id)  # held until the recovery is over
+    record.flush(along=plan)
+    made = plan[1]([])
     record.note(hold=True, head=made.sequence)  # the state at an entry before it may be pruned
     return {**result, "backup": made.id, "entry": head}
 

@@ -24,13 +24,14 @@ from holdfast.errors import (
 )
 from holdfast.recovery.background import called, log
 from holdfast.recovery.busy import Busy
-from holdfast.recovery.engine import LEASE, Recovery
+from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import DAMAGED, Failure, found_failure
 from holdfast.recovery.meanwhile import first_of_others
 from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.scrubbing import Scrubber, grouped
 from holdfast.recovery.sightings import Sightings, Unanswered
+from holdfast.recovery.slots import LEASE
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.watching import (
     SILENT,
@@ -49,7 +50,8 @@ from holdfast.store.blocking import Store
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
-from holdfast.store.leasing import Lease, LeaseInfo
+from holdfast.store.lease_cells import LeaseInfo
+from holdfast.store.leasing import Lease
 from holdfast.store.scopes import Scope
 
 WATCHDOG = "recovery/watchdog"
