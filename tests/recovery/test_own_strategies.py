@@ -164,7 +164,7 @@ def test_one_that_comes_before_its_turn_serves_at_once_only_if_it_loses_nothing(
     known = kind_of("corruption_detected").strategies
     assert known[:2] == ("keys", "journal")
     learned = Proposal("", ("journal", "keys", *known[2:]), known, 9, 0.0, 1.0)
-    monkeypatch.setattr(sync.Recovery, "proposal", lambda *_: learned)
+    monkeypatch.setattr(sync.Recovery, "_proposed", lambda *_: learned)
     seen: list[str] = []
 
     def mine(name: str, lost: str | None) -> Any:
