@@ -231,3 +231,18 @@ def test_machines_that_cannot_be_used_are_refused(store: sync.Store) -> None:
     for wrong in (5, {"post": 5}, {"post": mail(work)}):
         with pytest.raises(InvalidInputError):
             sync.Recovery(store, machines=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", ["notify_systems", "cleanup"])
+def test_a_step_that_is_not_critical_keeps_no_transition_from_being_settled(
+    store: sync.Store, step: str
+) -> None:
+    state, sent = interrupted(store), list[str]()
+    recovery = sync.Recovery(
+        store,
+        steps={step: lambda *_: 1 // 0},
+        machines={"post": mail(lambda step: sent.append(step.id))},
+    )
+    report = recovery.recover(state, KIND)
+    assert (report.success, report.attempts) == (True, 1)
+    assert (where(state), len(sent)) == (("sent", False), 1)

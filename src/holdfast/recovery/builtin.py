@@ -23,7 +23,8 @@ STANDARD = Procedure(
 )
 """Exactly the steps, times and retries that its name stands for."""
 
-_WHOLE = (BACKUP, LOCATE, VERIFY, RESTORE, VALIDATE, TRACK, NOTIFY, CLEAN)
+_RESTORED = (BACKUP, LOCATE, VERIFY, RESTORE, VALIDATE, TRACK)
+_WHOLE = (*_RESTORED, NOTIFY, CLEAN)
 
 DAMAGED_STATE = Procedure(
     "damaged_state",
@@ -46,7 +47,7 @@ LOST_STORAGE = Procedure(
 FAILED_TRANSITION = Procedure(
     "failed_transition",
     ("failed_transition",),
-    (*_WHOLE, SETTLE),  # last: nothing that fails behind it undoes what was completed
+    (*_RESTORED, SETTLE, NOTIFY, CLEAN),  # nothing critical behind it undoes what was completed
     name="a failed transition",
     retries=3,
 )
