@@ -224,6 +224,35 @@ def test_functions_of_machines_run_on_the_loop_of_the_async_face(place: Place) -
     asyncio.run(main())
 
 
+def test_a_group_whose_member_has_an_unfinished_recovery_goes_on_with_it(place: Place) -> None:
+    def end(step: str, said: str) -> None:
+        if step == "update_tracking":
+            raise Killed
+
+    with place.open() as store:
+        interrupted(store)
+        store.agent("8").set("k", 1)
+        with pytest.raises(Killed):
+            sync.Recovery(store, machines={"post": mail(kill)}).recover(
+                "agent:7", KIND, progress=end
+            )
+
+    async def main() -> None:
+        sent: list[str] = []
+
+        async def work(step: Any) -> None:
+            sent.append(step.id)
+
+        async with holdfast.open(place.url, **place.options()) as store:
+            recovery = holdfast.Recovery(store, machines={"post": mail(work)})
+            assert (await recovery.recover_group(["agent:7", "agent:8"], "agent_crash")).success
+            [report] = await recovery.reports("agent:7")
+            assert (report.success, report.transitions) == (True, {"post": "complete"})
+        assert len(sent) == 1
+
+    asyncio.run(main())
+
+
 def test_machines_that_cannot_be_used_are_refused(store: sync.Store) -> None:
     async def work(step: Any) -> None:
         pass

@@ -167,6 +167,7 @@ class Recovery:
         other since, in the change in which they processed another, are taken back: they are sent
         again. If there is no such moment, `RecoveryFailedError`, and nothing was changed.
         """
+        self._calls.use()
         return await to_the_end(
             self._blocking.recover_group, agents, failure, point=point, at=at, wait=wait
         )
