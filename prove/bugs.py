@@ -1381,7 +1381,7 @@ BUGS = (
     ),
     Bug(
         "what a step writes after it was given up",
-        "recovery/running.py",
+        "recovery/slots.py",
         "        self._store.break_lease(self._name)\n        self._lease.over = True\n",
         "        pass\n",
         "recoveries",
@@ -1577,10 +1577,24 @@ BUGS = (
     ),
     Bug(
         "two recoveries of an agent at once",
-        "recovery/running.py",
+        "recovery/slots.py",
         'return lease_name("recovery", str(agent), *slot)',
-        'return lease_name("recovery", str(agent), str(time.monotonic_ns()))',
+        'return lease_name("recovery", str(agent), str(__import__("time").monotonic_ns()))',
         "tests/recovery/test_procedures.py",
+    ),
+    Bug(
+        "a slot given to another step while its own is still at work",
+        "recovery/slots.py",
+        "if not (idle and _had_along(self._store, self._name) is self._lease):",
+        "if _had_along(self._store, self._name) is not self._lease:",
+        "tests/recovery/test_recovery_commits.py",
+    ),
+    Bug(
+        "a transition that is completed and undone, for another fails",
+        "recovery/transitions.py",
+        'if wrong is not None and "complete" not in settled.values():',
+        "if wrong is not None:",
+        "tests/recovery/test_failed_transitions.py",
     ),
     Bug(
         "letters between agents of a group sent twice",
@@ -1704,8 +1718,9 @@ BUGS = (
     Bug(
         "damaged records in the way of recoveries",
         "recovery/engine.py",
-        "            self._mend_records(scope)\n            self._end_unfinished(scope)\n",
-        "            self._end_unfinished(scope)\n",
+        "past = self._mended_records(scope)\n            self._end_unfinished(scope, past)\n",
+        "past = Records(self._handle, scope).all()\n"
+        "            self._end_unfinished(scope, past)\n",
         "tests/recovery/test_recovery_records.py",
     ),
     Bug(

@@ -149,7 +149,8 @@ if TYPE_CHECKING:
     )
     from holdfast.store.keep import Keep
     from holdfast.store.keyring import Keyring, MasterRotated
-    from holdfast.store.leasing import Lease, LeaseInfo
+    from holdfast.store.lease_cells import LeaseInfo
+    from holdfast.store.leasing import Lease
     from holdfast.store.lookups import Lookup
     from holdfast.store.merge_conflicts import MergeConflict
     from holdfast.store.merging import Merged
@@ -459,7 +460,8 @@ _HOMES = {
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keep": "Keep",
     "holdfast.store.keyring": "Keyring MasterRotated",
-    "holdfast.store.leasing": "Lease LeaseInfo",
+    "holdfast.store.lease_cells": "LeaseInfo",
+    "holdfast.store.leasing": "Lease",
     "holdfast.store.merge_conflicts": "MergeConflict",
     "holdfast.store.merging": "Merged",
     "holdfast.store.metering": "Latency MetricAlert Metrics",

@@ -11,7 +11,7 @@ import pytest
 from cli_kit import Cli
 
 from holdfast import Scope, sync
-from holdfast.recovery.running import recovering_lease
+from holdfast.recovery.slots import recovering_lease
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 

@@ -237,7 +237,7 @@ def test_a_recovery_that_was_cut_short_goes_on(place: Place) -> None:
     recovery = sync.Recovery(store)
     failure = holdfast.Failure("state_corruption").check()
     records = Records(StoreHandle(store._core), state.scope)
-    records.begin(failure, recovery.select(failure))
+    records.begin(failure, recovery.select(failure)).keep()
     report = sync.boot(store)
     assert [(one.kind, one.outcome) for one in report.items] == [("recovery", "completed")]
     assert state.get("task") == 1

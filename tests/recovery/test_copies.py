@@ -72,7 +72,8 @@ def test_a_store_that_has_all_that_copies_have_keeps_it(home: Place, kind: str) 
     report, k = recovered(home, old, new, kind=kind)
     assert (report.lost, k) == ("nothing", 14)
     if kind == "storage_failure":
-        assert report.passed["copy"] == "copy 1: all that it has is here"
+        why = "copy 0: all that it has is here; copy 1: all that it has is here"
+        assert report.passed["copy"] == why
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -66,7 +66,7 @@ def test_what_was_begun_and_never_ended_is_told_with_the_next_step(store: sync.S
     recovery = sync.Recovery(store)
     records = Records(store._handle, begun.scope)
     chosen = recovery.procedures()[0]
-    records.begin(holdfast.Failure("agent_crash").check(), chosen)
+    records.begin(holdfast.Failure("agent_crash").check(), chosen).keep()
     done = state.restore(state.checkpoints(limit=1)[0])
     assert done.backup is not None
     state.set("plan", 2)

@@ -10,7 +10,12 @@ from store_kit import Place
 
 import holdfast
 from holdfast import Target, Unfit, sync
-from holdfast.errors import RecoveryFailedError
+from holdfast.errors import (
+    InvalidInputError,
+    RecoveryFailedError,
+    StoreClosedError,
+    Unavailable,
+)
 from holdfast.recovery.choice import Proposal
 from holdfast.recovery.failures import kind_of
 
@@ -53,6 +58,45 @@ def test_what_it_gives_is_returned_to(
     report = recovered(store, given)
     assert (report.strategy, report.restored_from, report.lost) == ("mine", point, "a lot")
     assert dict(store.agent("7").items()) == left
+
+
+class OfALibrary(Exception):
+    """Nobody here knows what it says."""
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [
+        (ValueError("a bug"), 1),
+        (KeyError("a bug"), 1),
+        (InvalidInputError("a bug"), 1),
+        (StoreClosedError("for good"), 1),
+        (OSError("the disk is away"), 4),
+        (Unavailable("the server is away"), 4),
+        (OfALibrary("the server is away"), 4),
+    ],
+)
+@pytest.mark.parametrize("where", ["strategy", "copy"])
+def test_what_cannot_change_by_waiting_is_told_at_once(
+    place: Place, error: Exception, attempts: int, where: str
+) -> None:
+    store, copy = place.open(), sync.open("memory:")
+
+    def fails(*given: Any, **more: Any) -> Any:
+        raise error
+
+    copy._core.known = fails  # type: ignore[method-assign]
+    recovery = sync.Recovery(store, strategies={"mine": fails}, copies=[copy])
+    first = "mine" if where == "strategy" else "copy"
+    order = {"type": "locate_checkpoint", "action": {"strategies": [first, "defaults"]}}
+    steps = [order, {"type": "restore_state"}]
+    recovery.set({"id": "p", "triggers": ["odd"], "steps": steps, "retries": 3, "backoff": 1})
+    state = worked(store)
+    with pytest.raises(RecoveryFailedError, match="no strategy serves") as caught:
+        recovery.recover(state, "odd")
+    [report] = recovery.reports(state)
+    assert (report.attempts, report.status) == (attempts, "rolled_back")
+    assert type(error).__name__ in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +164,7 @@ def test_one_that_comes_before_its_turn_serves_at_once_only_if_it_loses_nothing(
     known = kind_of("corruption_detected").strategies
     assert known[:2] == ("keys", "journal")
     learned = Proposal("", ("journal", "keys", *known[2:]), known, 9, 0.0, 1.0)
-    monkeypatch.setattr(sync.Recovery, "proposal", lambda *_: learned)
+    monkeypatch.setattr(sync.Recovery, "_proposed", lambda *_: learned)
     seen: list[str] = []
 
     def mine(name: str, lost: str | None) -> Any:

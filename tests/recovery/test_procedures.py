@@ -27,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery import async_recovery, engine, running
 from holdfast.recovery.choice import Outcome, propose
-from holdfast.recovery.running import recovering_lease
+from holdfast.recovery.slots import recovering_lease
 
 
 def agent(store: sync.Store) -> sync.State:

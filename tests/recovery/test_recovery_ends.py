@@ -18,7 +18,7 @@ from holdfast.errors import (
     PointNotFoundError,
     RecoveryFailedError,
 )
-from holdfast.recovery.running import recovering_lease
+from holdfast.recovery.slots import recovering_lease
 
 NAIVE = datetime.now(UTC).replace(tzinfo=None)
 STEPS = [{"type": "backup_current"}, {"type": "locate_checkpoint"}, {"type": "restore_state"}]

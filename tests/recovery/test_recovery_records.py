@@ -215,7 +215,8 @@ def test_a_recovery_whose_procedure_is_lost_is_ended_and_undone(place: Place) ->
     records = Records(store._handle, state.scope)
     recovery = sync.Recovery(store)
     failure = Failure("agent_crash").check()
-    record = records.begin(failure, recovery.select(failure))  # and its process was killed
+    record = records.begin(failure, recovery.select(failure))
+    record.keep()  # and its process was killed
     drop(records, record.key + "/procedure")
     reports = sync.Recovery(place.open()).resume("agent:7")
     assert [(one.id, one.status) for one in reports] == [(record.id, "rolled_back")]

@@ -10,7 +10,6 @@ import signal
 import sys
 import typing
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +19,7 @@ from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.failures import AgentFailed
+from holdfast.cli.programs import imported
 from holdfast.cli.session import Session, login
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.store import json_values
@@ -195,7 +195,7 @@ def run(
     """
     from holdfast.seal.keys import variable_of
 
-    make = _program(program)
+    make = imported(program, "what makes the agent as MODULE:NAME, like bots:Greeter")
     options = {
         "routine": routine,
         "refresh": refresh,
@@ -331,24 +331,6 @@ def _listed(shapes_: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {name: list(one) if isinstance(one, tuple) else one for name, one in shape.items()}
         for shape in shapes_
     ]
-
-
-def _program(text: str) -> Any:
-    module, colon, name = text.partition(":")
-    if not (module and colon and name):
-        raise InvalidInputError("name what makes the agent as MODULE:NAME, like bots:Greeter")
-    sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
-            raise AgentFailed(f"{module} cannot be imported: {error}") from error
-        raise InvalidInputError(f"there is no module {module!r} here") from None
-    except AttributeError:
-        raise InvalidInputError(f"the module {module!r} has no {name!r}") from None
-    except Exception as error:
-        kind = type(error).__name__
-        raise AgentFailed(f"{module} cannot be imported: {kind}: {error}") from error
 
 
 def _show(session: Session, result: LoopResult, metrics: Metrics) -> None:

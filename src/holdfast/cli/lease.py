@@ -14,7 +14,7 @@ from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from holdfast.store.leasing import LeaseInfo
+    from holdfast.store.lease_cells import LeaseInfo
 
 
 @click.group(cls=Group)

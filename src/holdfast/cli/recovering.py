@@ -17,6 +17,7 @@ from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.failures import UNRECOVERED
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import point
+from holdfast.cli.programs import machine_option, machines_named
 from holdfast.cli.restoring import located
 from holdfast.cli.session import Session
 from holdfast.cli.settling import boot, scrub
@@ -54,6 +55,7 @@ _LOCATING = ("name", "type", "tag", "trigger", "before")
 @click.option("--before", metavar="POINT", help="… before this point.")
 @click.option("--strategy", "order", multiple=True, help="Try these, in this order.")
 @copy_option
+@machine_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--wait", type=click.FloatRange(0), default=0, help="Seconds, if another is at it.")
 @click.option("--report", "page", metavar="FILE", help="Write the report: .md, .html or .json.")
@@ -68,6 +70,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
     from holdfast.sync import Recovery
 
     check_page(given["page"])
+    machines = machines_named(given["machines"])
     dry_run = given["dry_run"]
     with (
         session.reading() if dry_run else session.writing() as store,
@@ -78,6 +81,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
             copies=copies,
             procedures=_procedures(given["file"]),
             order=given["order"] or None,
+            machines=machines,
         )
         state = session.state(store, scope, new=True)  # all of its entries may be lost
         state.place()  # refused here if there is no such timeline
@@ -168,6 +172,7 @@ def report_shape(report: RecoveryReport) -> dict[str, Any]:
         "restored_from": report.restored_from,
         "passed": report.passed,
         "lost": report.lost,
+        "transitions": report.transitions,
         "why": report.why,
         "started_at": time_text(report.started_at),
         "finished_at": time_text(ended) if ended is not None else None,
@@ -345,8 +350,9 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
 @recovery.command()
 @scope_argument
 @click.option("--wait", type=click.FloatRange(0), default=35, help="Seconds, if another is at it.")
+@machine_option
 @pass_session
-def resume(session: Session, scope: str, wait: float) -> int:
+def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...]) -> int:
     """Go on with recoveries whose process ended in the middle.
 
     The lease of a process that died runs out half a minute after its end. One with steps of a type
@@ -355,9 +361,11 @@ def resume(session: Session, scope: str, wait: float) -> int:
     """
     from holdfast.sync import Recovery
 
+    known = machines_named(machines)
     with session.writing() as store:
         state = session.state(store, scope)
-        done = Recovery(store).resume(state, wait=wait, progress=_progress(session))
+        recovery = Recovery(store, machines=known)
+        done = recovery.resume(state, wait=wait, progress=_progress(session))
     if session.json:
         output.document({"recoveries": [report_shape(one) for one in done]})
     else:

@@ -11,6 +11,7 @@ from holdfast.cli import output
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.copies import copy_option, opened
+from holdfast.cli.programs import machine_option, machines_named
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
@@ -23,16 +24,25 @@ if TYPE_CHECKING:
 @click.option(
     "--wait", type=click.FloatRange(0), default=0, help="Seconds, for leases of the dead."
 )
+@machine_option
 @click.option("--no-check", is_flag=True, help="Read no states, only what is unfinished.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_session
-def boot(session: Session, scopes: tuple[str, ...], wait: float, no_check: bool, yes: bool) -> int:
+def boot(
+    session: Session,
+    scopes: tuple[str, ...],
+    wait: float,
+    machines: tuple[str, ...],
+    no_check: bool,
+    yes: bool,
+) -> int:
     """Bring to an end what was unfinished when processes ended, of some scopes or of all.
 
     Recoveries go on, damaged states are recovered, operations are undone, effects with a key are
-    to be done again, handovers are reconciled. What a program has to say (transitions, effects
-    without a key) is left, and named; then it exits with 1. An agent that works without a lease
-    cannot be told from one that was interrupted: run this while none works.
+    to be done again, handovers are reconciled; transitions are settled as each --machine declares.
+    What a program has to say (other transitions, effects without a key) is left, and named; then
+    it exits with 1. An agent that works without a lease cannot be told from one that was
+    interrupted: run this while none works.
     """
     from holdfast.sync import boot as settle
 
@@ -40,10 +50,12 @@ def boot(session: Session, scopes: tuple[str, ...], wait: float, no_check: bool,
         if not sys.stdin.isatty():
             raise InvalidInputError("make sure that no agent works without a lease, then add --yes")
         click.confirm("Does no agent work without a lease just now?", abort=True, err=True)
+    known = machines_named(machines)
     with session.writing() as store:
         for scope in scopes:
             session.state(store, scope)
-        done = settle(store, scopes=list(scopes) or None, check=not no_check, wait=wait)
+        chosen = list(scopes) or None
+        done = settle(store, scopes=chosen, machines=known, check=not no_check, wait=wait)
     if session.json:
         output.document(
             {

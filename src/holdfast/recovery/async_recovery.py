@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.agents.machines.async_machine import Machine
+from holdfast.agents.machines.definition import MachineDefinition
+from holdfast.agents.machines.records import MachineRecovered
 from holdfast.errors import HoldfastError
 from holdfast.recovery import engine as blocking
 from holdfast.recovery import quarantine
@@ -20,15 +23,31 @@ from holdfast.recovery.quarantine import Quarantined
 from holdfast.recovery.reports import SLOW, RecoveryReport, RecoveryStatistics
 from holdfast.recovery.running import Progress
 from holdfast.recovery.strategies import Strategy
+from holdfast.recovery.transitions import Machines
+from holdfast.store.blocking import State
 from holdfast.store.cancelling import read_away, to_the_end
+from holdfast.store.on_loop import OnLoop
 from holdfast.store.scopes import Scope
+
+
+def machines_on_loop(
+    store: Any, machines: Mapping[str, MachineDefinition] | None, calls: OnLoop
+) -> Machines:
+    """Machines whose functions run on the loop of who asks, as all functions of machines do."""
+
+    def recover(state: State, definition: MachineDefinition, name: str) -> MachineRecovered:
+        machine = Machine(store.scope(state.scope), definition, name)
+        answer: MachineRecovered = calls.wait(machine.recover())
+        return answer
+
+    return Machines(machines, recover)
 
 
 class Recovery:
     """Recovers the agents of a store; see `holdfast.sync.Recovery`.
 
     Functions of yours run on threads, and get the state as `holdfast.sync` has it; they may be
-    async.
+    async. Only functions of `machines` run on the loop, as they always do.
     """
 
     def __init__(
@@ -42,7 +61,9 @@ class Recovery:
         copies: Sequence[Any] = (),
         defaults: Mapping[str, Any] | None = None,
         validate: Sequence[Callable[[Any], Any]] = (),
+        machines: Mapping[str, MachineDefinition] | None = None,
     ) -> None:
+        self._calls = OnLoop()
         self._blocking = blocking.Recovery(
             store,
             procedures=procedures,
@@ -52,6 +73,7 @@ class Recovery:
             copies=copies,
             defaults=defaults,
             validate=validate,
+            machines=machines_on_loop(store, machines, self._calls),
         )
 
     def register(self, type: str, function: StepFunction) -> None:
@@ -93,6 +115,7 @@ class Recovery:
         that was erased: defaults); so is a point or a time that it does not have. What `progress`
         raises is logged.
         """
+        self._calls.use()
         return await to_the_end(
             self._blocking.recover,
             agent,
@@ -117,6 +140,7 @@ class Recovery:
 
         Gives each one's report, also of a recovery that failed; or the error, if none was begun.
         """
+        self._calls.use()
         return await to_the_end(
             self._blocking.recover_each,
             agents,
@@ -143,6 +167,7 @@ class Recovery:
         other since, in the change in which they processed another, are taken back: they are sent
         again. If there is no such moment, `RecoveryFailedError`, and nothing was changed.
         """
+        self._calls.use()
         return await to_the_end(
             self._blocking.recover_group, agents, failure, point=point, at=at, wait=wait
         )
@@ -192,6 +217,7 @@ class Recovery:
         since it began is ended as failed, and changes nothing: recover the agent anew. Gives also
         reports of those that did not succeed.
         """
+        self._calls.use()
         return await to_the_end(self._blocking.resume, agent, wait=wait, progress=progress)
 
     async def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:

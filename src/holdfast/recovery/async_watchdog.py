@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from holdfast.agents.machines.async_machine import Machine
 from holdfast.agents.machines.definition import MachineDefinition
-from holdfast.agents.machines.records import MachineRecovered
 from holdfast.errors import InvalidInputError
 from holdfast.recovery import booting, scrubbing, watchdog
-from holdfast.recovery.async_recovery import Recovery
+from holdfast.recovery.async_recovery import Recovery, machines_on_loop
 from holdfast.recovery.booting import BootReport
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.scrubbing import Scrubbed, ScrubStatus
@@ -120,6 +118,7 @@ class Watchdog:
     ) -> None:
         self._calls = OnLoop()
         self._scrubber = scrubber
+        self._recovery = recovery
         self._blocking = watchdog.Watchdog(
             store,
             _recovery(recovery),
@@ -145,8 +144,9 @@ class Watchdog:
 
     def _use(self) -> None:
         self._calls.use()
-        if self._scrubber is not None:
-            self._scrubber._calls.use()
+        for part in (self._scrubber, self._recovery):
+            if part is not None:
+                part._calls.use()
 
     async def start(self) -> None:
         """Watch in a thread, until `stop` or the end of the store."""
@@ -203,7 +203,8 @@ async def boot(
     processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then
     recoveries of groups go on, and for each scope: recoveries go on; a state that cannot be read
     is recovered (`check=False`: not looked at); operations are undone, unless they were to be kept;
-    transitions are settled as `machines` (definitions by the names of machines) declare; effects
+    transitions are settled as `machines` (definitions by the names of machines; those of `recovery`
+    count, too) declare; effects
     with an idempotency key are to be done again, about others `effects(state, effect)` says done,
     repeat or drop, or nothing; handovers are reconciled; and letters that wait are given to
     `requests(state, letter)`, which may be called again after the next start: they stay in the
@@ -211,22 +212,17 @@ async def boot(
     """
     calls = OnLoop()
     calls.use()
-
-    def recover(state: blocking.State, definition: MachineDefinition, name: str) -> Any:
-        machine = Machine(store.scope(state.scope), definition, name)
-        answer: MachineRecovered = calls.wait(machine.recover())
-        return answer
-
+    if isinstance(recovery, Recovery):
+        recovery._calls.use()
     return await to_the_end(
         booting.run,
         store,
         _recovery(recovery),
         scopes,
-        machines,
+        machines_on_loop(store, machines, calls),
         calls.wrap(ready, "ready"),
         calls.wrap(requests, "requests"),
         calls.wrap(effects, "effects"),
         check,
         wait,
-        recover,
     )

@@ -7,16 +7,14 @@ print(report)
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.agents.effects import Effects
 from holdfast.agents.handovers import Handovers
-from holdfast.agents.keys import HANDOVER, MACHINE, MAILBOX
-from holdfast.agents.machines.blocking import Machine
+from holdfast.agents.keys import HANDOVER, MAILBOX
 from holdfast.agents.machines.definition import MachineDefinition
-from holdfast.agents.machines.records import MachineRecovered
 from holdfast.agents.mailbox import Mailbox
 from holdfast.agents.mailbox_keeping import BEGUN
 from holdfast.checkpoints.holding import held
@@ -32,7 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery import failures
 from holdfast.recovery.background import called, log
-from holdfast.recovery.engine import LEASE, Recovery
+from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import (
     ROLLED_BACK,
@@ -45,8 +43,10 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.recovered import every_scope
 from holdfast.recovery.reports import RecoveryReport
+from holdfast.recovery.slots import LEASE
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tails, tail_text
+from holdfast.recovery.transitions import Machines, interrupted
 from holdfast.recovery.watching import BOOT_OWNER, lease_of
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_function, check_own, check_seconds, listed
@@ -57,9 +57,7 @@ from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
 
-INTENT = "/log/intent"
 _METHODS = {failures.NOTHING: "primary", failures.COPY: "backup", failures.DEFAULTS: "default"}
-Recoverer = Callable[[State, MachineDefinition, str], MachineRecovered]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +108,11 @@ class Boot:
     """What `boot` was asked for; its docstring says what each is."""
 
     recovery: Recovery
-    machines: Mapping[str, MachineDefinition]
+    machines: Machines
     requests: Callable[[State, Any], Any] | None
     effects: Callable[[State, Any], Any] | None
     check: bool
     wait: float
-    recoverer: Recoverer
 
 
 def boot(
@@ -137,28 +134,26 @@ def boot(
     processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then
     recoveries of groups go on, and for each scope: recoveries go on; a state that cannot be read
     is recovered (`check=False`: not looked at); operations are undone, unless they were to be kept;
-    transitions are settled as `machines` (definitions by the names of machines) declare; effects
+    transitions are settled as `machines` (definitions by the names of machines; those of `recovery`
+    count, too) declare; effects
     with an idempotency key are to be done again, about others `effects(state, effect)` says done,
     repeat or drop, or nothing; handovers are reconciled; and letters that wait are given to
     `requests(state, letter)`, which may be called again after the next start: they stay in the
     mailbox until they are processed. What nobody declared anything about is `left` in the report.
     """
-    return run(
-        store, recovery, scopes, machines, ready, requests, effects, check, wait, _recover_machine
-    )
+    return run(store, recovery, scopes, Machines(machines), ready, requests, effects, check, wait)
 
 
 def run(
     store: Any,
     recovery: Recovery | None,
     scopes: Iterable[Any] | None,
-    machines: Mapping[str, MachineDefinition] | None,
+    machines: Machines,
     ready: Callable[[], Any] | None,
     requests: Callable[[State, Any], Any] | None,
     effects: Callable[[State, Any], Any] | None,
     check: bool,
     wait: float,
-    recoverer: Recoverer,
 ) -> BootReport:
     """The same for both faces, which differ in how a machine is recovered."""
     core = getattr(store, "_core", None)
@@ -170,15 +165,12 @@ def run(
             check_function(function, name)
     check_flag(check, "check")
     check_seconds(wait, "wait")
-    known = machines or {}
-    if not isinstance(known, Mapping) or not all(
-        isinstance(one, MachineDefinition) for one in known.values()
-    ):
-        raise InvalidInputError("machines are definitions by the names of machines")
     if recovery is not None and not isinstance(recovery, Recovery):
         raise InvalidInputError("recovery is a Recovery of this store")
     check_own(core, "that recovery", recovery and recovery._handle)
-    asked = Boot(recovery or Recovery(store), known, requests, effects, check, wait, recoverer)
+    if recovery is not None:
+        machines = Machines({**recovery._settings.machines, **machines}, machines.recoverer)
+    asked = Boot(recovery or Recovery(store), machines, requests, effects, check, wait)
     handle = StoreHandle(core)
     booting = Booting(handle, asked)
     given = listed(scopes, "scopes") if scopes is not None else None
@@ -188,10 +180,6 @@ def run(
     if ready is not None:
         called(ready)
     return booting.run(wanted)
-
-
-def _recover_machine(state: State, definition: MachineDefinition, name: str) -> MachineRecovered:
-    return Machine(state, definition, name).recover()
 
 
 _OUTCOMES = {SUCCEEDED: "completed", ROLLED_BACK: "rolled_back"}
@@ -306,18 +294,11 @@ class Booting:
         return bool(
             Records(self._handle, scope).unsettled()
             or any(one.why == "operation" for one in held(handle))
-            or any(self._intents(state))
+            or any(interrupted(handle))
             or Effects(state).unfinished()
             or handle.reader.keys(HANDOVER, 1, "")
             or handle.reader.keys(BEGUN, 1, "")
         )
-
-    def _intents(self, state: State) -> Iterator[str]:
-        """Names of machines with a transition that was begun."""
-        reader = state._handle.reader
-        for key in reader.keys(MACHINE, None, ""):
-            if key.endswith(INTENT) and reader.get(key, None, None, False) is not None:
-                yield key[len(MACHINE) : -len(INTENT)]
 
     # settling
 
@@ -391,14 +372,15 @@ class Booting:
                 self._note(state.scope, "operation", one.checkpoint.name, "left", why)
 
     def _transitions(self, state: State) -> None:
-        for name in list(self._intents(state)):
-            definition = self._asked.machines.get(name)
+        machines = self._asked.machines
+        for name in list(interrupted(state._handle)):
+            definition = machines.get(name)
             if definition is None:
                 why = f"machines has no definition of {name!r}"
                 self._note(state.scope, "transition", name, "left", why)
                 continue
             try:
-                done = self._asked.recoverer(state, definition, name)
+                done = machines.recoverer(state, definition, name)
             except Exception as error:
                 self._users(state.scope, "transition", name, error)
                 continue

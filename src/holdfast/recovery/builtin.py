@@ -12,6 +12,7 @@ VALIDATE = RecoveryStep("validate_state", timeout=60_000.0)
 TRACK = RecoveryStep("update_tracking", timeout=30_000.0)
 NOTIFY = RecoveryStep("notify_systems", timeout=30_000.0, critical=False)
 CLEAN = RecoveryStep("cleanup", timeout=30_000.0, critical=False)
+SETTLE = RecoveryStep("settle_transitions", timeout=120_000.0)
 
 STANDARD = Procedure(
     "standard_recovery",
@@ -22,7 +23,8 @@ STANDARD = Procedure(
 )
 """Exactly the steps, times and retries that its name stands for."""
 
-_WHOLE = (BACKUP, LOCATE, VERIFY, RESTORE, VALIDATE, TRACK, NOTIFY, CLEAN)
+_RESTORED = (BACKUP, LOCATE, VERIFY, RESTORE, VALIDATE, TRACK)
+_WHOLE = (*_RESTORED, NOTIFY, CLEAN)
 
 DAMAGED_STATE = Procedure(
     "damaged_state",
@@ -43,7 +45,11 @@ LOST_STORAGE = Procedure(
     "lost_storage", ("storage_failure",), _WHOLE, name="storage that lost rows", retries=3
 )
 FAILED_TRANSITION = Procedure(
-    "failed_transition", ("failed_transition",), _WHOLE, name="a failed transition", retries=3
+    "failed_transition",
+    ("failed_transition",),
+    (*_RESTORED, SETTLE, NOTIFY, CLEAN),  # nothing critical behind it undoes what was completed
+    name="a failed transition",
+    retries=3,
 )
 DRIFTED = Procedure("drifted_agent", ("drift", "error_rate"), _WHOLE, name="drift", retries=1)
 INTERRUPTED_HANDOVER = Procedure(

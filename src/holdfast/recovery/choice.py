@@ -53,10 +53,13 @@ class Proposal:
         return self.order != self.fixed
 
 
-def outcomes(records: Iterable[Record]) -> list[Outcome]:
-    """What recoveries that ended say of strategies: each attempt that looked for a state."""
+def outcomes(records: Iterable[Record], kind: str) -> list[Outcome]:
+    """What recoveries that ended say of strategies: each attempt that looked for a state.
+
+    Only those that answered failures of a kind are read.
+    """
     found = []
-    ended = [record for record in records if record.status != RUNNING]
+    ended = [one for one in records if one.status != RUNNING and one.failure.kind == kind]
     for record, results in readable(ended, lambda one: (one, one.all_results())):
         for part, one in results:
             if part == "steps" and isinstance(one.result.get("seconds"), Mapping):

@@ -7,12 +7,14 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import InvalidInputError, InvalidKeyError, InvalidValueError
 from holdfast.recovery import failures
 from holdfast.recovery.checking import Trials
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import Record, RecoveryStepResult
 from holdfast.recovery.strategies import STRATEGIES, Strategy
+from holdfast.recovery.transitions import Machines
 from holdfast.store.arguments import check_function, check_text, listed
 from holdfast.store.blocking import State
 from holdfast.store.core import Core
@@ -37,6 +39,7 @@ class Settings:
     """Pinned by the user, by kinds of failure: in place of what the kind says."""
     fixed: tuple[str, ...] = ()
     """The stated order, if `order` is one that was learned."""
+    machines: Machines = field(default_factory=lambda: Machines(None))
 
     @classmethod
     def of(
@@ -47,6 +50,7 @@ class Settings:
         copies: Sequence[Any],
         defaults: Mapping[str, Any] | None,
         validate: Sequence[Callable[[State], Any]],
+        machines: Mapping[str, MachineDefinition] | None,
     ) -> Settings:
         """What was given, if all of it can be used."""
         stores, checks = listed(copies, "copies"), listed(validate, "validate")
@@ -61,9 +65,11 @@ class Settings:
             check_text(name, "the name of a strategy", 100, least=1)
             check_function(function, f"the strategy {name!r}")
         known = {**STRATEGIES, **(strategies or {})}
+        defined = machines if isinstance(machines, Machines) else Machines(machines)
+        defined.check_blocking()
         pinned = order if isinstance(order, Mapping) else {ANY: order} if order is not None else {}
         orders = {kind: _order(kind, names, known) for kind, names in pinned.items()}
-        return cls(tuple(stores), defaults, tuple(checks), known, orders)
+        return cls(tuple(stores), defaults, tuple(checks), known, orders, machines=defined)
 
     def pinned(self, kind: str) -> tuple[str, ...] | None:
         """The order that the user pinned for a kind of failure."""

@@ -14,18 +14,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
-    InvalidValueError,
     LeaseHeldError,
     MissingError,
-    ProcedureNotFoundError,
-    ProcedureValidationError,
     RecoveryFailedError,
     StateIntegrityError,
 )
-from holdfast.recovery.builtin import BUILT_IN, STANDARD
+from holdfast.recovery.builtin import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
 from holdfast.recovery.failures import (
@@ -46,6 +44,7 @@ from holdfast.recovery.moments import named_group
 from holdfast.recovery.notices import make_up
 from holdfast.recovery.plans import RecoveryPlan, looked_for
 from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.procedures import Procedures
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
@@ -60,9 +59,9 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.reports import RecoveryReport, report_of, with_tail
-from holdfast.recovery.running import Progress, Running, recovering_lease
+from holdfast.recovery.running import Progress, Running
 from holdfast.recovery.setting_aside import as_if_healed, copies_of
-from holdfast.recovery.step_problems import action_problems
+from holdfast.recovery.slots import recovering
 from holdfast.recovery.steps import STEPS, losing_by
 from holdfast.recovery.strategies import Strategy
 from holdfast.recovery.tails import Tails, depth_for
@@ -82,17 +81,13 @@ from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import erased_ids
 
-LEASE = 30.0
-"""Seconds after which the recovery of a process that died can be taken up by another."""
-
-
 OWN_ORDER = (NOTHING, KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
 """How the scopes that keep recoveries are mended: what loses least first."""
 REMEMBERED = 200
 """Recoveries of an agent that the order of strategies is learned from: the newest."""
 
 
-class Recovery(Looking):
+class Recovery(Procedures, Looking):
     """Recovers the agents of a store, one recovery at a time for each agent, in any process.
 
     `procedures` stand over the built-in ones of their ids, and answer their triggers before them.
@@ -104,6 +99,8 @@ class Recovery(Looking):
     `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
     kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
     moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.
+    `machines` are definitions by the names of machines: `failed_transition` settles an open
+    transition of those as its arrow declares, where the agent stands, if that state is good.
     """
 
     def __init__(
@@ -117,6 +114,7 @@ class Recovery(Looking):
         copies: Sequence[Any] = (),
         defaults: Mapping[str, Any] | None = None,
         validate: Sequence[Callable[[Any], Any]] = (),
+        machines: Mapping[str, MachineDefinition] | None = None,
     ) -> None:
         core = getattr(store, "_core", None)
         if not isinstance(core, Core):
@@ -125,60 +123,15 @@ class Recovery(Looking):
             raise InvalidInputError("steps is a mapping of types of steps to functions")
         self._handle = StoreHandle(core)
         self._store = Store(self._handle)
-        self.steps: dict[str, StepFunction] = {**STEPS}
+        self.steps = {**STEPS}
         for name, function in (steps or {}).items():
             self.register(name, function)
-        self._settings = Settings.of(core, strategies, order, copies, defaults, validate)
+        self._settings = Settings.of(core, strategies, order, copies, defaults, validate, machines)
         self._together = Together(self._handle, self._settings)
         self._tails = Tails(self._handle)
-        self._procedures: dict[str, Procedure] = {}
+        self._procedures = {}
         for one in (*BUILT_IN, *procedures):
             self.set(one)
-
-    # procedures
-
-    def register(self, type: str, function: StepFunction) -> None:
-        """Give a type of step of your own its function."""
-        check_text(type, "the type of a step", 100, least=1)
-        check_function(function, "the function of a step")
-        self.steps[type] = function
-
-    def set(self, procedure: Procedure | Mapping[str, Any]) -> Procedure:
-        """Add a procedure, or put it in place of the one of its id.
-
-        Refused with `ProcedureValidationError`, which lists everything that is wrong, and with
-        `UnknownStepTypeError` if it has steps of a type that is not there.
-        """
-        made = procedure if isinstance(procedure, Procedure) else Procedure.of(procedure)
-        made.check(self.steps)
-        problems = list(action_problems(made, self.steps, self._settings.strategies))
-        try:
-            self._handle.core.codec.plain(made.data())  # it is kept with each recovery
-        except InvalidValueError as error:
-            problems.append(f"it cannot be kept: {error}")
-        if problems:
-            raise ProcedureValidationError(problems)
-        self._procedures.pop(made.id, None)
-        self._procedures[made.id] = made
-        return made
-
-    def procedures(self) -> list[Procedure]:
-        """All procedures, those set last first: the first that has a failure's trigger is used."""
-        return list(reversed(self._procedures.values()))
-
-    def select(self, failure: Failure, procedure: str | None = None) -> Procedure:
-        """The procedure of an id, or the one that answers a failure."""
-        if procedure is not None:
-            check_text(procedure, "the id of a procedure", 200)
-            if procedure not in self._procedures:
-                raise ProcedureNotFoundError(
-                    f"there is no procedure {procedure!r}; there are {', '.join(self._procedures)}"
-                )
-            return self._procedures[procedure]
-        for one in self.procedures():
-            if failure.kind in one.triggers:
-                return one
-        return self._procedures["standard_recovery"]
 
     # recovering
 
@@ -221,11 +174,11 @@ class Recovery(Looking):
         if progress is not None:
             check_function(progress, "progress")
         safe_point()
-        with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
-            self._mend_records(scope)
-            self._end_unfinished(scope)
+        with recovering(self._store, scope, wait):
+            past = self._mended_records(scope)
+            self._end_unfinished(scope, past)
             begun = self._begun(scope, self._found(scope, asked), chosen, looked=looked)
-            return self._go_on(begun, progress)
+            return self._go_on(begun, progress, past)
 
     def _begun(
         self, scope: Scope, failure: Failure, procedure: Procedure, *, looked: bool
@@ -233,6 +186,7 @@ class Recovery(Looking):
         gone = self._tails.lost(scope, depth_for(failure), looked=looked)
         record = Records(self._handle, scope).begin(failure, procedure, gone)
         if gone is not None:  # whatever is written next takes the number of what is lost
+            record.keep()
             found = self._tails.findings(scope, gone)
             Quarantine(self._handle, scope).add(found, record.id)
         return record
@@ -260,19 +214,20 @@ class Recovery(Looking):
             )
         return STANDARD
 
-    def _mend_records(self, scope: Scope) -> None:
-        """See to it that recoveries of a scope can be kept, and those that were read.
+    def _mended_records(self, scope: Scope) -> list[Record]:
+        """The recoveries of a scope; see to it that others can be kept, and those that were read.
 
         Damaged rows are set aside, with what is kept of this in the records of the records.
         """
         records = Records(self._handle, scope)
-        why = records.look()[1]
+        found, why = records.look()
         if why is None:
-            return
+            return found
         try:
             self.recover(records.handle.scope, Failure("corruption_detected", why[:1000]))
         except RecoveryFailedError as error:  # it names a recovery of the records
             raise RecoveryFailedError(f"{scope}: recoveries cannot be kept: {error}") from error
+        return records.all()
 
     def _check_there(self, scope: Scope) -> None:
         """Refuse a scope that is not there and cannot be begun anew."""
@@ -282,9 +237,10 @@ class Recovery(Looking):
         if not settings.copies or erased_ids(self._handle.core, scope):
             check_there(self._handle, scope)
 
-    def _end_unfinished(self, scope: Scope) -> None:
-        for unfinished in Records(self._handle, scope).running():
-            self._end(unfinished, None)
+    def _end_unfinished(self, scope: Scope, known: Sequence[Record] | None = None) -> None:
+        for one in known if known is not None else Records(self._handle, scope).all():
+            if one.status == RUNNING:
+                self._end(one, None)
 
     def _end(self, record: Record, progress: Progress | None) -> RecoveryReport:
         with suppress(RecoveryFailedError):  # it is over, and its report says how
@@ -414,9 +370,13 @@ class Recovery(Looking):
         It is used unless `order` pins another one.
         """
         check_text(kind, "the kind of a failure", 100, least=1)
-        records = Records(self._handle, given_scope(self._handle, agent))
-        fixed = kind_of(kind).strategies
-        return propose(kind, fixed, outcomes(records.all(REMEMBERED)))
+        return self._proposed(Records(self._handle, given_scope(self._handle, agent)), kind)
+
+    def _proposed(
+        self, records: Records, kind: str, past: Sequence[Record] | None = None
+    ) -> Proposal:
+        newest = past[:REMEMBERED] if past is not None else records.all(REMEMBERED)
+        return propose(kind, kind_of(kind).strategies, outcomes(newest, kind))
 
     def resume(
         self, agent: Any, *, wait: float = 0, progress: Progress | None = None
@@ -435,9 +395,9 @@ class Recovery(Looking):
         if not records.unsettled():
             return []
         try:
-            with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
-                self._mend_records(scope)
-                return [self._end(one, progress) for one in records.running()]
+            with recovering(self._store, scope, wait):
+                past = self._mended_records(scope)
+                return [self._end(one, progress) for one in past if one.status == RUNNING]
         except LeaseHeldError:
             return []  # somebody is at it
 
@@ -456,7 +416,7 @@ class Recovery(Looking):
         for scope in recovered_agents(self._handle):
             records = Records(self._handle, scope)
             if any(one.id == id for one in records.running()):
-                with self._store.lease(recovering_lease(scope), duration=LEASE, wait=0):
+                with recovering(self._store, scope, 0):
                     record = records.get(id)
                     if record.status == RUNNING:
                         record.finish(FAILED, why + self._standing(record))
@@ -476,11 +436,13 @@ class Recovery(Looking):
     def _standing(self, record: Record) -> str:
         return standing(self._handle.line(record.agent), record.id, record.data.get("head"))
 
-    def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
+    def _go_on(
+        self, record: Record, progress: Progress | None, past: Sequence[Record] | None = None
+    ) -> RecoveryReport:
         unknown = record.procedure.unknown(self.steps)
         lost = "what is kept of it was damaged" if not record.procedure.steps else ""
         with undivided(), acting("recovery", correlation=correlation_of(record.id)):
-            running = Running(self._context(record), self.steps, progress)
+            running = Running(self._context(record, past), self.steps, progress)
             if lost or unknown:
                 why = lost or f"Unknown recovery step type: {', '.join(unknown)}"
                 running.abandon(f"it cannot go on here: {why}")
@@ -490,11 +452,23 @@ class Recovery(Looking):
                     make_up(self._handle)
         return report_of(record)
 
-    def _context(self, record: Record) -> Context:
+    def _context(self, record: Record, past: Sequence[Record] | None = None) -> Context:
+        """What a recovery has to work with; `past` are those before it, if they are known."""
         settings, kind = self._settings, record.failure.kind
         if is_own(record.agent):  # checks and defaults are for agents
             settings = Settings(settings.copies, {}, order={ANY: OWN_ORDER})
         elif settings.pinned(kind) is None:
-            found = self.proposal(record.agent, kind)
-            settings = replace(settings, order={kind: found.order}, fixed=found.fixed)
+            found = self._proposed(Records(self._handle, record.agent), kind, past)
+            first = (NOTHING,) if self._settles(record) else ()
+            settings = replace(
+                settings, order={kind: first + found.order}, fixed=first + found.fixed
+            )
         return Context(self._handle, record, settings)
+
+    def _settles(self, record: Record) -> bool:
+        """Whether an open transition will be settled: then its machine stays where that began."""
+        return (
+            record.failure.kind in FAILED_TRANSITION.triggers
+            and any(step.type == SETTLE.type for step in record.procedure.steps)
+            and self._settings.machines.knows_one(self._handle.line(record.agent))
+        )

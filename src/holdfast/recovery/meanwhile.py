@@ -154,6 +154,8 @@ def changes_after(handle: LineHandle, sequence: int, head: int) -> int:
     Not those of recoveries, of checkpoints, and of what a restore had left before; nor those whose
     keys are all sticky, if those stay. What cannot be read may have changed something.
     """
+    if sequence >= head:
+        return 0
     line, known = handle.history.points.line(), Lineage(handle, head)
     try:
         declared = handle.reader.declared()

@@ -248,10 +248,22 @@ class Record:
         return int(self.data["attempt"])
 
     def begin(self) -> None:
-        """Keep it; the procedure apart, for it does not change with what is noted."""
+        """Have it kept, with the first thing that is written of it or for it; the procedure apart,
+        for it does not change with what is noted."""
         with self._lock:
             self._held[self.key + PROCEDURE] = self.procedure.data()
-            self.note()
+            self.note(hold=True)
+
+    @property
+    def kept(self) -> bool:
+        """Whether anything of it is kept."""
+        return self.key + PROCEDURE not in self._held
+
+    def keep(self) -> None:
+        """Keep that it was begun, if nothing is kept of it yet."""
+        with self._lock:
+            if not self.kept:
+                self.flush()
 
     def note(self, *, hold: bool = False, **fields: Any) -> None:
         """Keep what has changed about it: at once, or with whatever is written next."""
@@ -363,14 +375,16 @@ class Record:
         notice: Mapping[str, Any] | None = None,
         along: Plan | None = None,
     ) -> None:
-        """Keep what was held back, in one change."""
+        """Keep what was held back, in one change, with what is planned of another scope."""
         with self._lock:
             if self._held:
                 write(self._handle, self._held, sign, notice, along)
                 self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
-        """What the steps of this attempt came to so far."""
+        """What the steps of this attempt came to so far, as it is kept."""
+        if not self.kept:
+            return {}
         prefix = f"{self.key}/{self.attempt:03}/{part}/"
         found = self._handle.reader.items(prefix, None, "", False)
         return {value["step"]: RecoveryStepResult(**value) for _, value in found}
@@ -397,7 +411,7 @@ class Records:
         self.handle = store.line(scope_of(agent))
 
     def begin(self, failure: Failure, procedure: Procedure, gone: Tail | None = None) -> Record:
-        """A new one, which is kept before anything is done."""
+        """A new one, which is kept before anything is done, or with the first thing that is."""
         record = self.draft(failure, procedure)
         record.data["gone"] = gone
         with suppress(StateIntegrityError):  # a head that cannot be read is not known

@@ -110,6 +110,7 @@ def _facts(report: RecoveryReport) -> tuple[tuple[str, str], ...]:
         ("attempts", str(report.attempts)),
         ("served" if report.success else "tried last", served),
         ("lost", report.lost),
+        *((f"transition of {name}", how) for name, how in report.transitions.items()),
         ("why it did not succeed", report.why),
         ("started", report.started_at.isoformat()),
         ("finished", ended.isoformat() if ended is not None else ""),

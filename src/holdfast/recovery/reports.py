@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -59,6 +59,9 @@ class RecoveryReport(Ending):
     """Why it did not succeed; empty if it did."""
     started_at: datetime
     finished_at: datetime | None
+    transitions: dict[str, str] = field(default_factory=dict)
+    """What became of open transitions, by the names of their machines: complete, roll_back, or left
+    to the caller, with the reason (`left: …`)."""
 
     @property
     def about(self) -> str:
@@ -81,6 +84,7 @@ class RecoveryReport(Ending):
             lines.append(f"  {how}: {self.strategy}, {self.restored_from or 'nothing'}")
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         lines.append(f"  lost: {self.lost}")
+        lines += [f"  transition of {name}: {how}" for name, how in self.transitions.items()]
         if self.why:
             lines.append(f"  why: {self.why}")
         for part, one in self.steps:
@@ -114,7 +118,19 @@ def report_of(record: Record) -> RecoveryReport:
         str(data.get("why", "")),
         data["started_at"],
         data.get("finished_at"),
+        _transitions(record, results),
     )
+
+
+def _transitions(
+    record: Record, results: Sequence[tuple[str, RecoveryStepResult]]
+) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in _of_last(record, results, "settle_transitions"):
+        settled, left = one.get("settled"), one.get("left")
+        if isinstance(settled, Mapping) and isinstance(left, Mapping):  # else a user's own type
+            found |= {**settled, **{name: f"left: {why}" for name, why in left.items()}}
+    return found
 
 
 def _of_last(

@@ -8,7 +8,6 @@ it. Python cannot end the thread itself; it runs until it returns.
 
 from __future__ import annotations
 
-import contextvars
 import queue
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,6 @@ from holdfast.errors import (
     CriticalStepFailureError,
     HoldfastError,
     InvalidInputError,
-    LeaseHeldError,
     LeaseLostError,
     MissingError,
     RecoveryFailedError,
@@ -44,28 +42,20 @@ from holdfast.recovery.records import (
     Record,
     RecoveryStepResult,
 )
+from holdfast.recovery.slots import Slot, recovering_lease
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.recovery.tails import mend_handovers, tell_tail
-from holdfast.recovery.threads import THREADS
-from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import Store
-from holdfast.store.lease_names import lease_name
-from holdfast.store.leasing import Lease
 from holdfast.store.reading import moment
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
 """Seconds between two attempts, at most; and at least, if storage does not answer."""
-STEP_LEASE = OUTAGE = 30.0
+OUTAGE = 30.0
 """Seconds; after as long an outage of storage, leases are lost, too."""
-LOCATE, RESTORE = "locate_checkpoint", "restore_state"
+BACKUP, LOCATE, RESTORE = "backup_current", "locate_checkpoint", "restore_state"
 
 Progress = Callable[[str, str], Any]
 """Gets the title of each step that ended, and how; may be async."""
-
-
-def recovering_lease(agent: object, *slot: str) -> str:
-    """The lease under which an agent is recovered, one recovery at a time, or of a slot of it."""
-    return lease_name("recovery", str(agent), *slot)
 
 
 class Running:
@@ -86,8 +76,8 @@ class Running:
         self._end = time.monotonic() + self.procedure.timeout / 1000
         self._broken: RecoveryStepResult | None = None
         """What the step came to that ended this attempt."""
-        self._slots: list[_Slot] = []
-        self._idle: list[_Slot] = []
+        self._slots: list[Slot] = []
+        self._idle: list[Slot] = []
 
     def run(self) -> None:
         """Do it; raises `RecoveryFailedError` if it did not succeed, after it was undone.
@@ -98,7 +88,8 @@ class Running:
         pause, waited = max(self.procedure.backoff / 1000, SHORTEST_PAUSE), 0.0
         while True:
             try:
-                self.record.flush()  # what could not be kept before
+                if waited:
+                    self.record.flush()  # what could not be kept before
                 self._attempts()
                 return
             except Unavailable as error:
@@ -112,10 +103,11 @@ class Running:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _close(self) -> None:
-        slots, self._slots, self._idle = self._slots, [], []
+        slots, idle = self._slots, self._idle
+        self._slots, self._idle = [], []
         for slot in slots:
             with suppress(Unavailable):  # then its lease runs out, or is broken
-                slot.close()
+                slot.close(idle=slot in idle)
 
     def abandon(self, why: str) -> None:
         """End it without going on, and undo it; then it is over, and another can be begun.
@@ -220,7 +212,7 @@ class Running:
 
     def _nothing_to_put_back(self) -> bool:
         """Whether something was written over a state that could not be read."""
-        backup = self.context.had("backup_current")
+        backup = self.context.had(BACKUP)
         if backup is None or "why" not in backup or self.procedure.rollback:
             return False
         if ledger_now(self.context) is None:
@@ -274,6 +266,8 @@ class Running:
 
     def _part(self, part: str, steps: tuple[RecoveryStep, ...]) -> None:
         """Do the steps, those that depend on none of the others side by side."""
+        if not steps:
+            return
         needs = self.procedure.needs(steps)
         done = self.record.done(part)
         waiting = {step.key: step for step in steps if step.key not in done}
@@ -308,12 +302,14 @@ class Running:
     def _begin(self, part: str, step: RecoveryStep, ended: Any) -> _Work:
         if not self._ours(step):
             self.record.flush()
+        elif step.type != BACKUP:  # which keeps the beginning with the backup, in one commit
+            self.record.keep()
         slot = self._idle.pop() if self._idle else self._new_slot()
         return _Work(self, part, step, slot, ended)
 
-    def _new_slot(self) -> _Slot:
+    def _new_slot(self) -> Slot:
         name = recovering_lease(self.context.agent, str(len(self._slots)))
-        self._slots.append(_Slot(self._store, name))
+        self._slots.append(Slot(self._store, name))
         return self._slots[-1]
 
     def _ours(self, step: RecoveryStep) -> bool:
@@ -390,53 +386,11 @@ class Running:
         return self._end - time.monotonic()
 
 
-class _Slot:
-    """A thread and a lease, under which one step after the other is done.
-
-    All slots of an agent are of whoever holds the lease of the agent: one that is held is of a step
-    that was given up, or of a process that died.
-    """
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
-        self._name = name
-        try:
-            self._lease = self._asked(0)
-        except LeaseHeldError:
-            store.break_lease(name)
-            self._lease = self._asked(STEP_LEASE)
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        context = contextvars.copy_context()
-        THREADS.run(lambda: context.run(self._run))
-
-    def _asked(self, wait: float) -> Lease:
-        return taken(Asking(self._store._core, self._name, STEP_LEASE, wait, None))
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Let the thread do something."""
-        self._work.put(work)
-
-    def _run(self) -> None:
-        with self._lease.fencing():
-            while (work := self._work.get()) is not None:
-                work()
-
-    def close(self) -> None:
-        """Nothing more is to be done; what is still being done is refused if it writes."""
-        self._work.put(None)
-        self._lease.release()
-
-    def give_up(self) -> None:
-        """What it writes from now on is refused; its thread ends once its step returns."""
-        self._store.break_lease(self._name)
-        self._lease.over = True
-
-
 class _Work:
     """A step in its slot."""
 
     def __init__(
-        self, running: Running, part: str, step: RecoveryStep, slot: _Slot, ended: Any
+        self, running: Running, part: str, step: RecoveryStep, slot: Slot, ended: Any
     ) -> None:
         self._running = running
         self._part = part

@@ -16,7 +16,7 @@ from holdfast.agents.keys import own_change, sticky
 from holdfast.agents.mailbox_going_back import mend_numbers
 from holdfast.agents.retrying import again
 from holdfast.checkpoints.bringing import Bringing, put_together
-from holdfast.checkpoints.making import make
+from holdfast.checkpoints.making import plan_request
 from holdfast.checkpoints.past_damage import damaged_sticky, stand_ins
 from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import confirm, restore
@@ -72,6 +72,7 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     result: dict[str, Any] = {"backup": None}
     why = unreadable(context.handle)
     if is_called_for(context.failure, record.gone, why):
+        record.keep()
         copies = copies_of(context.store.core, context.copies)
         budget = float(action.get("budget", BUDGET))
         result |= set_aside(context.store, context.agent, copies, record.id, budget)
@@ -89,7 +90,9 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     request = CheckpointRequest(
         f"before recovery {record.id}", "recovery", trigger=context.failure.kind
     )
-    made = make(handle, request, recovery=record.id)  # held until the recovery is over
+    plan = plan_request(handle, request, recovery=record.id)  # held until the recovery is over
+    record.flush(along=plan)
+    made = plan[1]([])
     record.note(hold=True, head=made.sequence)  # the state at an entry before it may be pruned
     return {**result, "backup": made.id, "entry": head}
 
@@ -308,6 +311,16 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     return {"tracked": True, **_reconciled(context)}
 
 
+def settle_transitions(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete or roll back transitions of machines that did not end, as their arrows declare.
+
+    What nobody declared, or is to be asked about, is `left` to the caller. What was completed is
+    done: a step behind this one that fails would put the state back all the same.
+    """
+    del action
+    return context.settings.machines.settle(context.state)
+
+
 def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Give the notice that dependent systems read a `message`.
 
@@ -409,6 +422,7 @@ STEPS: dict[str, StepFunction] = {
         update_tracking,
         notify_systems,
         cleanup,
+        settle_transitions,
         restore_backup,
     )
 }

@@ -51,7 +51,7 @@ from holdfast.recovery.meanwhile import named as names_of
 from holdfast.recovery.records import SUCCEEDED, Records
 from holdfast.recovery.salvaging import Salvage
 from holdfast.recovery.tails import MAIN
-from holdfast.recovery.targets import Target, Unfit, Unreached, target_of
+from holdfast.recovery.targets import Target, Unfit, Unreached, failing, target_of
 from holdfast.store import entries, rows
 from holdfast.store.feed_heads import names
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -134,7 +134,7 @@ def _found(context: Context, name: str) -> Target:
     except (Unfit, MissingError, StateIntegrityError):
         raise
     except Exception as error:
-        raise Unreached(f"failed: {type(error).__name__}: {error}") from error
+        raise failing(error) from error
     target = target_of(context, name, found)
     _check_not_barred(context, target.strategy, target.point, target.copy)
     return target
@@ -386,7 +386,7 @@ def copy(context: Context) -> Target:
 
     One that only has what is here does not serve, if what is here can be kept.
     """
-    why, kind = "no copies of the store were given", Unfit
+    wrong = [] if context.copies else [Unfit("no copies of the store were given")]
     erased: set[bytes] = set()
     if context.copies:
         context.handle.place()  # raises if nothing can be written
@@ -406,11 +406,12 @@ def copy(context: Context) -> Target:
             _accepted(context, there, MAIN, sequence)
             found.append((_written(there), sequence, -number))
         except (Unfit, StateIntegrityError, MissingError) as error:
-            why = f"copy {number}: {error}"
+            wrong.append(Unfit(f"copy {number}: {error}"))
         except Exception as error:  # it may lie anywhere: another copy, or strategy, may serve
-            why, kind = f"copy {number} failed: {type(error).__name__}: {error}", Unreached
+            wrong.append(failing(error, f"copy {number} failed"))
     if not found:
-        raise kind(why)
+        later = any(isinstance(one, Unreached) for one in wrong)
+        raise (Unreached if later else Unfit)("; ".join(map(str, wrong)))
     _, sequence, place = max(found)
     there = StoreHandle(context.copies[-place]._core).line(context.agent)
     lost = _copy_lacks(context, there, sequence)

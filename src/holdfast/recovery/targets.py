@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, InvalidInputError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
+    OutcomeUnknown,
+    Unavailable,
+)
 from holdfast.recovery.failures import DEFAULTS, NOTHING
 from holdfast.recovery.tails import MAIN
 from holdfast.store.arguments import check_count, check_text, listed
@@ -22,6 +29,22 @@ class Unfit(HoldfastError):
 
 class Unreached(Unfit):
     """It could not be tried to the end; it may serve when it is tried again."""
+
+
+PASSING = (Conflict, LeaseLostError, OutcomeUnknown, Unavailable)
+
+
+def failing(error: Exception, what: str = "failed") -> Unfit:
+    """What an error says of a strategy: that it may serve when it is tried again, or not.
+
+    Of Holdfast's errors those that say so, and what the system raises (`OSError`), may pass; other
+    built-in ones are bugs, which stay; what libraries raise, nobody knows.
+    """
+    if isinstance(error, HoldfastError):
+        passes = isinstance(error, PASSING)
+    else:
+        passes = isinstance(error, OSError) or type(error).__module__ != "builtins"
+    return (Unreached if passes else Unfit)(f"{what}: {type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,9 @@ from holdfast.recovery.records import (
     notices_scope,
     sign_along,
 )
-from holdfast.recovery.running import recovering_lease
 from holdfast.recovery.salvaging import sticky_replayed
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside
+from holdfast.recovery.slots import LEASE, recovering_lease
 from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
 from holdfast.store.blocking import State, Store
@@ -86,7 +86,6 @@ from holdfast.store.writing import Asked, build_change
 
 _GOES_ON = (LeaseLostError, OutcomeUnknown, StoreClosedError, Unavailable)
 """After these, another process, or this one later, goes on where it stands."""
-LEASE = 30.0
 
 
 @contextmanager

@@ -24,13 +24,14 @@ from holdfast.errors import (
 )
 from holdfast.recovery.background import called, log
 from holdfast.recovery.busy import Busy
-from holdfast.recovery.engine import LEASE, Recovery
+from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import DAMAGED, Failure, found_failure
 from holdfast.recovery.meanwhile import first_of_others
 from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.scrubbing import Scrubber, grouped
 from holdfast.recovery.sightings import Sightings, Unanswered
+from holdfast.recovery.slots import LEASE
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.watching import (
     SILENT,
@@ -49,7 +50,8 @@ from holdfast.store.blocking import Store
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
-from holdfast.store.leasing import Lease, LeaseInfo
+from holdfast.store.lease_cells import LeaseInfo
+from holdfast.store.leasing import Lease
 from holdfast.store.scopes import Scope
 
 WATCHDOG = "recovery/watchdog"
@@ -70,7 +72,8 @@ class Answered:
     report: RecoveryReport | None = None
     """Of the recovery, if there was one now."""
     error: str = ""
-    """Why it failed: it is tried again after a pause."""
+    """Why it failed: it is tried again after a pause, or, if this watchdog has lost its own lease
+    meanwhile, by the one that acts now."""
 
 
 _Asked = tuple[list[Answered], list[Future[Answered]]]
@@ -80,7 +83,7 @@ _Asked = tuple[list[Answered], list[Future[Answered]]]
 def _tell(answer: Future[Answered]) -> None:
     """Log what was raised where nobody waits for it."""
     error = answer.exception()
-    if error is not None and not isinstance(error, LeaseLostError | StoreClosedError):
+    if error is not None and not isinstance(error, StoreClosedError):
         log.error("the watchdog could not do its work just now", exc_info=error)
 
 
@@ -308,10 +311,23 @@ class Watchdog:
 
     def _answered(self, one: Unanswered) -> Answered:
         try:
+            return self._answered_or_kept(one)
+        except LeaseLostError as error:  # others that were answered have their answers all the same
+            return Answered(one.agent, one.failure, "failed", error=f"LeaseLostError: {error}")
+
+    def _is_out(self, error: Exception) -> bool:
+        """Whether this watchdog can do nothing more; where an agent's own lease was taken from it,
+        that is an answer that failed."""
+        return isinstance(error, StoreClosedError) or (
+            isinstance(error, LeaseLostError) and not self.acting
+        )
+
+    def _answered_or_kept(self, one: Unanswered) -> Answered:
+        try:
             done = self._answer(one)
-        except (LeaseLostError, StoreClosedError):
-            raise  # another watchdog goes on with it
         except Exception as error:
+            if self._is_out(error):
+                raise  # another watchdog goes on with it
             log.warning("%s: %s was answered in vain", one.agent, one.failure.kind, exc_info=True)
             cause = error.__cause__ if isinstance(error, _NotStarted) else error
             recovered = one.recovered or cause is not error
@@ -347,9 +363,9 @@ class Watchdog:
     def _start(self, restart: Callable[[str], Any], agent: Scope) -> None:
         try:
             called(restart, agent.id)
-        except (LeaseLostError, StoreClosedError):
-            raise  # another watchdog goes on with it
         except Exception as error:
+            if self._is_out(error):
+                raise  # another watchdog goes on with it
             raise _NotStarted from error
 
     def _was_undone(self, one: Unanswered, error: Exception) -> bool:

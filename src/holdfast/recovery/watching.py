@@ -14,8 +14,8 @@ from holdfast.errors import InvalidScopeError, StateIntegrityError
 from holdfast.recovery.failures import Failure
 from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.lease_cells import LeaseInfo
 from holdfast.store.lease_names import lease_parts, running_lease
-from holdfast.store.leasing import LeaseInfo
 from holdfast.store.scopes import Scope
 
 SILENT = ("agent_crash", "missed_beats")

@@ -10,7 +10,8 @@ from holdfast.errors import InvalidInputError, InvalidKeyError, LeaseHeldError
 from holdfast.store.arguments import check_seconds, check_text, is_seconds
 from holdfast.store.blocks import block
 from holdfast.store.cancelling import safe_point
-from holdfast.store.leasing import Lease, LeaseInfo
+from holdfast.store.lease_cells import LeaseInfo
+from holdfast.store.leasing import Lease
 from holdfast.store.processes import shown, this_process
 from holdfast.store.scopes import check_key
 
@@ -27,9 +28,16 @@ class Asking:
     """Somebody who wants a lease, and waits for it if need be."""
 
     def __init__(
-        self, core: Core, name: str, duration: float, wait: float | None, owner: str | None
+        self,
+        core: Core,
+        name: str,
+        duration: float,
+        wait: float | None,
+        owner: str | None,
+        along: str | None = None,
     ) -> None:
         self._core = core
+        self._along = along
         self._name = check_name(name)
         if not is_seconds(duration, SHORTEST, LONGEST):
             raise InvalidInputError(f"duration is {SHORTEST} to {LONGEST:.0f} seconds")
@@ -49,7 +57,7 @@ class Asking:
 
     def take(self) -> Lease | None:
         """The lease; None if it is to be waited for."""
-        lease = self._core.leases.take(self._name, self._duration, self._owner)
+        lease = self._core.leases.take(self._name, self._duration, self._owner, self._along)
         if lease is None and self._end is not None and time.monotonic() >= self._end:
             raise LeaseHeldError(
                 f"another holds the lease {self._name!r}; it was waited for {self._wait:g} s: "

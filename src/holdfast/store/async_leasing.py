@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from holdfast.store.asking import Asking, check_name, given_back
 from holdfast.store.blocks import async_block
 from holdfast.store.cancelling import read_away, surely, to_the_end
-from holdfast.store.leasing import Lease, LeaseInfo
+from holdfast.store.lease_cells import LeaseInfo
+from holdfast.store.leasing import Lease
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from datetime import datetime
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_ATOMS = frozenset((str, int, float, bool, type(None), bytes))
+_ATOMS = frozenset((str, int, float, bool, type(None), bytes, datetime))
+"""Types whose values nobody can change."""
 
 
 def copied(value: _T) -> _T:

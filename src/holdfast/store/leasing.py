@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,6 +41,15 @@ from holdfast.errors import (
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
 from holdfast.store.beside import commit_beside
+from holdfast.store.lease_cells import (
+    Beat,
+    LeaseInfo,
+    Token,
+    beat_decoder,
+    encode,
+    token_decoder,
+    told,
+)
 from holdfast.store.processes import is_gone, shown
 from holdfast.store.swapping import Swap, Swaps
 
@@ -54,50 +63,10 @@ LINGER = 1.0
 ATTEMPTS = 50
 
 _T = TypeVar("_T")
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class Token(msgspec.Struct, array_like=True, frozen=True):
-    """The cell that says who holds a lease."""
-
-    name: str
-    term: int
-    owner: str | None
-    """None: it is free."""
-    duration: float
-    id: bytes
-    """Random: no two tokens are equal."""
-
-
-class Beat(msgspec.Struct, array_like=True, frozen=True):
-    """The cell that changes as long as the holder lives; a free lease has none."""
-
-    id: bytes
-    """Of the token."""
-    count: int
-
-
-_token = msgspec.msgpack.Decoder(Token)
-_beat = msgspec.msgpack.Decoder(Beat)
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseInfo:
-    """What the storage says of a lease."""
-
-    name: str
-    owner: str | None
-    """Who took it last and has not given it back; None if it is free."""
-    term: int
-    """How often it was taken or broken; it falls only if its cells were damaged and dropped."""
-    duration: float
-    beats: int
-    """How often it was renewed in this term: who looks twice sees whether the holder lives."""
-    gone: bool = False
-    """Whether its holder is known to be gone: a process of this machine that is no more."""
-    damage: str | None = None
-    """What is wrong with its cells. If it is its token, only where it lies is known, which is its
-    `name` here; nobody gets it until it is broken by its own name."""
+Cells = tuple[bytes | None, bytes | None]
+"""Token and beat as they are stored."""
+Seen = tuple[bytes, Token, Cells]
+"""Where a lease lies, its token, and both cells."""
 
 
 _under: ContextVar[tuple[Lease, ...]] = ContextVar("holdfast_leases", default=())
@@ -128,6 +97,8 @@ class Lease:
         self.duration = token.duration
         self.over = False
         """It is known to be lost or given back."""
+        self.along: Lease | None = None
+        """Another one that was taken with it, and is given back with it."""
         self.beats = 0
         self.renewed(begun)
 
@@ -189,11 +160,14 @@ class Lease:
 
     def release(self) -> None:
         """Give it back at once. If the storage cannot serve, others get it after its duration."""
-        if not self.over:
-            self.over = True
+        mine = [one for one in (self, self.along) if one is not None and not one.over]
+        for one in mine:
+            one.over = True
+        if mine:
             with suppress(HoldfastError):
-                self._leases.free(self)
-            self._leases.let_go(self)
+                self._leases.free(*mine)
+        for one in mine:
+            self._leases.let_go(one)
 
 
 class Leases:
@@ -213,9 +187,15 @@ class Leases:
 
     # taking
 
-    def take(self, name: str, duration: float, owner: str) -> Lease | None:
+    def take(
+        self, name: str, duration: float, owner: str, along: str | None = None
+    ) -> Lease | None:
         """The lease, if it is free, or its holder has not renewed it in time or is known to be
-        gone; else None."""
+        gone; else None.
+
+        The one called `along` is of whoever holds this one: it is taken in the same commit, from
+        whoever has it.
+        """
         self.core.check_writable()
         if self._closing:
             raise StoreClosedError("the store is being closed; open it again")
@@ -225,23 +205,60 @@ class Leases:
                 f"what is done here is under the lease {name!r} already: waiting for it could "
                 "never end; take it once, around all that needs it"
             )
-        begun = self.core.clock.ticks()
+        for _ in range(ATTEMPTS):
+            begun = self.core.clock.ticks()
+            key, before, cells = self._as_it_stands(name, damaged=False)
+            if (
+                before.owner
+                and not self.core.lapses.lapsed(key, cells, begun - before.duration)
+                and not is_gone(before.owner)
+            ):
+                return None
+            seen = [(key, before, cells)]
+            if along is not None:
+                seen.append(self._as_it_stands(along))
+            taken = self._taken(seen, duration, owner)
+            if taken is not None or along is None:
+                return taken
+        raise Unavailable(f"the lease {along!r} does not stand still; try again")
+
+    def _taken(self, seen: list[Seen], duration: float, owner: str) -> Lease | None:
+        """The first of these, with the other along, in one commit; None if a cell was another."""
+        begun, swaps = self.core.clock.ticks(), list[Swap]()
+        leases: list[Lease] = []
+        for key, before, cells in seen:
+            token = Token(before.name, before.term + 1, owner, duration, os.urandom(16))
+            cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
+            swaps += [(key, cells[0], cell), (rows.beat(key), cells[1], beat)]
+            leases.append(Lease(self, key, token, cell, begun))
+        if not self._swaps.run(swaps):
+            return None
+        for (_, before, _), lease in zip(seen, leases, strict=True):
+            if before.owner:
+                self._broken(before.id)
+            self._hold(lease)
+        first, *others = leases
+        first.along = others[0] if others else None
+        return first
+
+    def _as_it_stands(self, name: str, *, damaged: bool = True) -> Seen:
+        """A lease, whoever has it; one whose token is damaged gets a term above all that it can
+        have had, if that may be."""
+        key = self.key_of(name)
         cells = self._cells(key)
-        before = self._readable(name, cells[0]) or Token(name, 0, None, 0.0, b"")
-        if (
-            before.owner
-            and not self.core.lapses.lapsed(key, cells, begun - before.duration)
-            and not is_gone(before.owner)
-        ):
-            return None
-        token = Token(name, before.term + 1, owner, duration, os.urandom(16))
-        cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
-        begun = self.core.clock.ticks()
-        if not self._swaps.run([(key, cells[0], cell), (rows.beat(key), cells[1], beat)]):
-            return None
-        lease = Lease(self, key, token, cell, begun)
-        self._hold(lease)
-        return lease
+        try:
+            token = self._token(key, cells[0])
+        except DamagedRecordError as error:
+            if not damaged:
+                text = f"the lease {name!r} is damaged ({error}): `break_lease` of it mends that"
+                raise DamagedRecordError(text, rows.describe(key)) from None
+            token = Token(name, self.core.clock.claimed(), None, 0.0, b"")
+        return key, token or Token(name, 0, None, 0.0, b""), cells
+
+    def _broken(self, id: bytes) -> None:
+        """Whoever holds a lease under a token of this store knows at once that it is gone."""
+        for lease in self._live():
+            lease.over |= lease.id == id
 
     # while it is held
 
@@ -252,12 +269,17 @@ class Leases:
         same = (lease.key, lease.cell, lease.cell)
         return self._swap_mine(lease, lambda old: [(rows.beat(lease.key), old, beat), same])
 
-    def free(self, lease: Lease) -> bool:
-        """Give a lease back; False if it was another's already."""
-        free = self._free(lease.key, lease.name, lease.term)
-        return self._swap_mine(
-            lease, lambda old: [(lease.key, lease.cell, free), (rows.beat(lease.key), old, None)]
-        )
+    def free(self, lease: Lease, *others: Lease) -> bool:
+        """Give leases back, in one commit; False if the first was another's already."""
+
+        def made(beat: bytes | None) -> list[Swap]:
+            swaps = self._freeing(lease, lease.key, (lease.cell, beat))
+            for one in others:
+                cells = self._cells(one.key)
+                swaps += self._freeing(one, one.key, cells) if cells[0] == one.cell else []
+            return swaps
+
+        return self._swap_mine(lease, made)
 
     def _swap_mine(self, lease: Lease, made: Callable[[bytes | None], list[Swap]]) -> bool:
         for _ in range(ATTEMPTS):
@@ -310,9 +332,9 @@ class Leases:
             try:
                 if key[-1] == rows.TOKEN:
                     found.append(LeaseInfo(rows.describe(key), None, 0, 0.0, 0))
-                    found[-1] = _told(self._opened(key, row, _token), gone)
+                    found[-1] = told(self._opened(key, row, token_decoder), gone)
                 elif found and found[-1].owner is not None:
-                    beats = self._opened(key, row, _beat).count
+                    beats = self._opened(key, row, beat_decoder).count
                     found[-1] = replace(found[-1], beats=beats)
             except DamagedRecordError as error:
                 found[-1] = replace(found[-1], damage=str(error))
@@ -324,8 +346,8 @@ class Leases:
         token, beat = self._cells(key)
         if token is None:
             return None
-        found = _told(self._opened(key, token, _token), is_gone)
-        beats = self._opened(rows.beat(key), beat, _beat).count if beat is not None else 0
+        found = told(self._opened(key, token, token_decoder), is_gone)
+        beats = self._opened(rows.beat(key), beat, beat_decoder).count if beat is not None else 0
         return replace(found, beats=beats)
 
     def break_(self, name: str, term: int | None = None) -> str | None:
@@ -334,24 +356,14 @@ class Leases:
         One whose token is damaged is broken, too; its term goes on above all that it can have had.
         """
         self.core.check_writable()
-        key = self.key_of(name)
         for _ in range(ATTEMPTS):
-            cells = self._cells(key)
-            try:
-                token = self._token(key, cells[0])
-            except DamagedRecordError:
-                if term is not None:
-                    raise
-                token = Token(name, self.core.clock.claimed(), None, 0.0, b"")
-            if token is None:
+            key, token, cells = self._as_it_stands(name, damaged=term is None)
+            if cells[0] is None:
                 raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
             if term is not None and token.term != term:
                 return None
-            free = self._free(key, token.name, token.term + 1)
-            swaps: list[Swap] = [(key, cells[0], free), (rows.beat(key), cells[1], None)]
-            if self._swaps.run(swaps):
-                for lease in self._live():
-                    lease.over |= lease.id == token.id
+            if self._swaps.run(self._freeing(token, key, cells, 1)):
+                self._broken(token.id)
                 return shown(token.owner)
         raise Unavailable(f"the lease {name!r} does not stand still; try again")
 
@@ -371,13 +383,13 @@ class Leases:
     def check(self, key: bytes, row: bytes) -> None:
         """Raise if a cell is not what it should be; for `verify`."""
         if key[-1] == rows.TOKEN:
-            token = self._opened(key, row, _token)
+            token = self._opened(key, row, token_decoder)
             if self.key_of(token.name) != key:
                 raise DamagedRecordError(f"{rows.describe(key)}: it names another lease")
         else:
-            self._opened(key, row, _beat)
+            self._opened(key, row, beat_decoder)
 
-    def _cells(self, key: bytes) -> tuple[bytes | None, bytes | None]:
+    def _cells(self, key: bytes) -> Cells:
         """Token and beat as they are stored, of one moment."""
         found = dict(self.core.storage.cells(key, rows.after(key[:-1]), limit=2))
         return found.get(key), found.get(rows.beat(key))
@@ -408,18 +420,8 @@ class Leases:
             return True
         return False
 
-    def _readable(self, name: str, row: bytes | None) -> Token | None:
-        """The token of a lease that is asked for; told what to do if it is damaged."""
-        try:
-            return self._token(self.key_of(name), row)
-        except DamagedRecordError as error:
-            raise DamagedRecordError(
-                f"the lease {name!r} is damaged ({error}): `break_lease` of it mends that",
-                rows.describe(self.key_of(name)),
-            ) from None
-
     def _token(self, key: bytes, row: bytes | None) -> Token | None:
-        return self._opened(key, row, _token) if row is not None else None
+        return self._opened(key, row, token_decoder) if row is not None else None
 
     def _opened(self, key: bytes, row: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
         try:
@@ -429,10 +431,12 @@ class Leases:
             raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
 
     def _seal(self, key: bytes, content: Token | Beat) -> bytes:
-        return self.core.seal_row(key, _encode(content))
+        return self.core.seal_row(key, encode(content))
 
-    def _free(self, key: bytes, name: str, term: int) -> bytes:
-        return self._seal(key, Token(name, term, None, 0.0, os.urandom(16)))
+    def _freeing(self, token: Token | Lease, key: bytes, cells: Cells, more: int = 0) -> list[Swap]:
+        """What gives a lease back, as it is stored; or breaks it, with a term that is greater."""
+        free = self._seal(key, Token(token.name, token.term + more, None, 0.0, os.urandom(16)))
+        return [(key, cells[0], free), (rows.beat(key), cells[1], None)]
 
     # renewing in the background
 
@@ -492,8 +496,3 @@ class Leases:
             if thread is None or not thread.is_alive():
                 return
             thread.join(0.1)  # another thread may just have taken one, which is given back, too
-
-
-def _told(token: Token, gone: Callable[[str | None], bool]) -> LeaseInfo:
-    owner = token.owner
-    return LeaseInfo(token.name, shown(owner), token.term, token.duration, 0, gone(owner))
