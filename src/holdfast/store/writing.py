@@ -95,7 +95,7 @@ def build_change(
     return change
 
 
-def _not_found(stage: Stage, body: Body) -> None:
+def _not_found(stage: Stage, _: Body) -> None:
     """What a change that was applied becomes if nobody knows of that when it is committed."""
     raise Conflict(f"{stage.ledger.scope} was erased and made again meanwhile; send it again")
 
