@@ -427,9 +427,9 @@ BUGS = (
     ),
     Bug(
         "plain text of a sealed value in the digest of a change's content",
-        "store/writing.py",
-        "core.subjects.sealed(t[0], t[2], subjects)) for t in targets]",
-        "t[2]) for t in targets]",
+        "store/outcomes.py",
+        ' if operation.subject is None else ["subject", operation.subject]',
+        "",
         "tests/store/test_subjects.py",
     ),
     Bug(
