@@ -6,19 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.checkpoints.groups import made_with
-from holdfast.checkpoints.holding import held
-from holdfast.checkpoints.requests import said
 from holdfast.errors import StateIntegrityError
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.items import Checkpoint
+from holdfast.store.held import REASONS, held
+from holdfast.store.items import Checkpoint, said
 from holdfast.store.public_entries import DELETED
 from holdfast.store.resting import Rest, rests_on
-
-REASONS = {
-    "operation": "its operation is not over",
-    "restore": "the backup of a restore that is not confirmed",
-    "recovery": "the state before a recovery that is not over",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
-from holdfast.checkpoints.holding import Held, held, release
+from holdfast.checkpoints.holding import release
 from holdfast.checkpoints.making import make
-from holdfast.checkpoints.requests import CheckpointRequest, said
+from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import Conflict, InvalidInputError, MissingError, PrunedError
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_function, check_text, is_async, is_generator
 from holdfast.store.cause import WITHIN, acting
 from holdfast.store.entries import Body
 from holdfast.store.handles import UPDATES, LineHandle
-from holdfast.store.items import Checkpoint, Restored, Reverted
+from holdfast.store.held import Held, held
+from holdfast.store.items import Checkpoint, Restored, Reverted, said
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.reverting import AS_BEFORE, Beside, revert_state
 

@@ -27,9 +27,8 @@ from typing import Any
 
 from holdfast.checkpoints.ages import DAY, Ages
 from holdfast.checkpoints.engine import stored_policies
-from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.marks import Marks
-from holdfast.checkpoints.needing import REASONS, Judged, Needs, Together, rests_of
+from holdfast.checkpoints.needing import Judged, Needs, Together, rests_of
 from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
 from holdfast.errors import (
     InvalidInputError,
@@ -45,6 +44,7 @@ from holdfast.store.cancelling import safe_point
 from holdfast.store.ending import end_line
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.held import REASONS, held
 from holdfast.store.items import Checkpoint, Pruned
 from holdfast.store.keep import kept_past
 from holdfast.store.marked import marked_entries

@@ -19,7 +19,6 @@ from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.agents.machines.records import MachineRecovered
 from holdfast.agents.mailbox import Mailbox
 from holdfast.agents.mailbox_keeping import BEGUN
-from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.operations import finish
 from holdfast.errors import (
     HoldfastError,
@@ -55,6 +54,7 @@ from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
+from holdfast.store.held import held
 from holdfast.store.scopes import Scope
 
 INTENT = "/log/intent"
