@@ -1704,7 +1704,7 @@ BUGS = (
     Bug(
         "effects that an operation takes back",
         "checkpoints/operations.py",
-        "operation=_beside(handle, checkpoint),",
+        "operation=beside,",
         "operation=None,",
         "tests/recovery/test_boot.py",
     ),

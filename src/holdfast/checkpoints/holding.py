@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.checkpoints.making import make, plan_request
+from holdfast.checkpoints.making import plan_request
 from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.checkpoints.saving import only_behind
 from holdfast.errors import CheckpointNotFoundError
 from holdfast.store.handles import LineHandle
 from holdfast.store.held import Held, held
@@ -27,14 +28,26 @@ def held_one(handle: LineHandle, which: Any, why: str) -> Held:
 
 
 def release(
-    handle: LineHandle, ids: list[str], outcome: str, name: str = "", **more: str
+    handle: LineHandle,
+    ids: list[str],
+    outcome: str,
+    name: str = "",
+    *,
+    behind: int | None = None,
+    **more: str,
 ) -> Checkpoint:
-    """Let checkpoints go, and say what became of what they were made for."""
-    request = CheckpointRequest(name, "post_operation")
-    return make(handle, request, releases=ids, outcome=outcome, **more)
+    """Let checkpoints go, and say what became of what they were made for.
+
+    `behind`: the entry that must still be the newest checkpoint; else it is a `Conflict`.
+    """
+    change, finish = plan_release(handle, ids, outcome, name, **more)
+    if behind is not None:
+        target = change.targets[0]
+        target.special = only_behind(target, behind)
+    return finish(handle.core.run(change))  # type: ignore[no-any-return]
 
 
-def plan_release(handle: LineHandle, ids: list[str], outcome: str, name: str) -> Plan:
+def plan_release(handle: LineHandle, ids: list[str], outcome: str, name: str, **more: str) -> Plan:
     """The change that lets checkpoints go."""
     request = CheckpointRequest(name, "post_operation")
-    return plan_request(handle, request, releases=ids, outcome=outcome)
+    return plan_request(handle, request, releases=ids, outcome=outcome, **more)

@@ -14,7 +14,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
@@ -26,10 +27,12 @@ from holdfast.store import entries, rows
 from holdfast.store.arguments import check_function, check_text, is_async, is_generator
 from holdfast.store.cause import WITHIN, acting
 from holdfast.store.entries import Body
+from holdfast.store.going_back import PAUSE
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.held import Held, held
 from holdfast.store.items import Checkpoint, Restored, Reverted, said
 from holdfast.store.lookup_building import settle_after
+from holdfast.store.metering import done_again
 from holdfast.store.reverting import AS_BEFORE, Beside, revert_state
 
 OUTCOMES = ("revert", "keep")
@@ -176,30 +179,66 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
 
     A restore or merge of it cannot be reverted key by key: if nobody else wrote since, the state of
     its checkpoint is restored instead. Then its checkpoint is let go, and those of operations
-    inside of it. Refused if entries behind the checkpoint are pruned: which keys the operation
-    changed is no longer known.
+    inside of it: only if no other operation has failed since it was looked who had. Of two that
+    fail at one moment each would take the other for one that goes on, and what both wrote would
+    stay; so the second one to end looks again. Refused if entries behind the checkpoint are pruned:
+    which keys the operation changed is no longer known.
     """
+    done: Reverted | None = None
+    known: tuple[str, ...] | None = None
+    backups: list[str] = []
     for attempt in range(1, UPDATES + 1):
+        newest = handle.history.points.line().checkpoint
+        low, failed = _failed(handle, checkpoint)
         try:
-            done, backups = _undo(handle, checkpoint, operation)
-            break
-        except Conflict:  # others wrote before the state was restored
+            if failed != known and not backups:  # one that was restored whole had no others beside
+                again, backups = _undo(handle, checkpoint, operation, _beside(low, failed))
+                done, known = _both(done, again), failed
+            ids = _ended(handle, checkpoint, operation, clean=done is None or not done.left)
+            with done_again():
+                release(
+                    handle,
+                    sorted({*ids, *backups}),
+                    "reverted",
+                    checkpoint.name,
+                    behind=None if backups else newest,
+                    operation=operation,
+                )
+            return done
+        except Conflict:  # others wrote before the state was restored, or made a checkpoint
             if attempt == UPDATES:
                 raise
-    clean = done is None or not done.left
-    inner = [
-        one.checkpoint.id
-        for one in held(handle, checkpoint.sequence)
-        if part_of(one.operation, operation)
-        or (clean and part_of(one.checkpoint.cause.operation, operation))
-    ]
-    ids = sorted({*inner, *backups})
-    release(handle, ids, "reverted", checkpoint.name, operation=operation)
-    return done
+            time.sleep(PAUSE)
+    raise AssertionError
 
 
-def _beside(handle: LineHandle, checkpoint: Checkpoint) -> Beside:
-    """Operations that failed since, and those that had failed when they began."""
+def _ended(
+    handle: LineHandle, checkpoint: Checkpoint, operation: str, *, clean: bool
+) -> Iterator[str]:
+    """Ids of what is held for an operation: its own checkpoint and those of operations inside of
+    it; if all went back, also backups of what it restored."""
+    for one in held(handle, checkpoint.sequence):
+        if part_of(one.operation, operation) or (
+            clean and part_of(one.checkpoint.cause.operation, operation)
+        ):
+            yield one.checkpoint.id
+
+
+def _both(first: Reverted | None, again: Reverted | None) -> Reverted | None:
+    """What was undone in two steps; a key that went back in the first may be somebody's since."""
+    if first is None or again is None:
+        return again or first
+    return replace(
+        again,
+        done=sorted({*first.done, *again.done}),
+        left=[one for one in again.left if one.key not in first.done],
+        entry=again.entry or first.entry,
+    )
+
+
+def _failed(handle: LineHandle, checkpoint: Checkpoint) -> tuple[int, tuple[str, ...]]:
+    """Operations that failed since, and those that had failed when they began; none of their
+    entries is before the number."""
     low, failed = checkpoint.sequence, []
     history = handle.history
     for line, sequence, envelope, body in history.points.statements():
@@ -211,7 +250,10 @@ def _beside(handle: LineHandle, checkpoint: Checkpoint) -> Beside:
             failed.append(name)
             places = (id_.rpartition("@") for id_ in map(str, said(one.metadata, "releases", [])))
             low = min([low, *(int(at) for name, _, at in places if name == handle.timeline)])
+    return low, tuple(failed)
 
+
+def _beside(low: int, failed: tuple[str, ...]) -> Beside:
     def void(body: Body) -> bool:
         named = body.cause.operation if body.cause is not None else None
         return named is not None and any(part_of(named, one) for one in failed)
@@ -220,7 +262,7 @@ def _beside(handle: LineHandle, checkpoint: Checkpoint) -> Beside:
 
 
 def _undo(
-    handle: LineHandle, checkpoint: Checkpoint, operation: str
+    handle: LineHandle, checkpoint: Checkpoint, operation: str, beside: Beside
 ) -> tuple[Reverted | None, list[str]]:
     """What was undone, and the ids of backups that this made."""
     numbers, whole, alone = [], False, True
@@ -254,7 +296,7 @@ def _undo(
         actor=None,
         dry_run=False,
         reason=reason,
-        operation=_beside(handle, checkpoint),  # effects that were done, and letters, stay
+        operation=beside,  # effects that were done, and letters, stay
     )
     return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
 
