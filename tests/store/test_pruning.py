@@ -29,7 +29,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch
 from holdfast.storage.wrappers import MODES, Fault, Faulty
-from holdfast.store import entries, pruning, rows
+from holdfast.store import entries, pruner, pruning, rows
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 from holdfast.store.points import Points
@@ -367,8 +367,11 @@ def test_verify_beside_pruning(place: Place) -> None:
     assert other.verify().findings == []
 
 
-def test_who_prunes_later_takes_over(place: Place, state: sync.State) -> None:
-    """The first one is told by its next commit, and nothing is done twice."""
+def test_who_prunes_later_takes_over(
+    place: Place, state: sync.State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From one who stands still, and is told by its next commit; nothing is done twice."""
+    monkeypatch.setattr(pruner, "TERM", 0.01)
     handle = place.open()._handle.line("agent:1")
     mine = Pruner(handle.history.points.line().ledger)
     first = pruning._Pruning(handle, mine, 30, None, frozenset, frozenset, False)
@@ -501,7 +504,8 @@ store.agent("1").prune(35)
 """
 
 
-def test_a_process_killed_at_each_commit(tmp_path: Path) -> None:
+def test_a_process_killed_at_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruner, "TERM", 0.01)
     for commits in range(40):
         folder = tmp_path / str(commits)
         folder.mkdir()

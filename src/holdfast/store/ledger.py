@@ -100,6 +100,8 @@ class Ledger:
         """What anchors that were read say, by timeline: see `floors`."""
         self.pruning: dict[int, Floor] = {}
         """Floors that this process is about to set."""
+        self.others_turn = 0.0
+        """Until then, by the monotonic clock, it is others' turn to prune: see `pruner`."""
         self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}
         """What a lookup and a key gave for a ref: see `term_keeper`."""
         self.birth: list[tuple[bytes, bytes]] | None = None
