@@ -4,7 +4,7 @@ The gate only notes what was written. A few writes at a time are counted and com
 the other as they came: a write alone would find nothing of this in the processor's caches. What
 reads much or writes is done right behind that by a worker: a gate that wrote would be asked about
 its own writes. For each agent at most one checkpoint is on its way; it expects that the last
-checkpoint is still the one that its policy was judged by, so that of several processes one makes it.
+checkpoint is still the one that its policy was judged by: of several processes one makes it.
 """
 
 from __future__ import annotations
