@@ -14,6 +14,7 @@ from store_kit import Between, Place
 
 import holdfast
 from holdfast import Lookup, Sticky, sync
+from holdfast.checkpoints import operations
 from holdfast.checkpoints.operations import Running
 from holdfast.errors import DependencyError, InvalidInputError
 from holdfast.sync import CheckpointGroups, Checkpoints
@@ -421,3 +422,83 @@ def test_processes_whose_operations_fail_together_leave_nothing(place: Place) ->
         thread.join()
     assert wrong == []
     assert place.open().verify().findings == []
+
+
+def begin(state: sync.State, name: str, **writes: Any) -> Running:
+    """An operation that has begun and written something."""
+    return failing(state, name, *writes.items())
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_of_one_that_failed_and_is_pruned_in_part_nothing_comes_back(
+    state: sync.State, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
+) -> None:
+    """Its first write is gone, its revert is not: what was before that is what it had written."""
+    checkpoints = Checkpoints(state)
+    old = begin(state, "old", x="old")
+    beside = begin(state, "beside", z=1)
+    checkpoints.finish(old.checkpoint, "revert")
+    run = begin(state, "new", x="new")
+    checkpoints.finish(beside.checkpoint, "revert")
+    revert, pruned = operations.revert_state, []
+
+    def prune(*given: Any, **named: Any) -> Any:
+        if not pruned:
+            pruned.append(state.prune(beside.checkpoint, keep=[]))
+        return revert(*given, **named) if given else None
+
+    if meanwhile:
+        monkeypatch.setattr(operations, "revert_state", prune)
+    else:
+        prune()
+    done = checkpoints.finish(run.checkpoint, "revert")
+    assert pruned
+    assert done is not None
+    assert (done.done, state.get("x")) == (["x"], 2)
+
+
+def test_retention_keeps_what_failed_beside_one_that_runs(
+    store: sync.Store, state: sync.State
+) -> None:
+    """What it could not undo, because the other wrote behind it, the other takes back, too."""
+    checkpoints = Checkpoints(state)
+    old = begin(state, "old", x="old")
+    for n in range(6):
+        state.checkpoint(f"{n}", type="routine")
+    run = begin(state, "new", x="new")
+    left = checkpoints.finish(old.checkpoint, "revert")
+    assert left is not None
+    assert [one.key for one in left.left] == ["x"]
+    state.set("y", "on")
+    sync.Retention(store).run(state)
+    done = checkpoints.finish(run.checkpoint, "revert")
+    assert done is not None
+    assert (done.done, state.get("x")) == (["x"], 2)
+    state.set("y", "on")
+    sync.Retention(store).run(state)
+    assert len(state.checkpoints(type="routine")) == 3  # then it goes
+    assert store.verify().findings == []
+
+
+def test_what_is_pruned_as_it_is_undone_stops_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, other = place.open().agent("1"), place.open().agent("1")
+    state.set("x", 0)
+    state.set("y", 0)
+    old = begin(state, "old", x="old")
+    run = begin(state, "new", x="new", y="new")
+    Checkpoints(state).finish(old.checkpoint, "revert")
+    revert, pruned = operations.revert_state, []
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        if not pruned:
+            pruned.append(other.prune(run.checkpoint, keep=[]))
+        return revert(*given, **named)
+
+    monkeypatch.setattr(operations, "revert_state", meanwhile)
+    done = Checkpoints(state).finish(run.checkpoint, "revert")
+    assert done is not None
+    assert done.done == ["x", "y"]
+    assert dict(state.items()) == {"x": "old", "y": 0}, "of what is pruned nobody can tell"
+    assert Checkpoints(state).held() == []

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.checkpoints.making import plan_request
 from holdfast.checkpoints.requests import CheckpointRequest
-from holdfast.checkpoints.saving import only_behind
 from holdfast.errors import CheckpointNotFoundError
+from holdfast.store.entries import Body
 from holdfast.store.handles import LineHandle
 from holdfast.store.held import Held, held
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint
+from holdfast.store.stage import Stage
 
 
 def held_one(handle: LineHandle, which: Any, why: str) -> Held:
@@ -33,17 +35,23 @@ def release(
     outcome: str,
     name: str = "",
     *,
-    behind: int | None = None,
+    check: Callable[[Stage], None] | None = None,
     **more: str,
 ) -> Checkpoint:
     """Let checkpoints go, and say what became of what they were made for.
 
-    `behind`: the entry that must still be the newest checkpoint; else it is a `Conflict`.
+    `check` is asked in the commit, and raises if that is not to be.
     """
     change, finish = plan_release(handle, ids, outcome, name, **more)
-    if behind is not None:
-        target = change.targets[0]
-        target.special = only_behind(target, behind)
+    target = change.targets[0]
+    made: Any = target.special
+
+    def special(stage: Stage, body: Body) -> None:
+        if check is not None:
+            check(stage)
+        made(stage, body)
+
+    target.special = special
     return finish(handle.core.run(change))  # type: ignore[no-any-return]
 
 

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import FrameType
 
 from holdfast.checkpoints.holding import release
@@ -34,6 +35,7 @@ from holdfast.store.items import Checkpoint, Restored, Reverted, said
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.metering import done_again
 from holdfast.store.reverting import AS_BEFORE, Beside, revert_state
+from holdfast.store.stage import Stage
 
 OUTCOMES = ("revert", "keep")
 _NEUTRAL = {entries.CHECKPOINT, entries.PRUNE, entries.REKEY, entries.LOST, entries.TAKEN}
@@ -189,7 +191,7 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
     backups: list[str] = []
     for attempt in range(1, UPDATES + 1):
         newest = handle.history.points.line().checkpoint
-        low, failed = _failed(handle, checkpoint)
+        low, failed = failed_beside(handle, checkpoint)
         try:
             if failed != known and not backups:  # one that was restored whole had no others beside
                 again, backups = _undo(handle, checkpoint, operation, _beside(low, failed))
@@ -201,14 +203,17 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
                     sorted({*ids, *backups}),
                     "reverted",
                     checkpoint.name,
-                    behind=None if backups else newest,
+                    check=None if backups else partial(_check_none_failed, handle, newest),
                     operation=operation,
                 )
             return done
-        except Conflict:  # others wrote before the state was restored, or made a checkpoint
+        except Conflict:  # others wrote before the state was restored, or failed
             if attempt == UPDATES:
                 raise
-            time.sleep(PAUSE)
+        except PrunedError:  # of what had failed before this began, unless it is of its own
+            if attempt == UPDATES or _pruned_up_to(handle) > checkpoint.sequence:
+                raise
+        time.sleep(PAUSE)
     raise AssertionError
 
 
@@ -236,20 +241,50 @@ def _both(first: Reverted | None, again: Reverted | None) -> Reverted | None:
     )
 
 
-def _failed(handle: LineHandle, checkpoint: Checkpoint) -> tuple[int, tuple[str, ...]]:
+def _check_none_failed(handle: LineHandle, since: int, stage: Stage) -> None:
+    """Refuse if one of the checkpoints behind an entry says that an operation has failed."""
+    ledger, at = stage.ledger, stage.checkpoint
+    while at > since:
+        key = rows.entry(stage.timeline.prefix, at)
+        row = ledger.storage.get([key])[0]
+        if row is None:
+            raise Conflict(f"{handle.scope}: what it is behind is not stored yet; try again")
+        envelope, body = ledger.open_entry(key, row)
+        one = handle.history.described(stage.timeline, handle.timeline, at, envelope, body)
+        if _failed_in(one):
+            raise Conflict(f"{handle.scope}: another operation failed meanwhile; try again")
+        assert envelope.statement is not None
+        at = envelope.statement.previous
+
+
+def _failed_in(one: Checkpoint) -> str:
+    """The operation of which a checkpoint says that it failed; empty if it does not."""
+    reverted = one.type == "post_operation" and one.metadata.get("outcome") == "reverted"
+    return said(one.metadata, "operation", "") if reverted else ""
+
+
+def _pruned_up_to(handle: LineHandle) -> int:
+    return handle.history.points.line().floor.sequence
+
+
+def failed_beside(handle: LineHandle, checkpoint: Checkpoint) -> tuple[int, tuple[str, ...]]:
     """Operations that failed since, and those that had failed when they began; none of their
-    entries is before the number."""
+    entries is before the number.
+
+    Not those of which entries are pruned: with the rest alone, nobody can tell what was before.
+    """
     low, failed = checkpoint.sequence, []
-    history = handle.history
+    history, floor = handle.history, _pruned_up_to(handle)
     for line, sequence, envelope, body in history.points.statements():
         if sequence < low:
             break
         one = history.described(line, handle.timeline, sequence, envelope, body)
-        name = said(one.metadata, "operation", "")
-        if one.type == "post_operation" and name and one.metadata.get("outcome") == "reverted":
-            failed.append(name)
+        if name := _failed_in(one):
             places = (id_.rpartition("@") for id_ in map(str, said(one.metadata, "releases", [])))
-            low = min([low, *(int(at) for name, _, at in places if name == handle.timeline)])
+            begun = min((int(at) for line, _, at in places if line == handle.timeline), default=low)
+            if begun >= floor:
+                failed.append(name)
+                low = min(low, begun)
     return low, tuple(failed)
 
 
@@ -277,8 +312,7 @@ def _undo(
             whole = whole or not kinds.isdisjoint((entries.RESTORE, entries.MERGE))
         else:
             alone = False
-    floor = handle.history.points.line().floor.sequence
-    if floor > checkpoint.sequence:
+    if (floor := _pruned_up_to(handle)) > checkpoint.sequence:
         raise PrunedError(
             f"{handle.scope}: operation {checkpoint.name} cannot be undone by itself: entries up "
             f"to {floor} are pruned, and some may be its own. Its checkpoint {checkpoint.id} is "

@@ -102,7 +102,7 @@ def _plan(core: Core, one: Wanted) -> Saved | tuple[Ticket, Callable[[Any], Any]
     target = change.targets[0]
     target.create = False
     if one.behind is not None:
-        target.special = only_behind(target, one.behind, one.head)
+        target.special = _behind(target, one.behind, one.head)
     return Ticket(change), finish, line.prefix
 
 
@@ -114,9 +114,7 @@ class _Moved(Conflict):
     """There is a newer entry."""
 
 
-def only_behind(
-    target: Target, checkpoint: int, head: int | None = None
-) -> Callable[[Stage, Body], Any]:
+def _behind(target: Target, checkpoint: int, head: int | None) -> Callable[[Stage, Body], Any]:
     """Build it only where the newest checkpoint, and the newest entry, are still these."""
     build = target.special
     assert build is not None
