@@ -60,6 +60,9 @@ def gone(scope: Scope) -> ScopeNotFoundError:
 class Ledger:
     """What is needed to read and write one scope."""
 
+    others_turn = 0.0
+    """Until then, by the monotonic clock, it is others' turn to prune it: see `pruner`."""
+
     def __init__(
         self,
         scope: Scope,
@@ -100,8 +103,6 @@ class Ledger:
         """What anchors that were read say, by timeline: see `floors`."""
         self.pruning: dict[int, Floor] = {}
         """Floors that this process is about to set."""
-        self.others_turn = 0.0
-        """Until then, by the monotonic clock, it is others' turn to prune: see `pruner`."""
         self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}
         """What a lookup and a key gave for a ref: see `term_keeper`."""
         self.birth: list[tuple[bytes, bytes]] | None = None
