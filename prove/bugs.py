@@ -574,6 +574,20 @@ BUGS = (
         "tests/store/test_checkpoint_operations.py",
     ),
     Bug(
+        "operations that fail at one moment and leave what both wrote",
+        "checkpoints/operations.py",
+        "        if _failed_in(one):\n            raise",
+        "        if False:\n            raise",
+        "tests/store/test_operations_undone.py",
+    ),
+    Bug(
+        "a failed operation that is pruned in part taken for all of it",
+        "checkpoints/operations.py",
+        "            if begun >= floor:\n",
+        "            if True:\n",
+        "tests/store/test_operations_undone.py",
+    ),
+    Bug(
         "restore in part that overwrites who was faster",
         "checkpoints/bringing.py",
         "        expects = {one.key: now.version(one.now) if now else 0 for one in piece}\n",
@@ -890,6 +904,20 @@ BUGS = (
         "tests/store/test_marks.py",
     ),
     Bug(
+        "a checkpoint in use pruned by hand",
+        "store/marked.py",
+        "        for one in held(line, passed=[])\n",
+        "        for one in held(line, passed=[])[:0]\n",
+        "tests/store/test_marks.py",
+    ),
+    Bug(
+        "the right to prune taken from one who is at work",
+        "store/pruner.py",
+        "            if time.monotonic() - since > TERM:\n",
+        "            if True:\n",
+        "tests/store/test_pruning_beside.py",
+    ),
+    Bug(
         "a hold undone by a revert",
         "store/reverting.py",
         "if key.startswith(MARKS) and not key.startswith(RESTARTS):",
@@ -1118,6 +1146,13 @@ BUGS = (
         "checkpoints/importing.py",
         "if said.scope_id in erased_ids(handle.core):",
         "if False:",
+        "tests/store/test_exports.py",
+    ),
+    Bug(
+        "the policies of one agent brought to another by an import",
+        "checkpoints/importing.py",
+        "*(() if own else (POLICIES,))",
+        "",
         "tests/store/test_exports.py",
     ),
     Bug(
@@ -1733,7 +1768,7 @@ BUGS = (
     Bug(
         "effects that an operation takes back",
         "checkpoints/operations.py",
-        "operation=_beside(handle, checkpoint),",
+        "operation=beside,",
         "operation=None,",
         "tests/recovery/test_boot.py",
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_kit import Place, put_row, rows_of
+from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
 from holdfast.recovery.tails import Tails
@@ -314,6 +314,7 @@ def test_what_is_known_to_be_lost_outlives_pruning_and_a_check_in_parts(place: P
     state = store.agent("7")
     for n in range(30):
         state.set("k", n)
+    confirm_all(state)
     state.prune(before=state.checkpoint("late"), keep=())
     report = store.verify()
     assert report.ok

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from store_kit import Place, put_row, rows_of
+from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import DamagedRecordError
@@ -114,6 +114,7 @@ def test_all_but_the_lost_entries_is_there(
         assert numbers(store.feed(position)) == list(range(first, head + 1))
         assert numbers(store.watch(since=position, timeout=0)) == list(range(first, head + 1))
     state = store.agent("7")
+    confirm_all(state)
     state.prune(before=state.checkpoint("late"), keep=())
     place.close()
     model.check()

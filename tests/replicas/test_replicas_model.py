@@ -100,7 +100,8 @@ class History:
     def prune(self) -> None:
         state = self.state()
         last = state.log(limit=1)[0].sequence
-        keep = [one.id for one in state.checkpoints()[:2]] if self.chance.random() < 0.5 else None
+        needed = [one.checkpoint for one in sync.Checkpoints(state).held()]
+        keep = [*state.checkpoints()[:2], *needed] if self.chance.random() < 0.5 else None
         state.prune(max(1, last - self.chance.randrange(1, 20)), keep=keep)
 
     def erase(self) -> None:

@@ -124,6 +124,14 @@ class Place:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
+def confirm_all(state: sync.State) -> None:
+    """Say of every restore that it was good: their backups are held no more."""
+    checkpoints = sync.Checkpoints(state)
+    for one in checkpoints.held():
+        if one.why == "restore":
+            checkpoints.confirm(one.checkpoint)
+
+
 class Between:
     """A storage before one of whose commits, the next unless some are to pass, others do things."""
 

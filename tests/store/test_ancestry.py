@@ -111,7 +111,7 @@ def test_what_is_pruned_and_older_than_the_common_past_does_not_matter(store: sy
     state = store.agent("1")
     for n in range(50):
         state.set("k", n)
-    state.restore(20)
+    sync.Checkpoints(state).confirm(state.restore(20))
     state.set("k", "after the restore")
     state.prune(state.place()[2], keep=[])
     trial = state.fork("trial")

@@ -110,7 +110,7 @@ def test_nothing_that_others_hold_in_memory_goes_with_it(
         second = state.fork("g", at=point)
         second.set("note", "a second way")
         if then == "adopt":
-            state.adopt("g")
+            sync.Checkpoints(state).confirm(state.adopt("g"))
     for number in range(600):
         state.set("k", number)
     whole = state.items()
@@ -186,7 +186,7 @@ def test_an_operation_that_is_not_over_keeps_it(store: sync.Store) -> None:
 
 def test_what_was_adopted_or_merged_stays(store: sync.Store) -> None:
     state, trial = begun(store)
-    state.restore(trial)
+    sync.Checkpoints(state).confirm(state.restore(trial))
     with pytest.raises(StillNeededError, match="main began from its entry"):
         Retention(store).end(state, "trial")
     state.set("end", 1)

@@ -26,6 +26,7 @@ from holdfast import (
     Ephemeral,
     Lookup,
     Policy,
+    PolicyFrequency,
     PolicySetting,
     Sticky,
     Typed,
@@ -651,6 +652,48 @@ def test_a_policy_that_demands_encryption_lets_nothing_out_plain(
     assert b"secret" not in path.read_bytes()
     state.checkpoint("by hand")
     export_checkpoint(state, tmp_path / "by hand", plain=True)
+
+
+def counted(id_: str, threshold: int, interval: int = 0) -> Policy:
+    met = Condition("operation_count", "operation_count", "greater_than", threshold)
+    return Policy(id_, (met,), frequency=PolicyFrequency(interval=interval))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_policies_of_one_agent_never_touch_anothers(
+    place: Place, other: sync.Store, tmp_path: Path, elsewhere: bool
+) -> None:
+    """Neither those that it has nor its schedules, pins and holds; and a new one gets none."""
+    store = place.open()
+    there = other if elsewhere else store
+    source, path = store.agent("1"), tmp_path / "one"
+    with sync.Policies(store, defaults=()) as policies:
+        policies.set(source, counted("mine", 1_000_000, interval=3_600_000))
+        policies.set(source, counted("each", 1_000_001))
+        source.set("plan", "of 1")
+        export_checkpoint(source, path, at=source.checkpoint("c"), plain=place.sealed)
+    with sync.Policies(there, defaults=()) as policies:
+        target, new = there.agent("2"), there.agent("3")
+        target.set("plan", "of 2")
+        own = [counted("each", 2_000_000), counted("hourly", 2_000_001, interval=7_200_000)]
+        for one in own:
+            policies.set(target, one)
+        sync.Retention(there).hold(target.checkpoint("h"), "case 7")
+        marks = sync.Retention(there).marked(target)
+        schedules = sync.Scheduler(there).schedules()
+        for state in (target, new):
+            import_checkpoint(state, path, trust=[store.identity().rsplit(":", 1)[1]])
+            assert state.get("plan") == "of 1"
+        assert policies.wait(60)
+        assert policies.list(target) == own
+        assert policies.list(new) == []
+        assert sync.Retention(there).marked(target) == marks
+        assert sync.Scheduler(there).schedules() == schedules
+    with sync.Policies(store, defaults=()) as policies:  # its own come back
+        policies.remove(source, "mine")
+        import_checkpoint(source, path)
+        assert [one.id for one in policies.list(source)] == ["each", "mine"]
+    assert there.verify().findings == []
 
 
 def test_what_is_no_state_or_path(store: sync.Store, tmp_path: Path) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from secrets import token_hex
+from typing import Any
+
 import pytest
 from store_kit import Between, Place, put_row, rows_of
 
-from holdfast import Ephemeral, Sticky, sync
+import holdfast
+from holdfast import CheckpointRequest, Ephemeral, Sticky, sync
+from holdfast.checkpoints.holding import release
+from holdfast.checkpoints.making import make
 from holdfast.errors import Conflict, InvalidInputError, PrunedError, StillNeededError
-from holdfast.sync import Retention
+from holdfast.store.timeline import DELTA_EVERY
+from holdfast.sync import Checkpoints, Retention
 
 COMMITS = 12
 """More than a run of these tests makes."""
@@ -127,6 +137,103 @@ def test_a_hold_or_a_pin_is_not_pruned_by_hand_either(place: Place) -> None:
     state.prune(state.place()[2], keep=[])
     assert state.checkpoints() == []
     assert store.verify().findings == []
+
+
+class Broken(Exception):
+    """What goes wrong in these tests."""
+
+
+def restored(state: sync.State) -> tuple[sync.Checkpoint, Callable[[], Any]]:
+    done = state.restore(state.checkpoints()[-1])
+    assert done.backup is not None
+    return done.backup, lambda: Checkpoints(state).confirm(done)
+
+
+def restored_in_part(state: sync.State) -> tuple[sync.Checkpoint, Callable[[], Any]]:
+    backup = Checkpoints(state).restore(state.checkpoints()[-1], keys=["x"]).restored.backup
+    assert backup is not None
+    return backup, lambda: Checkpoints(state).confirm(backup)
+
+
+def running(state: sync.State) -> tuple[sync.Checkpoint, Callable[[], Any]]:
+    block = Checkpoints(state).operation("deploy")
+    return block.__enter__().checkpoint, lambda: block.__exit__(None, None, None)
+
+
+def left_open(state: sync.State) -> tuple[sync.Checkpoint, Callable[[], Any]]:
+    with suppress(Broken), Checkpoints(state).operation("deploy", on_error="keep") as run:
+        raise Broken
+    return run.checkpoint, lambda: Checkpoints(state).finish(run.checkpoint, "keep")
+
+
+def recovering(state: sync.State) -> tuple[sync.Checkpoint, Callable[[], Any]]:
+    one = make(state._handle, CheckpointRequest("before", "recovery"), recovery="r1")
+    return one, lambda: release(state._handle, [one.id], "succeeded")
+
+
+@pytest.mark.parametrize("timeline", ["main", "trial"])
+@pytest.mark.parametrize("use", [restored, restored_in_part, running, left_open, recovering])
+def test_what_is_in_use_is_not_pruned_by_hand_by_any_process(
+    place: Place, use: Callable[[sync.State], Any], timeline: str
+) -> None:
+    here, there = place.open(), place.open()
+    filled(here, timeline)
+    state, other = here.agent("1").on(timeline), there.agent("1").on(timeline)
+    one, end = use(state)
+    before = dict(state.at(one).items())
+    state.set("x", "on")
+    for dry_run in (True, False):
+        with pytest.raises(StillNeededError, match=f"{one.id} is held"):
+            other.prune(other.place()[2], keep=[], dry_run=dry_run)
+    assert len(other.checkpoints(limit=None)) == 9
+    other.prune(other.place()[2], keep=[one])
+    assert other.checkpoints(limit=None) == [one]
+    assert dict(other.at(one).items()) == before
+    end()
+    other.set("x", "after")
+    other.prune(other.place()[2], keep=[])
+    assert other.checkpoints() == []
+    assert there.verify().findings == []
+
+
+def test_async_prune_asks_the_same(place: Place) -> None:
+    async def head(state: holdfast.State) -> int:
+        return (await state.log(limit=1))[0].sequence
+
+    async def work() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("1")
+            await state.set("x", 1)
+            done = await state.restore(await state.checkpoint("c"))
+            await state.set("x", 2)
+            with pytest.raises(StillNeededError, match="not confirmed"):
+                await state.prune(await head(state), keep=[])
+            await holdfast.Checkpoints(state).confirm(done)
+            await state.prune(await head(state), keep=[])
+            assert [one.type for one in await state.checkpoints()] == ["post_operation"]
+
+    asyncio.run(work())
+
+
+def test_what_damage_leaves_open_is_not_pruned_by_hand_and_stops_nobody(place: Place) -> None:
+    """Whether the entry behind it was a restore, nobody can tell."""
+    state = place.open().agent("1")
+    state.set("x", 1)
+    state.checkpoint("c")
+    one = state.checkpoint("own", type="recovery")
+    state.set("y", token_hex(300))
+    for n in range(DELTA_EVERY):  # what is saved behind the damage does without it
+        state.set("y", n)
+    state.checkpoint("later")
+    state.set("x", 2)
+    place.close()
+    key, row = max(rows_of(place.storage(), b"E"), key=lambda one: len(one[1]))
+    put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
+    state = place.open().agent("1")
+    with pytest.raises(StillNeededError, match=f"{one.id} is held"):
+        state.prune("later", keep=[])
+    state.prune("later", keep=[one])
+    assert [found.name for found in state.checkpoints()] == ["later", "own"]
 
 
 @pytest.mark.parametrize("name", ["cafe\u0301", "a..b", "x\\y", "/a//b/"])

@@ -6,10 +6,11 @@ import threading
 from typing import Any
 
 import pytest
-from store_kit import Place
+from store_kit import Hands, Place
 
 from holdfast import Condition, Policy, Scope, sync
 from holdfast.checkpoints import engine, worker
+from holdfast.checkpoints.policy import DEFAULTS
 
 METRIC = Policy("own", (Condition("system_event", "own", "greater_than", 0),))
 CHANGED = Policy("changed", (Condition("state_change", "state_change_ratio", "greater_than", 0.1),))
@@ -210,3 +211,34 @@ def test_one_that_was_met_and_is_not_any_more_has_its_checkpoint(
         state.set("k", 1)
         assert policies.wait(60)
         assert [one.sequence for one in state.checkpoints()] == [3]
+
+
+@pytest.mark.parametrize("seconds", [0, 400])
+def test_nothing_follows_a_checkpoint_made_by_hand_as_one_was_on_its_way(
+    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Nothing was written since: neither does what stays met fire again, nor does time alone."""
+    save = engine.save_all
+    store = place.open(clock=hands.clock)
+    state = store.agent("1")
+    asked: list[Any] = []
+
+    def once_one_was_made(core: Any, wanted: Any) -> Any:
+        if not asked:
+            state.checkpoint("by hand")
+        asked.append(wanted)
+        return save(core, wanted)
+
+    monkeypatch.setattr(engine, "save_all", once_one_was_made)
+    filled = Policy("filled", (Condition("memory_usage", "memory_usage", "greater_than", 1),))
+    with sync.Policies(store, defaults=(*DEFAULTS, filled)) as policies:
+        state.set("k", 1)
+        assert policies.wait(60)
+        hands.move(seconds)
+        assert policies.wait(60)
+        assert [one.name for one in state.checkpoints()] == ["by hand"]
+        assert len(asked) == 1
+        state.set("k", 2)  # what is written later has its own
+        assert policies.wait(60)
+        assert len(state.checkpoints()) == 2
+        assert policies.errors() == ()

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from store_kit import Between, Place
 
+import holdfast
 from holdfast import sync
+from holdfast.errors import Unavailable
+from holdfast.store import pruner, pruning, rows
 from holdfast.store.handles import StoreHandle
+from holdfast.store.marking import Marks
 from holdfast.store.opening import open_core
+from holdfast.store.pruner import Pruner
 
 
 def test_who_takes_over_knows_what_the_other_has_just_announced(tmp_path: Path) -> None:
@@ -63,3 +74,139 @@ def test_a_list_of_checkpoints_goes_on_where_it_is_pruned_meanwhile(tmp_path: Pa
     assert [at for _, at, _, _ in found] == [one.sequence]
     assert [each.name for each in here.checkpoints()] == ["5", "1"]
     place.close()
+
+
+def said(place: Place, state: sync.State) -> int | None:
+    """What the cell of who prunes says of it; None if nobody does."""
+    key = rows.pruner(state._handle.history.points.line().ledger.number)
+    for _, held in place.storage().cells(key, key + b"\0", limit=1):
+        return pruner._said(held)[0]
+    return None
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def filled(place: Place) -> sync.State:
+    state = place.open().agent("a")
+    for number in range(40):
+        state.set(f"k{number % 4}", f"{number} " * 40)
+    return state
+
+
+@pytest.mark.parametrize("commit", range(1, 5))
+def test_who_prunes_beside_another_waits_for_its_turn(
+    plain: Place, monkeypatch: pytest.MonkeyPatch, commit: int
+) -> None:
+    """Two that prune again and again would take the right to from each other, and none end."""
+    monkeypatch.setattr(pruner, "TERM", 60)
+    monkeypatch.setattr(pruning, "SLICE", 8)
+    other = filled(plain)
+    between = Between(plain.storage())
+    state = plain.open(storage=between).agent("a")
+    ledger = state._handle.history.points.line().ledger
+    done: list[Any] = []
+    thread = threading.Thread(target=lambda: done.append(other.prune(35)))
+
+    def meanwhile() -> None:
+        thread.start()
+        wait_for(lambda: said(plain, state) == pruner.ASKED)
+        assert not done
+
+    between.before, between.passing = meanwhile, commit
+    before = time.monotonic()
+    assert state.prune(30).floor == 30  # and nobody took it away
+    assert ledger.others_turn > before, "who was asked lets the others begin"
+    thread.join()
+    assert done[0].floor == 35
+    assert plain.open().verify().findings == []
+
+
+def test_all_who_prune_all_the_time_come_to_their_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruner, "TERM", 60)
+    monkeypatch.setattr(pruner, "TURN", 0.01)
+    filled(place)
+    wrong: list[BaseException] = []
+
+    def work() -> None:
+        state = place.open().agent("a")
+        try:
+            for number in range(10):
+                state.set("k0", number)
+                state.prune(state.place()[2] - 2, keep=[])
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    report = place.open().verify()
+    assert (report.findings, report.pruning) == ([], 0)
+
+
+def test_who_prunes_shows_it_beside_long_work(
+    plain: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while it finds out what stays, which commits nothing."""
+    state, marking, seen = filled(plain), Marks.save, []
+    ledger = state._handle.history.points.line().ledger
+
+    def beat() -> int:
+        return pruner._said(pruner._held(ledger.storage, rows.pruner(ledger.number)) or b"")[1]
+
+    def save(self: Marks, save: Any) -> None:
+        before = beat()
+        marking(self, save)
+        seen.append(beat() > before)
+
+    monkeypatch.setattr(pruner, "BEAT", -1)
+    monkeypatch.setattr(Marks, "save", save)
+    state.prune(30)
+    assert any(seen)
+
+
+@pytest.mark.parametrize("error", [Unavailable("gone"), KeyboardInterrupt()])
+def test_who_fails_says_so_and_nobody_waits(
+    plain: Place, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(pruner, "TERM", 60)
+    state, other = filled(plain), plain.open().agent("a")
+
+    def fails(*_: Any) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pruning._Pruning, "_slices", fails)
+        with pytest.raises(type(error)):
+            state.prune(30)
+    assert said(plain, state) == pruner.GIVEN_UP
+    monkeypatch.setattr(pruner, "POLL", 1000)
+    other.prune(30)
+    assert said(plain, state) is None
+    assert plain.open().verify().findings == []
+
+
+def test_who_waits_can_be_cancelled(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruner, "TERM", 60)
+    state = filled(plain)
+    Pruner(state._handle.history.points.line().ledger).take()  # and is killed
+
+    async def work() -> None:
+        async with holdfast.open(plain.url, **plain.options()) as store:
+            waits = asyncio.create_task(store.agent("a").prune(30))
+            await asyncio.to_thread(wait_for, lambda: said(plain, state) == pruner.ASKED)
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+
+    asyncio.run(asyncio.wait_for(work(), 50))
+    assert state.at(5).get("k0") is not None

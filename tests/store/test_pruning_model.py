@@ -9,7 +9,7 @@ import pytest
 from store_kit import Place, same
 
 from holdfast import sync
-from holdfast.errors import PrunedError
+from holdfast.errors import PrunedError, StillNeededError
 from holdfast.store import timeline as timelines
 
 LONG = "a text that does not fit beside a key " * 3
@@ -23,6 +23,8 @@ class Model:
         self.random = random_
         self.states: dict[str, dict[int, Any]] = {"main": {}}
         self.checkpoints: dict[str, set[int]] = {"main": set()}
+        self.backups: set[tuple[str, int]] = set()
+        """Of restores: nobody confirms them."""
         self.sources: list[tuple[tuple[str, int], tuple[str, int]]] = []
         """(restore or fork, what it began from)"""
         self.floors = {"main": 0}
@@ -82,6 +84,7 @@ class Model:
             done = line.restore(f"{source}@{at}")
             assert done.backup is not None
             self.checkpoints[name].add(done.backup.sequence)
+            self.backups.add((name, done.backup.sequence))
             self.sources.append(((name, done.sequence), (source, at)))
         else:
             self.names += 1
@@ -99,8 +102,12 @@ class Model:
         keep = None
         kept = {n for n in self.checkpoints[name] if n in self.there(name)}
         if self.random.random() < 0.5:
-            keep = [n for n in self.there(name) if self.random.random() < 0.2]
+            held = {n for at, n in self.backups if at == name}
+            keep = [n for n in self.there(name) if n in held or self.random.random() < 0.2]
             kept = set(keep)
+            if held and min(held) < last:
+                with pytest.raises(StillNeededError):
+                    line.prune(last, keep=kept - {min(held)})
         floors = self.floors | {name: max(self.floors[name], last)}
         used = {at for (n, r), (s, at) in self.sources if s == name and r > floors[n]}
         planned = line.prune(last, keep=keep, dry_run=True)

@@ -14,6 +14,7 @@ from holdfast import Keep, sync
 from holdfast.checkpoints import retention as module
 from holdfast.errors import CheckpointValidationError, StillNeededError
 from holdfast.storage.contract import Batch
+from holdfast.store import pruner as pruners
 from holdfast.store import rows
 from holdfast.store.pruner import Pruner
 from holdfast.sync import Checkpoints, Retention
@@ -250,7 +251,10 @@ def test_what_a_checkpoint_whose_row_is_lost_rests_on_stays(place: Place) -> Non
 
 
 @pytest.mark.parametrize("over", ["again", "erase"])
-def test_what_came_beside_a_pruning_that_was_killed_is_forgotten(place: Place, over: str) -> None:
+def test_what_came_beside_a_pruning_that_was_killed_is_forgotten(
+    place: Place, over: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruners, "TERM", 0.01)
     storage = resting(place)
     store = place.open()
     b = store.agent("b")

@@ -46,6 +46,27 @@ def make(state: sync.State, name: str, type: str = "manual", **metadata: object)
     state.checkpoint(name, type=type, tags=tags, metadata=metadata or None)
 
 
+@pytest.mark.parametrize(("type_", "most"), [("routine", 3), ("automatic", 5), ("manual", 2)])
+def test_each_timeline_is_counted_by_itself(store: sync.Store, type_: str, most: int) -> None:
+    """A trial pushes out nothing of main, main nothing of a trial, and neither piles up."""
+    about = {"trigger": "shutdown"} if type_ == "automatic" else {}
+    state = store.agent("1")
+    state.set("k", 0)
+    lines = [state, state.fork("trial"), state.fork("other")]
+    retention = Retention(store, rules={"manual": Rule(max_count=2)})
+    for turn in range(3):
+        for number, line in enumerate(lines):
+            for n in range(most - 1 + number):
+                make(line, f"{turn}.{n}", type_, **about)
+            line.set("k", "on")
+        retention.run(state)
+    made = [[f"{turn}.{n}" for turn in range(3) for n in range(most - 1 + m)] for m in range(3)]
+    assert [names(line) for line in lines] == [one[: -most - 1 : -1] for one in made]
+    retention.end(state, "trial")
+    assert names(state) == made[0][: -most - 1 : -1]
+    assert store.verify().findings == []
+
+
 @pytest.mark.spec("D10", "D26", "D29", "D32", "S74")
 def test_the_default_rules(store: sync.Store, hands: Hands) -> None:
     state = store.agent("1")

@@ -14,6 +14,7 @@ from store_kit import Place, put_row, rows_of
 
 import holdfast
 from holdfast import Keep, Rule, sync
+from holdfast.checkpoints import retention
 from holdfast.errors import OutcomeUnknown, PrunedError, StateIntegrityError
 from holdfast.storage.contract import Batch
 from holdfast.store import pruning
@@ -359,3 +360,23 @@ def test_an_outcome_is_settled_though_its_entry_was_pruned_meanwhile(
             again.set("mine", 1)
     assert state.place()[2] == head, "it was applied, once"
     assert there.verify().findings == []
+
+
+def test_who_prunes_further_meanwhile_does_not_stop_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was planned is of the past then: it is planned anew."""
+    store, other = place.open(), place.open().agent("1")
+    make_routine(store.agent("1"))
+    make_routine(store.agent("1"))
+    prune, done = retention.prune_state, []
+
+    def late(*given: Any, **named: Any) -> Any:
+        if not done:
+            done.append(other.prune(other.place()[2], keep=other.checkpoints()[1:5]))
+        return prune(*given, **named)
+
+    monkeypatch.setattr(retention, "prune_state", late)
+    Retention(store).run("agent:1")
+    assert [one.sequence for one in other.checkpoints()] == [15, 13, 11]
+    assert store.verify().findings == []

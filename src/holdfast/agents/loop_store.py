@@ -23,7 +23,7 @@ from holdfast.agents.keys import AGENT, LOOP, own_change, sticky
 from holdfast.agents.looping import LoopSettings
 from holdfast.agents.mailbox_keeping import Box
 from holdfast.agents.retrying import again
-from holdfast.checkpoints.holding import held, release
+from holdfast.checkpoints.holding import release
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.marks import stand
 from holdfast.checkpoints.requests import CheckpointRequest
@@ -43,6 +43,7 @@ from holdfast.store.blocking import State, Store
 from holdfast.store.compare import DELETED, same
 from holdfast.store.going_back import beside_pruning
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.held import held
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.marked import RESTART as ASKED

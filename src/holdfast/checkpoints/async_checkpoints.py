@@ -27,6 +27,7 @@ from holdfast.store.async_store import Store
 from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.cause import acting
 from holdfast.store.ending import end_after, end_line
+from holdfast.store.held import Held, held
 from holdfast.store.items import Checkpoint, Restored, Reverted
 
 _F = TypeVar("_F", bound=Callable[..., Awaitable[Any]])
@@ -147,9 +148,9 @@ class Checkpoints:
             await surely(end_after, error, trial, restoring.FAILED)
             raise
 
-    async def held(self) -> list[holding.Held]:
+    async def held(self) -> list[Held]:
         """Checkpoints that may not be removed: of operations, and backups of restores."""
-        return await read_away(holding.held, self._handle)
+        return await read_away(held, self._handle)
 
     def operation(
         self,

@@ -25,6 +25,7 @@ from holdfast.store.arguments import check_plain_function, ran
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
 from holdfast.store.ending import ended_if_it_fails
+from holdfast.store.held import Held, held
 from holdfast.store.items import Checkpoint, Restored, Reverted
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -131,9 +132,9 @@ class Checkpoints:
         with ended_if_it_fails(trial, restoring.FAILED):
             return restoring.simulated(trial, done, ran(function(State(trial)), "what it runs"))
 
-    def held(self) -> list[holding.Held]:
+    def held(self) -> list[Held]:
         """Checkpoints that may not be removed: of operations, and backups of restores."""
-        return holding.held(self._handle)
+        return held(self._handle)
 
     def operation(
         self,

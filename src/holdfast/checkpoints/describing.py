@@ -8,10 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.locating import examine
 from holdfast.checkpoints.making import Dependency, dependencies_of, stored_bytes
-from holdfast.checkpoints.requests import said
 from holdfast.errors import PrunedError, StateIntegrityError, TimelineNotFoundError
 from holdfast.seal import compress
 from holdfast.store import entries, refs
@@ -19,7 +17,8 @@ from holdfast.store.ancestry import Ancestry, Point
 from holdfast.store.check import leaves
 from holdfast.store.differing import index_of
 from holdfast.store.handles import LineHandle
-from holdfast.store.items import Checkpoint
+from holdfast.store.held import held
+from holdfast.store.items import Checkpoint, said
 from holdfast.store.ledger import Ledger
 from holdfast.store.lookups import count_keys
 from holdfast.store.slots import slot_of

@@ -3,9 +3,8 @@
 The gate only notes what was written. A few writes at a time are counted and compared, one after
 the other as they came: a write alone would find nothing of this in the processor's caches. What
 reads much or writes is done right behind that by a worker: a gate that wrote would be asked about
-its own writes. For each agent at most one checkpoint is on
-its way; it expects that the last checkpoint is still the one that its policy was judged by, so
-that of several processes one makes it.
+its own writes. For each agent at most one checkpoint is on its way; it expects that the last
+checkpoint is still the one that its policy was judged by: of several processes one makes it.
 """
 
 from __future__ import annotations
@@ -404,8 +403,9 @@ class Engine(Gate):
             tracker.firing = None
             if saved.outcome == "saved":
                 self._note(tracker, ready, result)
-            elif saved.outcome != "unmet":  # another process was faster, or the agent is gone
-                tracker.active, tracker.stale = saved.outcome == "overtaken", True
+            elif saved.outcome != "unmet":  # somebody was faster, or the agent is gone
+                tracker.active &= saved.outcome == "overtaken"  # unless it was seen and counted
+                tracker.stale = True
             if not self.worker.stopped:  # else it would go on for as long as others write
                 self._look(tracker, event)
 

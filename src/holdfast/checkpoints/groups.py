@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.checkpoints.making import check_dependencies, plan_request
-from holdfast.checkpoints.requests import CheckpointRequest, said
+from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import (
     CheckpointNotFoundError,
     CheckpointValidationError,
@@ -24,7 +24,7 @@ from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
 from holdfast.store.going_back import beside_pruning
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.items import Checkpoint, Restored
+from holdfast.store.items import Checkpoint, Restored, said
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.public_entries import DELETED, ENDED, public_entry
 

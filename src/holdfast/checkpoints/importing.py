@@ -32,6 +32,7 @@ from holdfast.checkpoints.export_records import (
     read_description,
 )
 from holdfast.checkpoints.exporting import Path, Source
+from holdfast.checkpoints.policy import PREFIX as POLICIES
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
@@ -90,7 +91,8 @@ class Imported:
     """Commitment to the state now, in hexadecimal: that of the export, if this is its scope and
     no sticky or declared key is different here."""
     left: tuple[str, ...]
-    """Sticky keys that differ from those in the file, and were left alone."""
+    """Keys that differ from those in the file, and were left alone: sticky ones, and the policies
+    of an agent into which another one's file was read."""
     declarations: int
     """How many declarations were taken over: none unless nothing was declared here."""
 
@@ -163,7 +165,11 @@ def import_state(
             staged = _staged(handle, name, file, said, reason, rules)
             _check_erased(handle, said)
             safe_point()
-            alone = partial(_left_alone, moved=new and said.lineage != core.lineage)
+            alone = partial(
+                _left_alone,
+                moved=new and said.lineage != core.lineage,
+                own=export.scope == handle.scope,
+            )
             done = restore_state(handle, staged, "references", reason, keep=alone)[0]
     if handle.reader.stored_keys(PREFIX):
         declared = ()
@@ -183,12 +189,13 @@ def import_state(
     )
 
 
-def _left_alone(stage: Stage, *, moved: bool) -> tuple[str, ...]:
+def _left_alone(stage: Stage, *, moved: bool, own: bool) -> tuple[str, ...]:
     """What stays as it is; the file may hold that a restart is asked for, of another scope.
 
-    Who moves to another store takes along what was collected: nobody there has been given it.
+    So do the policies, unless they are its own: each agent has its own. Who moves to another store
+    takes along what was collected: nobody there has been given it.
     """
-    alone = (*sticky_of(stage), *ASKING)
+    alone = (*sticky_of(stage), *ASKING, *(() if own else (POLICIES,)))
     return tuple(one for one in alone if not (moved and one == COLLECTED))
 
 

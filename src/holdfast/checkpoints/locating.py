@@ -8,7 +8,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from holdfast.checkpoints.holding import is_backup
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
@@ -18,6 +17,7 @@ from holdfast.errors import (
 )
 from holdfast.store.arguments import check_limit
 from holdfast.store.handles import LineHandle
+from holdfast.store.held import is_backup
 from holdfast.store.items import Checkpoint
 
 

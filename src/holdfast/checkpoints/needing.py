@@ -6,19 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.checkpoints.groups import made_with
-from holdfast.checkpoints.holding import held
-from holdfast.checkpoints.requests import said
+from holdfast.checkpoints.operations import failed_beside
 from holdfast.errors import StateIntegrityError
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.items import Checkpoint
+from holdfast.store.held import REASONS, held
+from holdfast.store.items import Checkpoint, said
 from holdfast.store.public_entries import DELETED
 from holdfast.store.resting import Rest, rests_on
-
-REASONS = {
-    "operation": "its operation is not over",
-    "restore": "the backup of a restore that is not confirmed",
-    "recovery": "the state before a recovery that is not over",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +35,17 @@ class Needs:
         self.entries = set(self._rests)
         """What others rest on and no checkpoint was found at, of those that were asked about."""
         self._starts = {(info.parent, info.start) for info in main.history.timelines()}
+        now = line.history.points.line()  # what begins after this is behind it
+        self._floor, self._before, self._newest = now.floor, now.ledger.before, now.sequence
         found = held(line)
         self._held = {one.checkpoint.id: REASONS[one.why] for one in found}
-        now = line.history.points.line()
-        self._floor, self._before, self._newest = now.floor, now.ledger.before, now.sequence
-        begun = (one.checkpoint.sequence for one in found if one.why != "restore")
-        self.begun = min(begun, default=self._newest)
+        begun = [one.checkpoint.sequence for one in found if one.why == "recovery"]
+        for one in found:
+            if one.why == "operation":
+                begun.append(failed_beside(line, one.checkpoint)[0])
+        self.begun = min([*begun, self._newest])
         """Behind this entry nothing is pruned: undoing an operation takes all that it wrote, and
-        undoing a recovery what others wrote meanwhile."""
+        what others wrote beside it that failed; undoing a recovery what others wrote meanwhile."""
 
     def why(self, one: Checkpoint) -> str:
         """Why a checkpoint stays whatever the rules say; empty if it need not."""

@@ -14,22 +14,28 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import FrameType
 
-from holdfast.checkpoints.holding import Held, held, release
+from holdfast.checkpoints.holding import release
 from holdfast.checkpoints.making import make
-from holdfast.checkpoints.requests import CheckpointRequest, said
+from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import Conflict, InvalidInputError, MissingError, PrunedError
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_function, check_text, is_async, is_generator
 from holdfast.store.cause import WITHIN, acting
 from holdfast.store.entries import Body
+from holdfast.store.going_back import PAUSE
 from holdfast.store.handles import UPDATES, LineHandle
-from holdfast.store.items import Checkpoint, Restored, Reverted
+from holdfast.store.held import Held, held
+from holdfast.store.items import Checkpoint, Restored, Reverted, said
 from holdfast.store.lookup_building import settle_after
+from holdfast.store.metering import done_again
 from holdfast.store.reverting import AS_BEFORE, Beside, revert_state
+from holdfast.store.stage import Stage
 
 OUTCOMES = ("revert", "keep")
 _NEUTRAL = {entries.CHECKPOINT, entries.PRUNE, entries.REKEY, entries.LOST, entries.TAKEN}
@@ -175,42 +181,114 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
 
     A restore or merge of it cannot be reverted key by key: if nobody else wrote since, the state of
     its checkpoint is restored instead. Then its checkpoint is let go, and those of operations
-    inside of it. Refused if entries behind the checkpoint are pruned: which keys the operation
-    changed is no longer known.
+    inside of it: only if no other operation has failed since it was looked who had. Of two that
+    fail at one moment each would take the other for one that goes on, and what both wrote would
+    stay; so the second one to end looks again. Refused if entries behind the checkpoint are pruned:
+    which keys the operation changed is no longer known.
     """
+    done: Reverted | None = None
+    known: tuple[str, ...] | None = None
+    backups: list[str] = []
     for attempt in range(1, UPDATES + 1):
+        newest = handle.history.points.line().checkpoint
+        low, failed = failed_beside(handle, checkpoint)
         try:
-            done, backups = _undo(handle, checkpoint, operation)
-            break
-        except Conflict:  # others wrote before the state was restored
+            if failed != known and not backups:  # one that was restored whole had no others beside
+                again, backups = _undo(handle, checkpoint, operation, _beside(low, failed))
+                done, known = _both(done, again), failed
+            ids = _ended(handle, checkpoint, operation, clean=done is None or not done.left)
+            with done_again():
+                release(
+                    handle,
+                    sorted({*ids, *backups}),
+                    "reverted",
+                    checkpoint.name,
+                    check=None if backups else partial(_check_none_failed, handle, newest),
+                    operation=operation,
+                )
+            return done
+        except Conflict:  # others wrote before the state was restored, or failed
             if attempt == UPDATES:
                 raise
-    clean = done is None or not done.left
-    inner = [
-        one.checkpoint.id
-        for one in held(handle, checkpoint.sequence)
-        if part_of(one.operation, operation)
-        or (clean and part_of(one.checkpoint.cause.operation, operation))
-    ]
-    ids = sorted({*inner, *backups})
-    release(handle, ids, "reverted", checkpoint.name, operation=operation)
-    return done
+        except PrunedError:  # of what had failed before this began, unless it is of its own
+            if attempt == UPDATES or _pruned_up_to(handle) > checkpoint.sequence:
+                raise
+        time.sleep(PAUSE)
+    raise AssertionError
 
 
-def _beside(handle: LineHandle, checkpoint: Checkpoint) -> Beside:
-    """Operations that failed since, and those that had failed when they began."""
+def _ended(
+    handle: LineHandle, checkpoint: Checkpoint, operation: str, *, clean: bool
+) -> Iterator[str]:
+    """Ids of what is held for an operation: its own checkpoint and those of operations inside of
+    it; if all went back, also backups of what it restored."""
+    for one in held(handle, checkpoint.sequence):
+        if part_of(one.operation, operation) or (
+            clean and part_of(one.checkpoint.cause.operation, operation)
+        ):
+            yield one.checkpoint.id
+
+
+def _both(first: Reverted | None, again: Reverted | None) -> Reverted | None:
+    """What was undone in two steps; a key that went back in the first may be somebody's since."""
+    if first is None or again is None:
+        return again or first
+    return replace(
+        again,
+        done=sorted({*first.done, *again.done}),
+        left=[one for one in again.left if one.key not in first.done],
+        entry=again.entry or first.entry,
+    )
+
+
+def _check_none_failed(handle: LineHandle, since: int, stage: Stage) -> None:
+    """Refuse if one of the checkpoints behind an entry says that an operation has failed."""
+    ledger, at = stage.ledger, stage.checkpoint
+    while at > since:
+        key = rows.entry(stage.timeline.prefix, at)
+        row = ledger.storage.get([key])[0]
+        if row is None:
+            raise Conflict(f"{handle.scope}: what it is behind is not stored yet; try again")
+        envelope, body = ledger.open_entry(key, row)
+        one = handle.history.described(stage.timeline, handle.timeline, at, envelope, body)
+        if _failed_in(one):
+            raise Conflict(f"{handle.scope}: another operation failed meanwhile; try again")
+        assert envelope.statement is not None
+        at = envelope.statement.previous
+
+
+def _failed_in(one: Checkpoint) -> str:
+    """The operation of which a checkpoint says that it failed; empty if it does not."""
+    reverted = one.type == "post_operation" and one.metadata.get("outcome") == "reverted"
+    return said(one.metadata, "operation", "") if reverted else ""
+
+
+def _pruned_up_to(handle: LineHandle) -> int:
+    return handle.history.points.line().floor.sequence
+
+
+def failed_beside(handle: LineHandle, checkpoint: Checkpoint) -> tuple[int, tuple[str, ...]]:
+    """Operations that failed since, and those that had failed when they began; none of their
+    entries is before the number.
+
+    Not those of which entries are pruned: with the rest alone, nobody can tell what was before.
+    """
     low, failed = checkpoint.sequence, []
-    history = handle.history
+    history, floor = handle.history, _pruned_up_to(handle)
     for line, sequence, envelope, body in history.points.statements():
         if sequence < low:
             break
         one = history.described(line, handle.timeline, sequence, envelope, body)
-        name = said(one.metadata, "operation", "")
-        if one.type == "post_operation" and name and one.metadata.get("outcome") == "reverted":
-            failed.append(name)
+        if name := _failed_in(one):
             places = (id_.rpartition("@") for id_ in map(str, said(one.metadata, "releases", [])))
-            low = min([low, *(int(at) for name, _, at in places if name == handle.timeline)])
+            begun = min((int(at) for line, _, at in places if line == handle.timeline), default=low)
+            if begun >= floor:
+                failed.append(name)
+                low = min(low, begun)
+    return low, tuple(failed)
 
+
+def _beside(low: int, failed: tuple[str, ...]) -> Beside:
     def void(body: Body) -> bool:
         named = body.cause.operation if body.cause is not None else None
         return named is not None and any(part_of(named, one) for one in failed)
@@ -219,7 +297,7 @@ def _beside(handle: LineHandle, checkpoint: Checkpoint) -> Beside:
 
 
 def _undo(
-    handle: LineHandle, checkpoint: Checkpoint, operation: str
+    handle: LineHandle, checkpoint: Checkpoint, operation: str, beside: Beside
 ) -> tuple[Reverted | None, list[str]]:
     """What was undone, and the ids of backups that this made."""
     numbers, whole, alone = [], False, True
@@ -234,8 +312,7 @@ def _undo(
             whole = whole or not kinds.isdisjoint((entries.RESTORE, entries.MERGE))
         else:
             alone = False
-    floor = handle.history.points.line().floor.sequence
-    if floor > checkpoint.sequence:
+    if (floor := _pruned_up_to(handle)) > checkpoint.sequence:
         raise PrunedError(
             f"{handle.scope}: operation {checkpoint.name} cannot be undone by itself: entries up "
             f"to {floor} are pruned, and some may be its own. Its checkpoint {checkpoint.id} is "
@@ -253,7 +330,7 @@ def _undo(
         actor=None,
         dry_run=False,
         reason=reason,
-        operation=_beside(handle, checkpoint),  # effects that were done, and letters, stay
+        operation=beside,  # effects that were done, and letters, stay
     )
     return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
 

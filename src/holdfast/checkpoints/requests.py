@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.errors import (
     CheckpointValidationError,
@@ -51,16 +51,6 @@ OWN = frozenset(
 )
 """Names in the metadata of a checkpoint that are written here."""
 _LONGEST = 256
-_Kind = TypeVar("_Kind")
-
-
-def said(metadata: Mapping[str, Any], name: str, default: _Kind) -> _Kind:
-    """What the metadata of a checkpoint says under one of these names.
-
-    Whoever makes a checkpoint without a request may have put something else there: then nothing.
-    """
-    found = metadata.get(name, default)
-    return found if type(found) is type(default) else default
 
 
 @dataclass(frozen=True)

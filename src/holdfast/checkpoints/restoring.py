@@ -12,7 +12,7 @@ from holdfast.checkpoints.holding import held_one, release
 from holdfast.checkpoints.locating import Tried, candidates, examine, good, locate
 from holdfast.checkpoints.making import Dependency, agent_id, check_dependencies, make, unmet
 from holdfast.checkpoints.past_damage import restore_past_damage
-from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest, said
+from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
@@ -26,7 +26,7 @@ from holdfast.store.compare import Diff
 from holdfast.store.ending import ended_if_it_fails
 from holdfast.store.going_back import restore_state
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.items import Checkpoint, Restored
+from holdfast.store.items import Checkpoint, Restored, said
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.reading import moment
 

@@ -27,13 +27,13 @@ from typing import Any
 
 from holdfast.checkpoints.ages import DAY, Ages
 from holdfast.checkpoints.engine import stored_policies
-from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.marks import Marks
-from holdfast.checkpoints.needing import REASONS, Judged, Needs, Together, rests_of
+from holdfast.checkpoints.needing import Judged, Needs, Together, rests_of
 from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
 from holdfast.errors import (
     InvalidInputError,
     NotConfirmedError,
+    PrunedError,
     StateIntegrityError,
     StillNeededError,
     TimelineNotFoundError,
@@ -45,6 +45,7 @@ from holdfast.store.cancelling import safe_point
 from holdfast.store.ending import end_line
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.held import REASONS, held
 from holdfast.store.items import Checkpoint, Pruned
 from holdfast.store.keep import kept_past
 from holdfast.store.marked import marked_entries
@@ -53,6 +54,7 @@ from holdfast.store.reading import moment
 from holdfast.store.resting import forget_rests
 from holdfast.store.scopes import Scope
 
+ATTEMPTS = 20
 LOOKED_AT = 100
 MOST = 0.2
 """Part of a scope's checkpoints that may go by age alone without being asked about."""
@@ -176,35 +178,44 @@ class Retention:
         `NotConfirmedError`.
         """
         check_flag(confirm, "confirm")
-        scope = what.scope if isinstance(what, RetentionPlan) else what
-        plan = self._planned(scope, whole=isinstance(what, RetentionPlan))
-        if isinstance(what, RetentionPlan):
-            plan = _both(plan, what)
-        elif plan.questions and not confirm:
-            raise NotConfirmedError(f"{plan.scope}: {'; '.join(plan.questions)}")
-        if isinstance(what, RetentionPlan) and what.questions and not confirm:
-            raise NotConfirmedError(f"{what.scope}: {'; '.join(what.questions)}")
-        done = []
-        for line in plan.lines:
-            safe_point()
-            handle = self._line(plan.scope).on(line.timeline)
-            with suppress(TimelineNotFoundError):  # ended meanwhile
-                if floor := line.floor or _cut_short(handle):
-                    keep = [one.checkpoint.sequence for one in line.judged if one.stays]
-                    done.append(
-                        prune_state(
-                            handle,
-                            floor,
-                            keep=keep,
-                            dry_run=False,
-                            reason="retention",
-                            needed=self._needed(handle),
-                            rested=_rested(handle),
-                        )
-                    )
+        done: list[Pruned] = []
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                plan = self._to_run(what, confirm)
+                for line in plan.lines:
+                    safe_point()
+                    with suppress(TimelineNotFoundError):  # ended meanwhile
+                        done += self._prune(self._line(plan.scope).on(line.timeline), line)
+                break
+            except PrunedError:  # somebody else pruned further since it was planned
+                if not left:
+                    raise
         self._forget(plan)
         forget_rests(self._line(plan.scope).history.points.line().ledger)
         return done
+
+    def _to_run(self, what: RetentionPlan | Any, confirm: bool) -> RetentionPlan:
+        """A plan as of now, and no more than was asked for, if that is a plan."""
+        asked = what if isinstance(what, RetentionPlan) else None
+        scope = what if asked is None else asked.scope
+        now = self._planned(scope, whole=asked is not None)
+        plan = now if asked is None else _both(now, asked)
+        questions = (asked or now).questions
+        if questions and not confirm:
+            raise NotConfirmedError(f"{plan.scope}: {'; '.join(questions)}")
+        return plan
+
+    def _prune(self, line: LineHandle, plan: LinePlan) -> Iterator[Pruned]:
+        if floor := plan.floor or _cut_short(line):
+            yield prune_state(
+                line,
+                floor,
+                keep=[one.checkpoint.sequence for one in plan.judged if one.stays],
+                dry_run=False,
+                reason="retention",
+                needed=self._needed(line),
+                rested=_rested(line),
+            )
 
     def end(self, scope: Any, timeline: str, reason: str | None = None) -> Pruned:
         """End a timeline that nothing needs: a trial, a simulation, a failed import.

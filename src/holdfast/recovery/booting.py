@@ -17,7 +17,6 @@ from holdfast.agents.keys import HANDOVER, MAILBOX
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.agents.mailbox import Mailbox
 from holdfast.agents.mailbox_keeping import BEGUN
-from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.operations import finish
 from holdfast.errors import (
     HoldfastError,
@@ -55,6 +54,7 @@ from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
+from holdfast.store.held import held
 from holdfast.store.scopes import Scope
 
 _METHODS = {failures.NOTHING: "primary", failures.COPY: "backup", failures.DEFAULTS: "default"}

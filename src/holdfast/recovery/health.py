@@ -15,7 +15,6 @@ from datetime import timedelta
 from holdfast.agents.effect_book import Book
 from holdfast.agents.handovers import Handovers
 from holdfast.agents.machines.looking import Looker, machines_of
-from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.context import Settings
@@ -27,6 +26,7 @@ from holdfast.recovery.strategies import readable
 from holdfast.recovery.together import Together
 from holdfast.store.blocking import Store
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.held import held
 from holdfast.store.reading import moment
 from holdfast.store.scopes import Scope
 from holdfast.store.verify import verify_store

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.checkpoints.groups import Group, group_of
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.checkpoints.locating import candidates
-from holdfast.checkpoints.requests import Locator, said
+from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     CheckpointNotFoundError,
     InvalidInputError,
@@ -27,7 +27,7 @@ from holdfast.recovery.tails import MAIN, Tail, tail_text
 from holdfast.recovery.targets import Unfit
 from holdfast.store.blocking import State
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.items import Checkpoint
+from holdfast.store.items import Checkpoint, said
 from holdfast.store.scopes import Scope
 
 _FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)

@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.checkpoints.holding import held, plan_release
+from holdfast.checkpoints.holding import plan_release
 from holdfast.errors import (
     GateRefusedError,
     HoldfastError,
@@ -35,6 +35,7 @@ from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
 from holdfast.store.entries import Body
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.held import held
 from holdfast.store.history import Plan
 from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment

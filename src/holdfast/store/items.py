@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.store.entries import Cause
 from holdfast.store.masking import MASK
@@ -23,6 +24,7 @@ TYPES = (
     "post_operation",
 )
 """The types of checkpoints."""
+_Kind = TypeVar("_Kind")
 
 
 class Position(dict[int, int]):
@@ -104,6 +106,15 @@ class Checkpoint:
     """Key id of the signer; empty if it is not signed."""
     cause: Cause
     hash: str
+
+
+def said(metadata: Mapping[str, Any], name: str, default: _Kind) -> _Kind:
+    """What the metadata of a checkpoint says under a name that Holdfast writes itself.
+
+    Whoever makes a checkpoint without a request may have put something else there: then nothing.
+    """
+    found = metadata.get(name, default)
+    return found if type(found) is type(default) else default
 
 
 @dataclass(frozen=True, slots=True)

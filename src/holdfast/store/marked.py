@@ -1,9 +1,9 @@
-"""Checkpoints that are marked to stay, and who may not remove them.
+"""Checkpoints that are marked to stay, or held, and who may not remove them.
 
 Marks are keys of the main timeline that no restore takes back, whatever is declared (`sticky`), and
 no revert, but for a restart that was asked for; the layer above puts them there and takes them
-back. Here is what has to look at them: nobody prunes what is pinned or on hold, and no scope with a
-hold is deleted, or erased unless that is said.
+back. Here is what has to look at them: nobody prunes what is pinned, on hold or held (`held`), and
+no scope with a hold is deleted, or erased unless that is said.
 
 The key of a mark ends with the checkpoint's id. Timelines may have names that no key can hold as
 they are (`a..b`, accents that are signs of their own): of those it has the number, `@3@17`, which
@@ -37,6 +37,13 @@ LOOP = "$loop/"
 ASKING = (LOOP, RESTARTS)
 """What asks for a restart: from a checkpoint of just this scope, so no copy of the state has it."""
 _HOLDS = f"{PREFIX}hold/"
+_RELEASED = {
+    "mark": "take that back first (`Retention.unpin`, `Retention.lift`)",
+    "restore": "confirm that first (`Checkpoints.confirm`)",
+    "operation": "let it end, or decide about it first (`Checkpoints.finish`)",
+    "recovery": "let it end first (`Recovery.resume`, `Recovery.abandon`)",
+}
+"""How what keeps a checkpoint is ended."""
 
 
 def mark_key(main: LineHandle, kind: str, id_: str) -> str:
@@ -102,7 +109,19 @@ def _held(scope: Scope, id_: str) -> StillNeededError:
     )
 
 
-def prune_unmarked(
+def _needed(line: LineHandle) -> dict[int, str]:
+    """Entries of the checkpoints of a timeline that somebody needs: why, and who lets them go."""
+    from holdfast.store.held import REASONS, held
+
+    found = {
+        one.checkpoint.sequence: f"held: {REASONS[one.why]}; {_RELEASED[one.why]}"
+        for one in held(line, passed=[])
+    }
+    marks = marked_entries(line).items()
+    return found | {number: f"{why}; {_RELEASED['mark']}" for number, why in marks}
+
+
+def prune_unneeded(
     handle: LineHandle,
     before: Any,
     *,
@@ -110,18 +129,21 @@ def prune_unmarked(
     dry_run: bool,
     reason: str | None,
 ) -> Pruned:
-    """Prune as somebody asks for it: refused if what is marked would go; see `State.prune`."""
+    """Prune as somebody asks for it: refused if what is needed would go; see `State.prune`.
+
+    What comes to be held meanwhile lies behind the point, where nothing goes; what is marked
+    meanwhile may not, and stays, too.
+    """
     from holdfast.store.pruning import prune_state
 
     if isinstance(keep, Iterable) and not isinstance(keep, str):
         keep = list(keep)
         points = handle.history.points
         last, kept = points.find(before)[1], {points.find(point)[1] for point in keep}
-        for number, why in sorted(marked_entries(handle).items()):
+        for number, why in sorted(_needed(handle).items()):
             if number < last and number not in kept:
                 raise StillNeededError(
-                    f"{handle.scope}: {handle.timeline}@{number} is {why}; name it in keep=, or "
-                    "take that back first (`Retention.unpin`, `Retention.lift`)"
+                    f"{handle.scope}: {handle.timeline}@{number} is {why}, or name it in keep="
                 )
     return prune_state(
         handle,

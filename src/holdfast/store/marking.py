@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.store import refs, rows
@@ -19,7 +19,13 @@ class Marks:
     Memory grows with the nodes that are saved and with the rows that stay.
     """
 
-    def __init__(self, ledger: Ledger, timeline: int, last: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        timeline: int,
+        last: int,
+        breathe: Callable[[], None] = lambda: None,
+    ) -> None:
         self.ledger = ledger
         self.timeline = timeline
         self.last = last
@@ -29,6 +35,8 @@ class Marks:
         """(sequence, ordinal) of packs of nodes."""
         self.uploads: set[int] = set()
         self._seen: set[Any] = set()
+        self._breathe = breathe
+        """Called once a node."""
 
     def saves(self, timeline: int, floor: Floor) -> None:
         """Mark what the saved indexes of a timeline, and what is kept below its floor, use."""
@@ -59,6 +67,7 @@ class Marks:
                 return
             self._seen.add(place)
             self._mark(self.nodes, place)
+        self._breathe()
         node = self.ledger.trees.load(hint, hash_)
         for element in node.elements:
             if node.level:

@@ -9,8 +9,9 @@ that an anchor in the chain announces, and that no kept state uses, may be missi
 The steps, each of which may be the last one (killed, refused, storage lost):
 
 1. Whoever prunes a scope puts a random token into the cell `A`; every commit of the steps below
-   expects it there. Another one who puts its own takes over, and the first is told. Who finds one
-   there does steps 4 and 5 for all timelines of the scope: nobody else comes back for them.
+   expects it there. Another one waits as long as that goes on (`pruner`), then puts its own there,
+   which takes over: the first is told. Who finds one there does steps 4 and 5 for all timelines of
+   the scope: nobody else comes back for them.
 2. The states to be kept are saved as whole indexes, *bases*: at the floor, at the checkpoints that
    are kept, and at the sources of restores and forks that lie behind a floor, for these are made
    from their sources when they are verified. Nodes that older saves hold are shared, not copied.
@@ -43,6 +44,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
@@ -58,7 +60,6 @@ from holdfast.errors import (
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text
-from holdfast.store.breathing import Breath
 from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
@@ -72,7 +73,7 @@ from holdfast.store.marking import Marks, mark_all, saves_of, sources_of
 from holdfast.store.needing import PastNeeds
 from holdfast.store.packing import node_packs
 from holdfast.store.pins import SWEPT
-from holdfast.store.pruner import Pruner
+from holdfast.store.pruner import Pruner, Working
 from holdfast.store.saves import INDEX, Save
 from holdfast.store.slots import slots_in
 from holdfast.store.stage import Stage
@@ -128,15 +129,17 @@ def prune_state(
             )
     kept = None if wanted is None else {sequence for _, sequence in wanted}
     pruner = Pruner(points.line().ledger)
-    for _ in range(ATTEMPTS):
-        work = _Pruning(handle, pruner, last, kept, needed, rested, dry_run)
-        if alone and work.kept != {last}:
-            raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
-        try:
-            return work.count() if dry_run else work.run(reason)
-        except _Again:
-            continue
-    raise Conflict(f"{handle.scope}: others forked, restored or marked again and again; try again")
+    try:
+        for _ in range(ATTEMPTS):
+            work = _Pruning(handle, pruner, last, kept, needed, rested, dry_run)
+            if alone and work.kept != {last}:
+                raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
+            with suppress(_Again):
+                return work.count() if dry_run else work.run(reason)
+        raise Conflict(f"{handle.scope}: others forked, restored or marked all the time; try again")
+    except BaseException:
+        pruner.give_up()
+        raise
 
 
 class _Again(Exception):
@@ -158,6 +161,7 @@ class _Pruning:
         self.core = handle.core
         self.storage = handle.core.storage
         self.pruner = pruner
+        self._breath = Working(pruner)
         if not dry_run:
             handle.core.leases.stand()  # what is no entry expects no lease
             pruner.take()
@@ -178,7 +182,6 @@ class _Pruning:
         self.needed = needed
         self.kept = self._kept()
         self.entries = self.rows = self.bytes = 0
-        self._breath = Breath()
 
     # what is kept
 
@@ -241,7 +244,7 @@ class _Pruning:
 
     def count(self) -> Pruned:
         """What would be dropped; nothing is written."""
-        marks = Marks(self.ledger, self.line.number, self.last)
+        marks = Marks(self.ledger, self.line.number, self.last, self._breath)
         mark_all(marks, self.lines, without=self.line.number)
         for _, save in saves_of(self.ledger, self.line.number, self.last + 1):
             marks.save(save)
@@ -269,7 +272,7 @@ class _Pruning:
         """Drop what no kept state uses of a timeline up to its floor."""
         if floor is NO_FLOOR:
             return
-        marks = Marks(self.ledger, number, floor.sequence)
+        marks = Marks(self.ledger, number, floor.sequence, self._breath)
         mark_all(marks, self.lines)
         for batch, dropped in self._slices(marks, floor):
             given_up = [key for key, _, new in batch.cells if new == SWEPT]
@@ -310,6 +313,7 @@ class _Pruning:
         self._clear_bases(bases)
         made: list[Row] = []
         for at in sorted(self.kept - bases.keys()):
+            self._breath()
             row, bases[at] = self._base(self._at(at))
             made.append(row)
         key = rows.entry(self.line.prefix, self.last)

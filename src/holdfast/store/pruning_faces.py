@@ -28,16 +28,16 @@ class StatePruning:
         """Drop the content of this timeline's entries before a point, whose state stays.
 
         Below it the states of checkpoints stay, all or those in `keep`, and of what restores and
-        forks rest on. Refused, with `StillNeededError`, if `keep` leaves out one that is pinned or
-        on hold. Nothing else can be had from there again: `PrunedError` names the anchor, an
-        entry that announces it before anything is dropped, so that `verify` tells it from damage.
-        Done in small commits beside readers and writers; cut short, prune again. A dry run says
-        what would go, without writing. For keeping secrets use `erase`: copies and free pages may
-        still hold what is dropped here.
+        forks rest on. Refused, with `StillNeededError`, if `keep` leaves out one that is pinned,
+        on hold or held (`Checkpoints.held`). Nothing else can be had from there again:
+        `PrunedError` names the anchor, an entry that announces it before anything is dropped, so
+        that `verify` tells it from damage. Done in small commits beside readers and writers; cut
+        short, prune again. A dry run says what would go, without writing. For keeping secrets use
+        `erase`: copies and free pages may still hold what is dropped here.
         """
-        from holdfast.store.marked import prune_unmarked
+        from holdfast.store.marked import prune_unneeded
 
-        return prune_unmarked(self._handle, before, keep=keep, dry_run=dry_run, reason=reason)
+        return prune_unneeded(self._handle, before, keep=keep, dry_run=dry_run, reason=reason)
 
 
 class AsyncStatePruning:
@@ -56,15 +56,15 @@ class AsyncStatePruning:
         """Drop the content of this timeline's entries before a point, whose state stays.
 
         Below it the states of checkpoints stay, all or those in `keep`, and of what restores and
-        forks rest on. Refused, with `StillNeededError`, if `keep` leaves out one that is pinned or
-        on hold. Nothing else can be had from there again: `PrunedError` names the anchor, an
-        entry that announces it before anything is dropped, so that `verify` tells it from damage.
-        Done in small commits beside readers and writers; cut short, prune again. A dry run says
-        what would go, without writing. For keeping secrets use `erase`: copies and free pages may
-        still hold what is dropped here.
+        forks rest on. Refused, with `StillNeededError`, if `keep` leaves out one that is pinned,
+        on hold or held (`Checkpoints.held`). Nothing else can be had from there again:
+        `PrunedError` names the anchor, an entry that announces it before anything is dropped, so
+        that `verify` tells it from damage. Done in small commits beside readers and writers; cut
+        short, prune again. A dry run says what would go, without writing. For keeping secrets use
+        `erase`: copies and free pages may still hold what is dropped here.
         """
-        from holdfast.store.marked import prune_unmarked
+        from holdfast.store.marked import prune_unneeded
 
         return await to_the_end(
-            prune_unmarked, self._handle, before, keep=keep, dry_run=dry_run, reason=reason
+            prune_unneeded, self._handle, before, keep=keep, dry_run=dry_run, reason=reason
         )

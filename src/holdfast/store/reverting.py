@@ -253,6 +253,8 @@ class Undoing:
 
     def _scan(self, low: int, chosen: Choice, what: str) -> None:
         """Note, oldest first, what the entries changed and who changed it since."""
+        if self.operation is not None and self.operation.low < self.floor:
+            raise Conflict(f"{self.scope}: it was pruned meanwhile; try again")
         found = self._note_pruned(low, chosen)
         for row, _, body in self.handle.history.entries(
             newest_first=False, low=max(low, self.floor + 1), high=self.head
