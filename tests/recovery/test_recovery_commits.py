@@ -130,3 +130,11 @@ def test_a_slot_that_is_given_up_or_busy_hands_its_lease_to_nobody(
     assert refused == [True]
     third.close(idle=True)
     assert owners(store)[name] is False
+
+
+def test_what_came_with_a_lease_that_others_broke_is_given_back(place: Place) -> None:
+    store, other = place.open(), place.open()
+    with recovering(store, AGENT, 0):
+        other.break_lease(recovering_lease(AGENT))
+        assert owners(other)[recovering_lease(AGENT, "0")]
+    assert not any(owners(other).values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from store_kit import Between, Place
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch
 from holdfast.store.change import Change, Target, Ticket
 from holdfast.store.handles import StoreHandle
@@ -113,6 +114,29 @@ def test_who_cannot_know_is_told_so(
         other.outcome()
     assert (state.get("other"), state.get("k")) == (1, 1)
     assert store.verify().findings == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OutcomeUnknown])
+def test_no_scope_is_stored_without_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Callable[[], BaseException]
+) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    store.agent("a").set("k", 1)
+
+    def stop(*_: object) -> None:
+        raise error()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._core.ring, "commit", stop)
+        with pytest.raises((KeyboardInterrupt, Unavailable)):
+            store.agent("new").set("k", 1)
+    assert store.agent("new").get("k") is None
+    assert store.agent("new").set("k", 2) == 1
+    store = place.reopen()
+    assert store.agent("new").get("k") == 2
+    assert store.verify().findings == []
+    place.close()
 
 
 class Breaks(holdfast.Gate):

@@ -149,7 +149,7 @@ class Checkpoints:
             raise
 
     async def held(self) -> list[Held]:
-        """Checkpoints that may not be removed: of operations, and backups of restores."""
+        """Checkpoints that may not be removed: of operations, restores and recoveries."""
         return await read_away(held, self._handle)
 
     def operation(

@@ -133,7 +133,7 @@ class Checkpoints:
             return restoring.simulated(trial, done, ran(function(State(trial)), "what it runs"))
 
     def held(self) -> list[Held]:
-        """Checkpoints that may not be removed: of operations, and backups of restores."""
+        """Checkpoints that may not be removed: of operations, restores and recoveries."""
         return held(self._handle)
 
     def operation(

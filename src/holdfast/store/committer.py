@@ -34,6 +34,7 @@ from holdfast.store.expecting import (
     failure,
     forget_erased,
     interrupted,
+    keyless,
     name_each_other,
     outrun,
 )
@@ -112,13 +113,12 @@ class Committer:
 
     def _commit_waiting(self) -> None:
         group: list[Ticket] = []
-        while self._waiting and len(group) < GROUP:
-            group.append(self._waiting.popleft())
-        if not group:
-            return
         self._sent = False
         try:
-            self._commit(group)
+            while self._waiting and len(group) < GROUP:
+                group.append(self._waiting.popleft())
+            if group:
+                self._commit(group)
         except BaseException as error:
             self._core.lost()
             left = [ticket for ticket in group if not ticket.done]
@@ -131,7 +131,8 @@ class Committer:
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._core.settled(group)
+            if group:
+                self._core.settled(group)
 
     def _commit(self, group: list[Ticket]) -> None:
         conflicts = 0
@@ -162,6 +163,7 @@ class Committer:
                 return True
             batch, feed_row = batch_of(attempt, self._lanes)
             begun = perf_counter()
+            self._sent = False
             try:
                 self._core.commit_ring(attempt.born)
                 self._sent = True
@@ -170,12 +172,17 @@ class Committer:
                 self._conflicted(attempt, conflict)
                 return False
             except OutcomeUnknown as unknown:
-                return self._unknown(attempt, batch, feed_row, unknown)
+                if self._sent:
+                    return self._unknown(attempt, batch, feed_row, unknown)
+                self._core.lost()
+                self._fail(attempt.built, keyless(unknown))
+                return True
             except Unavailable as error:
                 self._fail(attempt.built, error)
                 return True
             except (KeyboardInterrupt, SystemExit) as error:
-                self._unknown(attempt, batch, feed_row, interrupted(error))
+                if self._sent:
+                    self._unknown(attempt, batch, feed_row, interrupted(error))
                 raise
         self._core.meter.add(COMMITS, (), perf_counter() - begun)
         self._applied(attempt, feed_row)

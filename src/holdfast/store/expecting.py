@@ -100,6 +100,13 @@ def failure(error: BaseException) -> HoldfastError:
     return wrapped
 
 
+def keyless(unknown: OutcomeUnknown) -> Unavailable:
+    """What is told where nobody knows whether the keys of new scopes are stored."""
+    error = Unavailable("the keys of a new scope may not be stored; nothing was written: try again")
+    error.__cause__ = unknown
+    return error
+
+
 def interrupted(error: BaseException) -> OutcomeUnknown:
     """What is told of a change during whose commit the thread that made it was stopped."""
     return OutcomeUnknown(

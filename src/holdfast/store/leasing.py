@@ -165,7 +165,8 @@ class Lease:
             one.over = True
         if mine:
             with suppress(HoldfastError):
-                self._leases.free(*mine)
+                if not self._leases.free(*mine) and mine[1:]:  # broken by others: the first alone
+                    self._leases.free(*mine[1:])
         for one in mine:
             self._leases.let_go(one)
 
