@@ -11,6 +11,8 @@ import pytest
 
 import holdfast
 from holdfast import RetryPolicy, sync
+from holdfast.agents.keys import own_change
+from holdfast.agents.mailbox_numbers import DONE
 
 
 def answer(mail: sync.Mail) -> None:
@@ -41,6 +43,39 @@ def take_over(main: sync.State, fork: sync.State, how: str) -> None:
         main.merge(fork)
     else:
         main.restore(fork.checkpoint("good"))
+
+
+@pytest.mark.parametrize("strategy", ["ours", "theirs", "newest", "both"])
+def test_two_forks_that_have_processed_letters_are_merged(store: sync.Store, strategy: str) -> None:
+    """Each has its own word for how far main's letters were processed."""
+    main, forks = store.agent("7"), []
+    for name in ("a", "b"):
+        send(main, f"before {name}").process(answer)
+        forks.append(main.fork(name))
+    for fork in forks:
+        send(fork, "own").process(answer)
+    forks[0].merge("b", strategy=strategy)
+    mailbox = send(forks[0], "later")
+    assert waiting(forks[0])[-1] == "later"
+    assert mailbox.process(answer) >= 1
+    assert waiting(forks[0]) == []
+
+
+def test_what_a_merge_made_of_the_letters_before_the_last_one(store: sync.Store) -> None:
+    """Marks that stood in the same place on both sides are one list then."""
+    state = store.agent("7")
+    box = sync.Mailbox(state)
+    for id in "abc":
+        box.send(id, id=id)
+    box.process(answer)
+    parts = own_change(state)
+    part = parts.part(state._handle)
+    part.set(DONE, part.get(DONE) | {"number": 9, "id": "gone", "trail": [[2, "b", 3, "c"]]})
+    state._run(parts.plan())
+    assert waiting(state) == []
+    box.send("d", id="d")
+    assert box.process(answer) == 1
+    assert state._handle.reader.get(DONE)["trail"] == [[9, "gone"], [2, "b"], [3, "c"]]
 
 
 @pytest.mark.parametrize("how", ["adopt", "merge", "restore"])

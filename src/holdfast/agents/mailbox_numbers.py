@@ -123,7 +123,7 @@ class Standing:
         if item is not None and item["id"] == id:
             return number
         known = {one for one, _, _ in self.numbers.whole()}
-        told = [*marks.values(), *self.done.get("trail", [])]
+        told = [*marks.values(), *_trail(self.done)]
         best = max([0, *(self.numbers.find(one, at) for at, one in told if one in known)])
         for line, end in self.numbers.ends().items():
             # The timeline that these were sent to has more letters, and is further than these.
@@ -151,8 +151,8 @@ class Standing:
         made = {"number": number, "id": item["id"]} | ({"line": line} if line else {})
         if self.done:
             marks = marks_of(self.done)
-            last = [list(marks[self.done.get("line", "")]), *self.done.get("trail", [])]
-            made["trail"] = last[:TRAIL]
+            last = [marks[self.done.get("line", "")], *_trail(self.done)]
+            made["trail"] = [list(mark) for mark in last[:TRAIL]]
             marks.pop(line, None)
             if marks:
                 made["others"] = {one: list(mark) for one, mark in marks.items()}
@@ -210,8 +210,27 @@ def marks_of(done: dict[str, Any]) -> dict[str, tuple[int, str]]:
     """The last letter processed of each timeline: its number and id."""
     if not done:
         return {}
-    marks = {line: (number, id) for line, (number, id) in done.get("others", {}).items()}
+    marks = {
+        line: max(_told(mark), default=(0, "")) for line, mark in done.get("others", {}).items()
+    }
     return marks | {done.get("line", ""): (done["number"], done["id"])}
+
+
+def _trail(done: dict[str, Any]) -> list[tuple[int, str]]:
+    """Letters processed before the last one, the latest first."""
+    return [mark for one in done.get("trail", []) for mark in _told(one)]
+
+
+def _told(mark: list[Any]) -> list[tuple[int, str]]:
+    """A letter's number and id. Of two that stood in the same place on two timelines, a merge has
+    made one list, by items: then it is several."""
+    number, found = 0, []
+    for one in mark:
+        if isinstance(one, int):
+            number = one
+        else:
+            found.append((number, one))
+    return found
 
 
 def skipped_of(reader: Reader) -> dict[int, Any]:

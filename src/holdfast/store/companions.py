@@ -7,6 +7,8 @@ goes on as if nothing had happened.
 - A task of an agent comes with the handover of it that its state knows of, from the same state.
 - Whoever keeps an attached agent knows by the first key alone whether it is as it was saved: if
   only some of its fields come, that key is set again, to what it is.
+- Where a machine is, and which transition led there, is one fact: where two timelines changed it,
+  it is that of one of them, not some fields of each.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ SEEN = "$handover/seen/"
 """A key each behind it: the last handover of that task that the state itself knows of."""
 ATTACHED = "$agent/attached"
 _FIELDS = ATTACHED + "/"
+MACHINE = "$machine/"
+"""Behind it the name of a machine, then what it keeps; `now` says where it is."""
 
 
 def companion(key: str) -> str | None:
@@ -35,6 +39,11 @@ def companion(key: str) -> str | None:
 def leader(key: str) -> str | None:
     """The key that a key comes along with."""
     return TASKS + key[len(SEEN) :] if key.startswith(SEEN) else None
+
+
+def is_one(key: str) -> bool:
+    """Whether the value of a key is not merged by fields."""
+    return key.startswith(MACHINE) and key.endswith("/now") and key.count("/") == 2
 
 
 def told(asked: Asked, reader: Reader) -> Asked:

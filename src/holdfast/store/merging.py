@@ -28,7 +28,7 @@ from holdfast.store import entries, rows
 from holdfast.store.ancestry import Ancestry, Point
 from holdfast.store.arguments import check_flag, check_plain_function, check_timeline
 from holdfast.store.cause import cause_now
-from holdfast.store.companions import companion, told
+from holdfast.store.companions import companion, is_one, told
 from holdfast.store.compare import (
     DELETED,
     Diff,
@@ -291,6 +291,9 @@ class Merging:
             value = decide(key, DELETED, here, there)
         elif mine == refs[0]:
             value = there
+        elif is_one(key):
+            value = decide(key, self._value(key, bases[0]), here, there)
+            value = value.ours if type(value) is Both else value  # its owner reads this key alone
         else:
             value = merge_values(key, self._value(key, bases[0]), here, there, decide)
         masked = self._masked(key, [ours, theirs])
