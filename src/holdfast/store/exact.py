@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from holdfast.seal.codec import Typed
+from holdfast.seal.parts import ID
 from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.gates import Operation
 from holdfast.store.lifetimes import Meta, read_meta, terms_of
 from holdfast.store.scopes import check_key
+from holdfast.store.subjects import Kept, erased
 from holdfast.store.writing import ScopedChange
 
 
@@ -43,6 +46,14 @@ def put(part: ScopedChange, key: str, one: Exact) -> None:
     part.operations.append(
         Operation("set", check_key(key, owner=True), one.value, terms_of(one.meta))
     )
+
+
+def subject_of(part: ScopedChange, key: str, sealed: Typed) -> Kept:
+    """Whom a value that is sealed as a whole is sealed for, to seal what becomes of it."""
+    name = part._reader.core.subjects.name_of(sealed.value[:ID])
+    if name is None:
+        raise erased(part._reader.scope, key)
+    return Kept(name, sealed.value[:ID])
 
 
 def sensitive(part: ScopedChange, key: str) -> bool:
