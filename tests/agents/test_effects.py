@@ -13,7 +13,6 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Sticky, sync
-from holdfast.agents.effect_records import OPEN
 from holdfast.errors import (
     Conflict,
     EffectNotFoundError,
@@ -25,6 +24,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.companions import OPEN
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 
@@ -595,3 +595,77 @@ def test_names_and_ids_are_as_long_as_promised_in_any_script(
     [orphan] = effects.orphans("talk")
     assert orphan.effect is not None
     assert orphan.effect.result == 200
+
+
+def done_on(fork: sync.State, sent: list[str]) -> None:
+    """On the fork: one effect is done, one planned before is done, one has an unknown end."""
+    effects = sync.Effects(fork)
+    effects.call("mail", lambda effect: sent.append("fork"), id="1")
+    effects.call("planned", lambda effect: sent.append("planned"), id="2")
+    with suppress(Killed), effects.once("print", id="3") as effect:
+        if effect.due:
+            raise Killed
+    fork.set("mailed", True)
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("way", ["adopt", "checkpoint", "chosen", "merge"])
+def test_what_was_done_on_a_fork_is_not_done_again_where_its_state_is_taken_over(
+    place: Place, way: str, early: bool
+) -> None:
+    """Nor after going back to before that."""
+    state, sent = place.open().agent("7"), list[str]()
+    effects = sync.Effects(state)
+    state.set("x", 1)
+    if early:  # else this timeline has no effects of its own
+        effects.call("warm", lambda effect: "here", id="0")
+        effects.plan("planned", id="2")
+    before, fork = state.checkpoint(), state.fork("trial")
+    done_on(fork, sent)
+    if early:
+        sync.Effects(fork).call("both", lambda effect: "there", id="4")
+        effects.call("both", lambda effect: "here", id="4")
+    head = state.place()[2]
+    if way == "adopt":
+        state.adopt("trial")
+    elif way == "checkpoint":
+        state.restore(fork.checkpoint(), if_head=head)
+    elif way == "chosen":
+        sync.Checkpoints(state).restore(fork.checkpoint().id)
+    else:
+        assert not state.merge("trial", strategy="ours", dry_run=True).conflicts
+        state.merge("trial")
+    assert state.get("mailed")
+    for _ in range(2):
+        state, effects = forget(place, "7")
+        effects.call("mail", lambda effect: sent.append("again"), id="1")
+        effects.call("planned", lambda effect: sent.append("again"), id="2")
+        with pytest.raises(EffectUnknownError):
+            effects.call("print", lambda effect: sent.append("again"), id="3")
+        assert sent == ["fork", "planned"]
+        assert [str(one) for one in effects.unfinished()] == ["print 3"]
+        if early:
+            assert effects.call("both", lambda effect: "again", id="4") == "here"
+        state.restore(before)
+    assert state.get("x") == 1
+    assert not state.exists("mailed")
+
+
+def test_a_restore_with_a_head_that_others_moved_takes_no_effects_over(store: sync.Store) -> None:
+    state = store.agent("7")
+    head = state.set("x", 1)
+    fork = state.fork("trial")
+    sync.Effects(fork).call("mail", lambda effect: 1, id="1")
+    state.set("x", 2)
+    with pytest.raises(Conflict):
+        state.restore(fork.checkpoint(), if_head=head)
+    assert sync.Effects(state).all() == []
+
+
+def test_a_fork_that_is_left_alone_takes_nothing_from_here(store: sync.Store) -> None:
+    state, sent = store.agent("7"), list[str]()
+    state.set("x", 1)
+    fork = state.fork("trial")
+    for one in (fork, state):
+        sync.Effects(one).call("mail", lambda effect: sent.append("sent"), id="1")
+    assert sent == ["sent", "sent"], "each timeline does its own"

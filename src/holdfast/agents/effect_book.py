@@ -17,9 +17,7 @@ from msgspec import structs
 
 from holdfast.agents import effect_mending as effect_mending  # what damage leaves of records
 from holdfast.agents.effect_records import (
-    DONE,
     FINISHED,
-    OPEN,
     PLANNED,
     STARTED,
     Asked,
@@ -40,6 +38,7 @@ from holdfast.errors import (
     RefusedError,
 )
 from holdfast.store.arguments import check_own
+from holdfast.store.companions import DONE, OPEN
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.lifetimes import Terms, asked_terms

@@ -20,13 +20,11 @@ from urllib.parse import quote
 
 from msgspec import Struct, structs
 
-from holdfast.agents.keys import EFFECTS
 from holdfast.agents.records import loaded
 from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store.arguments import check_text
+from holdfast.store.companions import DONE, OPEN
 
-OPEN = EFFECTS + "open/"
-DONE = EFFECTS + "done/"
 MOST_NAME = 128
 MOST_ID = 200
 _MOST_KEY = 480
