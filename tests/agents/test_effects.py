@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Sticky, sync
-from holdfast.agents.effect_records import OPEN
 from holdfast.errors import (
     Conflict,
     EffectNotFoundError,
@@ -24,6 +24,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.companions import OPEN
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 
@@ -431,7 +432,7 @@ def test_any_name_and_id_is_told_from_any_other(place: Place) -> None:
         {"name": "x" * 129},
         {"id": ""},
         {"id": 5},
-        {"id": "日" * 100},
+        {"id": "日" * 201},
         {"key": b"k"},
         {"key": "k" * 201},
         {"harmless": ("TimeoutError",)},
@@ -534,3 +535,137 @@ def test_cancelled_before_it_could_begin_it_was_never_begun(place: Place) -> Non
             assert [one.status for one in await effects.unfinished()] == ["planned", "unknown"]
 
     asyncio.run(main())
+
+
+def test_what_a_block_writes_is_not_dropped_if_somebody_says_that_it_is_done(place: Place) -> None:
+    """Then who does it is told, as without a key."""
+    state = place.open().agent("7")
+    effects = sync.Effects(state)
+    with (
+        pytest.raises(Conflict, match="what was to be written with it is not"),
+        effects.once("pay", key="k") as effect,
+    ):
+        assert effect.due
+        forget(place, "7")[1].settle("pay", "done", key="k", result="by hand")
+        effect.result = "mine"
+        effect.set("balance", 37)
+    assert not state.exists("balance")
+    assert effects.call("pay", lambda effect: "again", key="k") == "by hand"
+    with effects.once("pay", key="k2") as effect:
+        assert effect.due
+        forget(place, "7")[1].settle("pay", "done", key="k2", result="by hand")
+    assert effects.get("pay", key="k2").result == "by hand", "there was nothing to write"
+    with effects.once("pay", key="k3") as effect:
+        assert effect.due
+        effect.append("talk", "paid")
+        with forget(place, "7")[1].once("pay", key="k3") as faster:
+            assert faster.due
+            faster.append("talk", "paid")
+    assert state.get("talk") == ["paid"], "once, by the attempt that was faster"
+
+
+def test_a_change_of_another_store_is_not_planned_into(tmp_path: Path) -> None:
+    stores = [sync.open(f"sqlite:{tmp_path}/{name}.db") for name in "ab"]
+    effects = sync.Effects(stores[0].agent("7"))
+    with (
+        pytest.raises(InvalidInputError, match="of another store"),
+        stores[1].agent("7").change() as change,
+    ):
+        effects.plan("mail", id="1", into=change)
+    assert [sync.Effects(store.agent("7")).all() for store in stores] == [[], []]
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.parametrize("character", ["x", "я", "日", "😀", "%"])
+def test_names_and_ids_are_as_long_as_promised_in_any_script(
+    store: sync.Store, character: str
+) -> None:
+    state = store.agent("7")
+    effects = sync.Effects(state)
+    name, id = character * 128, character * 200
+    for length in (60, 199, 200):
+        assert effects.call(name, lambda effect, n=length: n, id=id[:length]) == length
+        assert effects.call(name, lambda effect: "again", id=id[:length]) == length
+    assert effects.call(name, lambda effect: "by name") == "by name"
+    assert effects.call(name[:-1], lambda effect: "another", id=id) == "another"
+    found = {(one.name, len(one.id)) for one in effects.all()}
+    assert found == {(name, 0), (name, 60), (name, 199), (name, 200), (name[:-1], 200)}
+    state.append("talk", {"role": "assistant", "tool_calls": [{"id": id, "name": name}]})
+    [orphan] = effects.orphans("talk")
+    assert orphan.effect is not None
+    assert orphan.effect.result == 200
+
+
+def done_on(fork: sync.State, sent: list[str]) -> None:
+    """On the fork: one effect is done, one planned before is done, one has an unknown end."""
+    effects = sync.Effects(fork)
+    effects.call("mail", lambda effect: sent.append("fork"), id="1")
+    effects.call("planned", lambda effect: sent.append("planned"), id="2")
+    with suppress(Killed), effects.once("print", id="3") as effect:
+        if effect.due:
+            raise Killed
+    fork.set("mailed", True)
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("way", ["adopt", "checkpoint", "chosen", "merge"])
+def test_what_was_done_on_a_fork_is_not_done_again_where_its_state_is_taken_over(
+    place: Place, way: str, early: bool
+) -> None:
+    """Nor after going back to before that."""
+    state, sent = place.open().agent("7"), list[str]()
+    effects = sync.Effects(state)
+    state.set("x", 1)
+    if early:  # else this timeline has no effects of its own
+        effects.call("warm", lambda effect: "here", id="0")
+        effects.plan("planned", id="2")
+    before, fork = state.checkpoint(), state.fork("trial")
+    done_on(fork, sent)
+    if early:
+        sync.Effects(fork).call("both", lambda effect: "there", id="4")
+        effects.call("both", lambda effect: "here", id="4")
+    head = state.place()[2]
+    if way == "adopt":
+        state.adopt("trial")
+    elif way == "checkpoint":
+        state.restore(fork.checkpoint(), if_head=head)
+    elif way == "chosen":
+        sync.Checkpoints(state).restore(fork.checkpoint().id)
+    else:
+        assert not state.merge("trial", strategy="ours", dry_run=True).conflicts
+        state.merge("trial")
+    assert state.get("mailed")
+    for _ in range(2):
+        state, effects = forget(place, "7")
+        effects.call("mail", lambda effect: sent.append("again"), id="1")
+        effects.call("planned", lambda effect: sent.append("again"), id="2")
+        with pytest.raises(EffectUnknownError):
+            effects.call("print", lambda effect: sent.append("again"), id="3")
+        assert sent == ["fork", "planned"]
+        assert [str(one) for one in effects.unfinished()] == ["print 3"]
+        if early:
+            assert effects.call("both", lambda effect: "again", id="4") == "here"
+        state.restore(before)
+    assert state.get("x") == 1
+    assert not state.exists("mailed")
+
+
+def test_a_restore_with_a_head_that_others_moved_takes_no_effects_over(store: sync.Store) -> None:
+    state = store.agent("7")
+    head = state.set("x", 1)
+    fork = state.fork("trial")
+    sync.Effects(fork).call("mail", lambda effect: 1, id="1")
+    state.set("x", 2)
+    with pytest.raises(Conflict):
+        state.restore(fork.checkpoint(), if_head=head)
+    assert sync.Effects(state).all() == []
+
+
+def test_a_fork_that_is_left_alone_takes_nothing_from_here(store: sync.Store) -> None:
+    state, sent = store.agent("7"), list[str]()
+    state.set("x", 1)
+    fork = state.fork("trial")
+    for one in (fork, state):
+        sync.Effects(one).call("mail", lambda effect: sent.append("sent"), id="1")
+    assert sent == ["sent", "sent"], "each timeline does its own"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from holdfast import sync
 from holdfast.agents.keys import CONVERSATION, own_change
 from holdfast.agents.repairing import NOT_DONE, UNKNOWN
 from holdfast.agents.tool_calls import Answer, calls_of, completed, open_calls, unpaired
-from holdfast.errors import InvalidInputError
+from holdfast.errors import ErasedError, InvalidInputError
+from holdfast.seal.parts import ERASED
 
 USER = {"role": "user", "content": "go on"}
 
@@ -358,3 +360,76 @@ def test_the_same_on_the_async_face(place: Place) -> None:
             assert (await state.get(CONVERSATION))[1]["content"] == "three hits"
 
     asyncio.run(main())
+
+
+# what is sealed, sensitive or expires
+
+
+def text(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def test_a_repair_leaves_sealed_messages_sealed(tmp_path: Path) -> None:
+    """Those around an answer, and a result that is put behind its call."""
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    state, effects = store.agent("7"), sync.Effects(store.agent("7"))
+    state.append("talk", text("of 43"), subject="user:43")
+    state.append("talk", openai("c1", "c2"))
+    state.append("talk", text("my address"), subject="user:42")
+    state.append("talk", tool("c2"), subject="user:42")
+    store.erase_subject("user:43")
+    done = effects.repair("talk")
+    assert [one.call.id for one in done.answered] == ["c1", "c2"]
+    talk = state.get("talk")
+    assert talk[0] is ERASED
+    assert (talk[1], talk[3:]) == (openai("c1", "c2"), [tool("c2"), text("my address")])
+    assert talk[2]["tool_call_id"] == "c1"
+    store.erase_subject("user:42")
+    assert [one is ERASED for one in state.get("talk")] == [True, False, False, True, True]
+    assert [one.call.id for one in effects.repair("talk").answered] == ["c2"], "it is erased"
+    assert [one is ERASED for one in state.get("talk")] == [True, False, False, False, True, True]
+    place.close()
+
+
+def test_a_repair_of_what_is_sealed_as_a_whole_seals_it_again(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    state, effects = store.agent("7"), sync.Effects(store.agent("7"))
+    for behind in ([], [text("my address")]):
+        state.set("talk", [openai("c1"), *behind], subject="user:42")
+        assert len(effects.repair("talk").answered) == 1
+        assert [open_calls(state.get("talk")), state.get("talk")[2:]] == [[], behind]
+    store.erase_subject("user:42")
+    with pytest.raises(ErasedError):
+        state.get("talk")
+    place.close()
+
+
+def test_a_repair_that_would_open_a_part_of_a_message_is_refused(tmp_path: Path) -> None:
+    """An answer belongs into the message that follows, which is sealed."""
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    state, effects = store.agent("7"), sync.Effects(store.agent("7"))
+    state.append("talk", anthropic("c1"))
+    state.append("talk", text("my address"), subject="user:42")
+    with pytest.raises(InvalidInputError, match="item 1 of 'talk' is sealed for a subject"):
+        effects.repair("talk")
+    state.set("alone", [tool("gone"), USER])
+    assert effects.repair("alone").removed == ("gone",)
+    state.delete("talk")
+    state.append("talk", tool("gone"), subject="user:42")
+    state.append("talk", USER)
+    assert effects.repair("talk").removed == ("gone",), "nothing of it is anywhere"
+    assert state.get("talk") == [USER]
+    place.close()
+
+
+@pytest.mark.parametrize("behind", [[], [USER]])
+def test_a_repair_keeps_class_and_expiry(store: sync.Store, behind: list[Any]) -> None:
+    state = store.agent("7")
+    state.set("talk", [openai("c1"), *behind], class_="sensitive", ttl=3600)
+    expires = state.item("talk").expires
+    assert len(sync.Effects(state).repair("talk").answered) == 1
+    assert state.item("talk").expires == expires is not None
+    assert state.class_of("talk") == "sensitive"

@@ -89,6 +89,25 @@ def test_state(cli: Cli) -> None:
     assert cli("agent state").code == 2
 
 
+def test_state_of_an_agent_whose_long_mapping_was_put_back_in_part(cli: Cli) -> None:
+    """Some of its items, or all of it: what is there is shown."""
+    with sync.open("sqlite:holdfast.db") as store:
+        state, counter = store.agent("7"), Counter()
+        many: Any = {f"k{n}": n for n in range(40)}
+        counter.count = many
+        state.set("k", 1)
+        before = state.checkpoint()
+        attach(counter, state, fields=["count"]).save()
+        keys = state.keys("$agent/attached/count")
+        sync.Checkpoints(state).restore(before, keys=["$agent/attached/count/k1"])
+    assert cli("agent state 7 attached").json["count"].keys() == many.keys() - {"k1"}
+    assert cli("agent show 7").code == 0
+    with sync.open("sqlite:holdfast.db") as store:
+        sync.Checkpoints(store.agent("7")).restore(before.id, keys=keys)
+    assert cli("agent state 7 attached").code == 4, "there is nothing"
+    assert cli("agent show 7").code == 0
+
+
 class Login:
     def __init__(self) -> None:
         self.api_token = "s3cr3t-1"

@@ -92,8 +92,8 @@ class Attached:
             made = await _answer(core.upgrade(found))
         except Exception as error:
             raise core.failed(error, "upgrade_state") from error
-        values = core.take_up(found, made)
-        ran(await _answer(core.give(values)), "apply_persistent_state")
+        with core.taking_up(found, made) as values:
+            ran(await _answer(core.give(values)), "apply_persistent_state")
         await self.validate()
         return True
 

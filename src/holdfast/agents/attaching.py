@@ -89,8 +89,8 @@ class Attached:
             made = ran(core.upgrade(found), "upgrade_state")
         except Exception as error:
             raise core.failed(error, "upgrade_state") from error
-        values = core.take_up(found, made)
-        ran(core.give(values), "apply_persistent_state")
+        with core.taking_up(found, made) as values:
+            ran(core.give(values), "apply_persistent_state")
         self.validate()
         return True
 

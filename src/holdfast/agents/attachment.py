@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -165,7 +165,7 @@ class Attachment(Living):
         )
 
     def load(self) -> Found | None:
-        """What is stored; None if nothing is. `upgrade` and `take_up` lead to the object."""
+        """What is stored; None if nothing is. `upgrade` and `taking_up` lead to the object."""
         place = self.handle.place()[2]
         reader = self.handle.view(place).reader if place else self.handle.reader
         manifest = read_manifest(reader)
@@ -177,28 +177,45 @@ class Attachment(Living):
                 f"{self.handle.scope}: the agent was saved in version {manifest.version}, and "
                 f"{type(self.obj).__name__} has {version}; update it"
             )
-        return Found(manifest, read_fields(reader, manifest, self.fields))
+        wanted = None if self._upgrades(manifest) else self.fields
+        return Found(manifest, read_fields(reader, manifest, wanted))
+
+    def _upgrades(self, manifest: Manifest) -> bool:
+        """Whether the object makes today's values itself, of all that is stored: what is a field
+        no longer may be what another is made from."""
+        return manifest.version < _version(self.obj) and hasattr(self.obj, "upgrade_state")
 
     def upgrade(self, found: Found) -> Any:
         """What the object of today makes of what was stored; on the async face, perhaps something
         to wait for."""
-        old = found.manifest.version < _version(self.obj)
-        if not old or not hasattr(self.obj, "upgrade_state"):
+        if not self._upgrades(found.manifest):
             return found.fields.values
         return self.obj.upgrade_state(found.manifest.version, dict(found.fields.values))
 
-    def take_up(self, found: Found, values: Any) -> dict[str, Any]:
-        """What `upgrade` made, as objects of the types that the class names: it is known now."""
+    @contextmanager
+    def taking_up(self, found: Found, values: Any) -> Iterator[dict[str, Any]]:
+        """What `upgrade` made, as objects of the types that the class names, to be given inside.
+
+        If that fails, the object may hold part of it or nothing: no save is taken from it before it
+        is restored.
+        """
         if not isinstance(values, Mapping):
             raise self._invalid(
                 f"upgrade_state returns a mapping from names to values, not {type(values).__name__}"
             )
-        built = self._built(dict(values))
-        upgraded = found.manifest.version < _version(self.obj)
-        # An upgrade is not stored before the next save.
-        stored = found.fields if upgraded else replace(found.fields, values=built)
-        self.saved = _saved(found.manifest, stored)
-        return built
+        mine = [name for name in values if self.fields is None or name in self.fields]
+        built = self._built({name: values[name] for name in mine})
+        stored = replace(found.fields, values=built)
+        if found.manifest.version < _version(self.obj):  # not stored before the next save
+            # What the upgrade leaves out is removed then; what it returns beside the fields stays.
+            known = {
+                n: one for n, one in found.fields.values.items() if n in mine or n not in values
+            }
+            stored = replace(found.fields, values=known)
+        saved = _saved(found.manifest, stored)
+        self.saved = Saved()
+        yield built
+        self.saved = saved
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
         """What is stored of a value: what the type of the field builds it from again.

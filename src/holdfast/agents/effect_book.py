@@ -17,9 +17,7 @@ from msgspec import structs
 
 from holdfast.agents import effect_mending as effect_mending  # what damage leaves of records
 from holdfast.agents.effect_records import (
-    DONE,
     FINISHED,
-    OPEN,
     PLANNED,
     STARTED,
     Asked,
@@ -39,6 +37,8 @@ from holdfast.errors import (
     InvalidInputError,
     RefusedError,
 )
+from holdfast.store.arguments import check_own
+from holdfast.store.companions import DONE, OPEN
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.lifetimes import Terms, asked_terms
@@ -130,6 +130,7 @@ class Book:
             return planned
         if into._place != (self._handle.scope, self._handle.timeline):
             raise InvalidInputError(f"into is a change of {self._handle.scope}, not of another")
+        check_own(self._handle.core, "that change", into._reader)
         into._check_open()
         return note(into)
 
@@ -233,15 +234,19 @@ class Book:
             result=result,
             result_lost=lost,
         )
-        stray = False
+        stray = dropped = False
 
         def note(part: ScopedChange) -> Any:
-            nonlocal stray
+            nonlocal stray, dropped
+            dropped = False
             done, found = _read(part, asked.done), _read(part, asked.open)
             if done is not None and done.token == ended.token and not done.settled:
                 return done.result  # it is recorded, and only that was not known
             if done is not None and asked.key is not None:
-                return done.result  # another attempt with the same key was faster: one effect
+                # Another attempt with the same key was faster: one effect, written with it. But
+                # who said that it is done has written nothing.
+                dropped = done.settled and bool(writes)
+                return done.result
             other = done or (found if found and found.token != ended.token else None)
             stray = other is not None and asked.key is None
             if stray:
@@ -254,6 +259,13 @@ class Book:
             return result
 
         given = self._changed(note)
+        if dropped:
+            raise Conflict(
+                f"{self._handle.scope}: the effect {asked.name} {asked.id} happened, after "
+                "somebody had said that it is done: what was to be written with it is not; write "
+                "it now if that is still meant",
+                [asked.done],
+            )
         if stray:
             raise Conflict(
                 f"{self._handle.scope}: the effect {asked.name} {asked.id} happened, after "

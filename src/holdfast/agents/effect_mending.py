@@ -12,11 +12,12 @@ from urllib.parse import unquote
 
 from msgspec import structs
 
-from holdfast.agents.effect_records import DONE, OPEN, STARTED, UNREAD, Record, record_of
+from holdfast.agents.effect_records import STARTED, UNREAD, Record, record_of
 from holdfast.agents.keys import EFFECTS
 from holdfast.agents.records import stored
 from holdfast.checkpoints.past_damage import STAND_INS
 from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.store.companions import DONE, OPEN
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.timeline import Timeline

@@ -11,6 +11,7 @@ without reading what is done. A record goes through these phases:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,17 +20,18 @@ from urllib.parse import quote
 
 from msgspec import Struct, structs
 
-from holdfast.agents.keys import EFFECTS
 from holdfast.agents.records import loaded
 from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store.arguments import check_text
+from holdfast.store.companions import DONE, OPEN
 
-OPEN = EFFECTS + "open/"
-DONE = EFFECTS + "done/"
 MOST_NAME = 128
 MOST_ID = 200
 _MOST_KEY = 480
 """Characters of a name and an id as they stand in a key, which has at most 512."""
+_SHORT = 200
+_SHOWN = 16
+"""Characters of one of them that is too long for that, of which a hash stands for the rest."""
 
 PLANNED, STARTED, FINISHED = "planned", "started", "done"
 UNREAD = DamagedRecordError.__name__
@@ -129,16 +131,14 @@ class Asked:
             check_text(id, "the id of an effect", MOST_ID, least=1)
         if key is not None:
             check_text(key, "the idempotency key of an effect", MOST_ID, least=1)
-        made = cls(name, id or key or "", key, about)
-        if len(made.place) > _MOST_KEY:
-            raise InvalidInputError("the name and the id of an effect are too long together")
-        return made
+        return cls(name, id or key or "", key, about)
 
     @property
     def place(self) -> str:
         """The end of its key: any text, in characters that may stand there."""
         texts = [self.name, self.id] if self.id else [self.name]
-        return "/".join(quote(text, safe=" :@").replace("..", "%2E%2E") for text in texts)
+        whole = "/".join(map(_quoted, texts))
+        return whole if len(whole) <= _MOST_KEY else "/".join(map(_shortened, texts))
 
     @property
     def open(self) -> str:
@@ -166,6 +166,19 @@ class Asked:
                 f"the effect {self.name} {self.id} was begun about something else; "
                 "give another id to what is another effect"
             )
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe=" :@").replace("..", "%2E%2E")
+
+
+def _shortened(text: str) -> str:
+    """A text whose characters take several each, in short if it is too long."""
+    whole = _quoted(text)
+    if len(whole) <= _SHORT:
+        return whole
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{_quoted(text[:_SHOWN])}~{digest}"
 
 
 def found_records(items: Mapping[str, Any]) -> list[Record]:

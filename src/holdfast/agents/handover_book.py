@@ -16,11 +16,12 @@ from typing import Any
 
 from msgspec import structs
 
+from holdfast.agents import handover_packing as packing
 from holdfast.agents import handover_records as records
 from holdfast.agents.components import table
 from holdfast.agents.effect_book import Book
 from holdfast.agents.handover_mending import mend, reason_of
-from holdfast.agents.handover_packing import conversation, give, keys_of, packed, take, take_again
+from holdfast.agents.handover_packing import conversation, keys_of, packed, take_again
 from holdfast.agents.handover_records import (
     ACCEPTED,
     EXPIRED,
@@ -28,7 +29,6 @@ from holdfast.agents.handover_records import (
     LOG,
     OFFERED,
     OUT,
-    PACKAGES,
     REFUSED,
     STANDINGS,
     WAITING,
@@ -205,8 +205,10 @@ class HandoverBook:
         kept = None
         if record.context == "move" and prepared.package.context:
             kept = conversation(prepared.giver)[: prepared.start]
-        take(prepared.giver, record, prepared.package, kept)
-        give(prepared.taker, record, prepared.package)
+        load = packing.load_of(prepared.giver, record, prepared.package)
+        packing.take(prepared.giver, record, prepared.package, kept)
+        packing.give(prepared.taker, record, prepared.package, load)
+        packing.keep(prepared.taker, record, prepared.package, load)
         record.messages = len(prepared.package.context)
         record.carry = list(prepared.package.carried)
         self._close(prepared, ACCEPTED, "")
@@ -446,10 +448,10 @@ class HandoverBook:
                     take_again(part, record, self._line(record, IN).reader)
                     removed.append(task)
                 elif not part.exists(task_key(task)):
-                    package = part.get(PACKAGES + record.id)
-                    if package is None:
+                    kept = packing.kept_of(part, record)
+                    if kept is None:
                         continue
-                    give(part, record, Package(**package))
+                    packing.give(part, record, *kept)
                     back.append(task)
                 part.set(SEEN + task, standing.handover)
             return Reconciled(tuple(removed), tuple(back))

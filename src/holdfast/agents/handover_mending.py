@@ -14,7 +14,16 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.agents.handover_packing import conversation, give, packed, take_again
+from holdfast.agents.handover_packing import (
+    Load,
+    conversation,
+    give,
+    keep,
+    kept_of,
+    load_of,
+    packed,
+    take_again,
+)
 from holdfast.agents.handover_records import (
     ACCEPTED,
     IN,
@@ -128,21 +137,21 @@ def _note(part: ScopedChange, record: Record, mine: str, other: LineHandle) -> s
 
 def _given(part: ScopedChange, record: Record, giver: LineHandle) -> bool:
     """Let the taker have a task, unless its state has it; False if it cannot be had again."""
-    kept = part.get(PACKAGES + record.id)
-    package = Package(**kept) if kept is not None else _handed(giver, record)
-    if part.get(SEEN + record.task) != record.id:
-        if package is not None:
-            give(part, record, package)
-        return package is not None
+    kept = kept_of(part, record)
+    package, load = kept or _handed(giver, record)
     standing = standing_of(part.get(STANDINGS + record.task))
-    if standing.handover != record.id:
+    if part.get(SEEN + record.task) != record.id:
+        if package is None:
+            return False
+        give(part, record, package, load)
+    elif standing.handover != record.id:
         messages, first = conversation(part), package.context[:1] if package is not None else []
         standing.handover, standing.away = record.id, False
         standing.at = messages.index(first[0]) if first and first[0] in messages else len(messages)
         standing.first = first[0] if first else None
         part.set(STANDINGS + record.task, stored(standing))
     if kept is None:
-        part.set(PACKAGES + record.id, (package or Package({}, [])).data())
+        keep(part, record, package or Package({}, []), load)
     return True
 
 
@@ -152,7 +161,7 @@ def _known(part: ScopedChange | Reader, id: str) -> Record | None:
     return next((record_of(data) for data in found if data is not None), None)
 
 
-def _handed(giver: LineHandle, record: Record) -> Package | None:
+def _handed(giver: LineHandle, record: Record) -> tuple[Package | None, Load]:
     """What a giver handed over, from its history; None if that cannot be read any more."""
     reason = reason_of(record.id, ACCEPTED)
     try:
@@ -160,7 +169,10 @@ def _handed(giver: LineHandle, record: Record) -> Package | None:
             if body.cause is not None and body.cause.reason == reason:
                 then = ScopedChange(giver.view(rows.sequence_of(key) - 1).reader)
                 standing = standing_of(then.get(STANDINGS + record.task))
-                return packed(then, structs.replace(record), standing)[0]
+                package, _ = packed(then, structs.replace(record), standing)
+                if package is not None:
+                    return package, load_of(then, record, package)
+                break
     except (MissingError, StateIntegrityError):
         pass
-    return None
+    return None, Load({}, None)

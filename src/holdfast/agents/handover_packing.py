@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agents.handover_records import (
@@ -14,19 +15,51 @@ from holdfast.agents.handover_records import (
     Record,
     Standing,
     begins,
+    carried_key,
     record_of,
     standing_of,
     without,
 )
 from holdfast.agents.keys import AGENT, CONVERSATION, CURRENT_TASK, TASKS, task_key
 from holdfast.agents.records import stored
+from holdfast.store.classes import SENSITIVE
 from holdfast.store.companions import SEEN
 from holdfast.store.compare import same
+from holdfast.store.exact import Exact, exact, put, sensitive
 from holdfast.store.reading import Reader
 from holdfast.store.writing import ScopedChange
 
 COMMANDS = AGENT + "execution_trace/commands"
 """A list: what the agent did, each for a task, which must exist."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a package is besides what checks see of it."""
+
+    carried: dict[str, Exact]
+    """What goes with it, as it is stored."""
+    class_: str | None
+    """The class of what its task, messages and commands were read from, if that is sensitive."""
+
+
+def load_of(giver: ScopedChange, record: Record, package: Package) -> Load:
+    """The load of a package that a giver still has."""
+    found = {key: exact(giver, key) for key in package.carried}
+    made_of = [CONVERSATION, COMMANDS, *map(task_key, (record.task, *package.subtasks))]
+    hidden = any(sensitive(giver, key) for key in made_of)
+    return Load({k: one for k, one in found.items() if one}, SENSITIVE if hidden else None)
+
+
+def kept_of(taker: ScopedChange, record: Record) -> tuple[Package, Load] | None:
+    """What a taker keeps of what it was given, as it came; what expired since is gone."""
+    data = taker.get(PACKAGES + record.id)
+    if data is None:
+        return None
+    package = Package(**data)
+    keys = {key: carried_key(record.id, number) for number, key in enumerate(package.carried)}
+    found = {key: exact(taker, kept) for key, kept in keys.items()}
+    return package, Load({k: one for k, one in found.items() if one}, None)
 
 
 def packed(part: ScopedChange, record: Record, standing: Standing) -> tuple[Package | None, int]:
@@ -82,7 +115,15 @@ def keys_of(record: Record, package: Package) -> list[str]:
     return [*map(task_key, (record.task, *package.subtasks)), *package.carried]
 
 
-def give(part: ScopedChange, record: Record, package: Package) -> None:
+def keep(part: ScopedChange, record: Record, package: Package, load: Load) -> None:
+    """Note what the taker was given, for when its state is put back to before."""
+    part.set(PACKAGES + record.id, package.data(), class_=load.class_)
+    for number, key in enumerate(package.carried):
+        if key in load.carried:
+            put(part, carried_key(record.id, number), load.carried[key])
+
+
+def give(part: ScopedChange, record: Record, package: Package, load: Load) -> None:
     """Put a package into the taker's state; its messages stand behind those that are there."""
     part.set(task_key(record.task), package.task)
     for id, task in package.subtasks.items():
@@ -99,12 +140,11 @@ def give(part: ScopedChange, record: Record, package: Package) -> None:
         part.extend(CONVERSATION, package.context)
     if package.commands:
         part.extend(COMMANDS, package.commands)
-    for key, value in package.carried.items():
+    for key, one in load.carried.items():
         if not part.exists(key):
-            part.set(key, value)
+            put(part, key, one)
     part.set(STANDINGS + record.task, stored(standing))
     part.set(SEEN + record.task, record.id)
-    part.set(PACKAGES + record.id, package.data())
 
 
 def take(part: ScopedChange, record: Record, package: Package, kept: list[Any] | None) -> None:

@@ -22,7 +22,7 @@ from holdfast.agents.rules import FORM
 from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import InvalidInputError
 from holdfast.store.compare import identity
-from holdfast.store.scopes import Scope, check_key
+from holdfast.store.scopes import Scope, check_key, escape
 
 LOG = HANDOVER + "log/"
 OUT = LOG + "out/"
@@ -31,6 +31,8 @@ WAITING = LOG + "waiting/"
 """Offers to an agent that it has not answered: found without reading those that are."""
 STANDINGS = LOG + "tasks/"
 PACKAGES = LOG + "packages/"
+CARRIED = LOG + "carried/"
+"""A key each: what was carried along, with the subject, class and expiry that it has."""
 
 CONTEXTS = ("move", "copy", "none")
 OFFERED, ACCEPTED, REFUSED, WITHDRAWN = "offered", "accepted", "refused", "withdrawn"
@@ -115,15 +117,16 @@ class Package:
     context: list[Any]
     """Its part of the conversation."""
     carried: dict[str, Any] = field(default_factory=dict)
-    """Other keys that go with it."""
+    """Other keys that go with it; of a package that is stored, their names alone."""
     subtasks: dict[str, Any] = field(default_factory=dict)
     """The tasks below it, at any depth, by their ids."""
     commands: list[Any] = field(default_factory=list)
     """What was done for these tasks, from the execution trace."""
 
     def data(self) -> dict[str, Any]:
-        """What is stored of it."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        """What is stored of it; what is carried along lies apart, below `CARRIED`."""
+        data = {one.name: getattr(self, one.name) for one in fields(self)}
+        return data | {"carried": dict.fromkeys(self.carried)}
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,11 @@ class Reconciled:
     """Tasks that another agent has, and that a restore had brought back."""
     put_back: tuple[str, ...]
     """Tasks that this agent has, and that a restore had taken away; as they came."""
+
+
+def carried_key(id: str, number: int) -> str:
+    """Where the taker keeps what a handover carried along, by its place in the package."""
+    return f"{CARRIED}{escape(id)}/{number}"
 
 
 def record_of(data: Any) -> Record:

@@ -161,20 +161,21 @@ class Turns:
 
     def _loaded(self, restart: Restart | None) -> Part:
         assert self._kept is not None
-        values, first = (yield from self._stored()), self._running.first
+        stored, first = (yield from self._stored()), self._running.first
         if self._running.at_hand and not first:
-            first.append(copied((yield Call(self._kept.take))) if values is None else None)
-        elif self._running.at_hand and values is None and restart is not None:
+            first.append(copied((yield Call(self._kept.take))) if stored is None else None)
+        elif self._running.at_hand and stored is None and restart is not None:
             yield from self._given(self._running.before())
-        if values is None:
+        if stored is None:
             return
-        if restart is not None and restart.clean and self._settings.survive is not None:
-            stay = {name: one for name, one in values.items() if name in self._settings.survive}
-            values = copied(self._new or {}) | stay
-        yield from self._given(values)
+        with self._kept.taking_up(*stored) as values:
+            if restart is not None and restart.clean and self._settings.survive is not None:
+                stay = {name: one for name, one in values.items() if name in self._settings.survive}
+                values = copied(self._new or {}) | stay
+            yield from self._given(values)
 
     def _stored(self) -> Part:
-        """What is stored of the agent, as its class has it today; None if nothing is."""
+        """What is stored of the agent, and what its class makes of that; None if nothing is."""
         assert self._kept is not None
         found = yield Work(self._kept.load)
         if found is None:
@@ -183,7 +184,7 @@ class Turns:
             made = yield Call(self._kept.upgrade, (found,))
         except Exception as error:
             raise self._kept.failed(error, "upgrade_state") from error
-        return self._kept.take_up(found, made)
+        return found, made
 
     def _given(self, values: dict[str, Any]) -> Part:
         assert self._kept is not None
@@ -470,10 +471,11 @@ class Turns:
     def _put_back(self) -> Part:
         """Let the agent hold what is saved: what a failed cycle changed in it is gone."""
         if self._kept is not None:
-            values = yield from self._stored()
-            if values is not None:
-                yield from self._given(values)
-            elif self._kept.saved.manifest.entry:
+            stored = yield from self._stored()
+            if stored is not None:
+                with self._kept.taking_up(*stored) as values:
+                    yield from self._given(values)
+            else:
                 # Somebody restored what was before it was first saved: it begins as it did then.
                 yield from self._made(UNSAVED)
                 yield from self._saved(self._life.lives("running"))

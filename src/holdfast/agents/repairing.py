@@ -9,9 +9,16 @@ from holdfast.agents.effect_book import Book
 from holdfast.agents.effect_records import MOST_ID, MOST_NAME, Asked, Effect
 from holdfast.agents.keys import own_change
 from holdfast.agents.retrying import again
-from holdfast.agents.tool_calls import Answer, Call, completed, unpaired
+from holdfast.agents.tool_calls import Answer, Call, completed, goes_whole, unpaired
 from holdfast.errors import InvalidInputError
+from holdfast.seal.codec import Typed
 from holdfast.store import json_values
+from holdfast.store.exact import exact, subject_of
+from holdfast.store.gates import Operation
+from holdfast.store.lifetimes import KEEP
+from holdfast.store.sealed_values import has_sealed
+from holdfast.store.subjects import Kept
+from holdfast.store.writing import ScopedChange
 
 UNKNOWN = (
     "The outcome of this call is unknown: it was begun, and the agent stopped before it ended. "
@@ -68,19 +75,53 @@ def repair(state: Any, book: Book, key: str) -> Repaired:
         part = parts.part(state._handle)
         messages = _listed(state, key, part.get(key))
         found, lone = _orphans(book, messages)
+        kept = None
         if found or lone:
             answers = {(one.call.message, one.call.id): one.answer for one in found}
             made = completed(messages, lambda call: answers[call.message, call.id])
-            if made[: len(messages)] == messages:
-                part.extend(key, made[len(messages) :])
-            else:
-                part.set(key, made)
+            kept = _write(part, key, messages, made)
         plan = parts.plan()
         if plan is not None:
+            if kept is not None:
+                kept.check(state.scope, key, plan[0].fences)
             state._handle.core.run(plan[0])
         return Repaired(found, lone)
 
     return again(step)
+
+
+def _write(part: ScopedChange, key: str, messages: list[Any], made: list[Any]) -> Kept | None:
+    """Note what a conversation becomes; whom it is sealed for, if that is one as a whole.
+
+    Messages that stay are written as they are stored, and the key keeps its class and expiry.
+    """
+    stored = exact(part, key)
+    assert stored is not None
+    if type(stored.value) is Typed:  # a list is one only if all of it is sealed
+        kept = subject_of(part, key, stored.value)
+        part.operations.append(Operation("set", key, made, KEEP, kept.name))
+        return kept
+    places: dict[int, list[int]] = {}
+    for place in reversed(range(len(messages))):
+        places.setdefault(id(messages[place]), []).append(place)
+    order = [places[id(one)].pop() if places.get(id(one)) else None for one in made]
+    changed = set(range(len(messages))).difference(order)
+    for place in sorted(changed):
+        if has_sealed(stored.value[place]) and not goes_whole(messages[place]):
+            raise InvalidInputError(
+                f"{part._reader.scope}: item {place} of {key!r} is sealed for a subject, and the "
+                "repair would have to write a part of it open: give the tool calls around it "
+                "their results yourself, with subject="
+            )
+    items = [
+        one if place is None else stored.value[place]
+        for place, one in zip(order, made, strict=True)
+    ]
+    if order[: len(messages)] == list(range(len(messages))):
+        part.extend(key, items[len(messages) :])
+    else:
+        part.operations.append(Operation("set", key, items, KEEP))
+    return None
 
 
 def _orphans(book: Book, messages: list[Any]) -> tuple[tuple[Orphan, ...], tuple[str, ...]]:

@@ -32,7 +32,7 @@ def stack_problems(stack: Mapping[str, Any]) -> list[str]:
     """A task stands in one place, and its status fits it."""
     found: list[str] = []
     seen: dict[str, str] = {}
-    for place, task in _placed(stack):
+    for place, task in placed(stack):
         id, status = task["id"], task.get("status", "pending")
         if id in seen:
             found.append(f"tasks.{place}: the task {id!r} stands in {seen[id]}, too")
@@ -43,11 +43,25 @@ def stack_problems(stack: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _placed(stack: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def placed(stack: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """The tasks of a stack, each with its place."""
     if stack.get("current") is not None:
         yield "current", stack["current"]
     for place in TASK_PLACES:
-        yield from ((place, task) for task in stack.get(place, ()))
+        tasks = stack.get(place, ())
+        yield from ((place, task) for task in (tasks if isinstance(tasks, list | tuple) else ()))
+
+
+def stack_with(stack: Mapping[str, Any], sound: Callable[[Any], bool]) -> dict[str, Any]:
+    """A stack without those of its tasks that are not sound."""
+    found: dict[str, Any] = {place: [] for place in TASK_PLACES}
+    for place, task in placed(stack):
+        if sound(task):
+            if place == "current":
+                found[place] = task
+            else:
+                found[place].append(task)
+    return found
 
 
 def task_problems(tasks: Iterable[tuple[str, Any]], has: Has) -> list[str]:

@@ -128,20 +128,29 @@ def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None
     torn: dict[str, list[str]] = {}
     for name in chosen:
         found = reader.get(field_key(name), MISSING, None, False)
-        if name in manifest.apart:
-            below = field_key(name) + "/"
-            there = reader.items(below, None, "", False)
-            items = {key.removeprefix(below): item for key, item in there}
-            if found is MISSING and not items:
-                continue
-            names = found if isinstance(found, list) else []
-            whole = found if isinstance(found, dict) else {}  # of before it lay apart
-            values[name] = {one: items[one] for one in names if one in items} | whole | items
-            if names != list(values[name]):
-                torn[name] = list(items)
-        elif found is not MISSING:
-            values[name] = found
+        below = field_key(name) + "/"
+        there = reader.items(below, None, "", False)
+        items = {key.removeprefix(below): item for key, item in there}
+        if found is MISSING and not items:
+            continue
+        values[name], whole = _agreed(found, items, name in manifest.apart)
+        if not whole:
+            torn[name] = list(items)
     return Fields(values, torn)
+
+
+def _agreed(found: Any, items: dict[str, Any], apart: bool) -> tuple[Any, bool]:
+    """The value of a field, and whether its key and those of its items are of one state.
+
+    What is there decides: the key of one that lies apart only says in which order its items are.
+    """
+    if isinstance(found, dict):  # of when it did not lie apart
+        return found | items, not apart and not items
+    if apart or found is MISSING:
+        names = found if isinstance(found, list) else []
+        value = {one: items[one] for one in names if one in items} | items
+        return value, names == list(value)
+    return found, not items
 
 
 def field_key(name: str) -> str:

@@ -209,6 +209,14 @@ def _answered(
     return {**following, "content": [*blocks, *rest]}
 
 
+def goes_whole(message: Any) -> bool:
+    """Whether a message that `completed` does not keep is left out, with nothing of it elsewhere.
+
+    So is a message that is a result; of one with blocks, some may stand elsewhere then.
+    """
+    return bool(results_of(message)) and not _blocks(_body(message), "tool_result")
+
+
 def _result(call: Call, answer: Answer) -> dict[str, Any]:
     if call.shape == "items":
         return {"type": "function_call_output", "call_id": call.id, "output": answer.text}

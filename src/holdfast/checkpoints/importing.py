@@ -42,7 +42,7 @@ from holdfast.errors import (
     StateIntegrityError,
     UntrustedSignerError,
 )
-from holdfast.seal.codec import Codec, Typed, Unbuilt
+from holdfast.seal.codec import Codec, Unbuilt
 from holdfast.seal.keys import key_for
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.parts import SEALED
@@ -64,6 +64,7 @@ from holdfast.store.long_writing import LongWriter
 from holdfast.store.lookups import derived
 from holdfast.store.marked import ASKING
 from holdfast.store.scopes import RESERVED, Scope
+from holdfast.store.sealed_values import has_sealed
 from holdfast.store.stage import Stage
 from holdfast.store.sticky import COLLECTED, sticky_of
 from holdfast.store.tombstones import erased_ids
@@ -264,15 +265,6 @@ def _staged(
     return staged
 
 
-def _has_sealed(value: Any) -> bool:
-    """Whether a part of a value is sealed for a subject."""
-    if type(value) is Typed:
-        return value.name == SEALED or _has_sealed(value.value)
-    if type(value) is dict:
-        return any(map(_has_sealed, value.values()))
-    return type(value) is list and any(map(_has_sealed, value))
-
-
 class _Check:
     """Looks whether everything could be taken over."""
 
@@ -293,7 +285,7 @@ class _Check:
             raise
         except HoldfastError:
             raise damaged("holds a value that cannot be read") from None
-        if self._foreign and SEALED.encode() in data and _has_sealed(found):
+        if self._foreign and SEALED.encode() in data and has_sealed(found):
             raise InvalidInputError(
                 f"this export holds, under {key!r}, what is sealed for a subject of the store that "
                 "it came from, and no other store can open that; nothing was taken over"

@@ -215,11 +215,11 @@ def _attached(state: State, reveal: bool = True) -> dict[str, Any]:
     manifest = read_manifest(reader)
     shown = [name for name in manifest.fields if not hidden(field_key(name))]
     values = read_fields(reader, manifest, shown).values
-    for name in manifest.apart.intersection(shown):
+    for name, value in values.items():
         below = field_key(name) + "/"
-        values[name] = {
-            one: MASK if hidden(below + one) else value for one, value in values[name].items()
-        }
+        for key in state.keys(below) if isinstance(value, dict) else ():
+            if hidden(key):
+                value[key.removeprefix(below)] = MASK
     there = [name for name in manifest.fields if name in values or name not in shown]
     return {name: values.get(name, MASK) for name in there}
 

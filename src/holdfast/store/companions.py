@@ -7,17 +7,23 @@ goes on as if nothing had happened.
 - A task of an agent comes with the handover of it that its state knows of, from the same state.
 - Whoever keeps an attached agent knows by the first key alone whether it is as it was saved: if
   only some of its fields come, that key is set again, to what it is.
+- What happened on another timeline has happened: though effects are sticky, a merge brings the
+  records of those that are not known here, or they would be done again.
 - Where a machine is, and which transition led there, is one fact: where two timelines changed it,
   it is that of one of them, not some fields of each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.store.gates import Operation
+from holdfast.store.slots import Slot, said_of
+from holdfast.store.sticky import Sticky
 
 if TYPE_CHECKING:
+    from holdfast.store.merging import Merging
     from holdfast.store.reading import Reader
     from holdfast.store.writing import Asked
 
@@ -29,6 +35,12 @@ ATTACHED = "$agent/attached"
 _FIELDS = ATTACHED + "/"
 MACHINE = "$machine/"
 """Behind it the name of a machine, then what it keeps; `now` says where it is."""
+
+EFFECTS = "$effects/"
+OPEN = EFFECTS + "open/"
+"""A key each behind it: an effect that is meant to happen, or was begun."""
+DONE = EFFECTS + "done/"
+"""The same, once it happened."""
 
 
 def companion(key: str) -> str | None:
@@ -46,10 +58,36 @@ def is_one(key: str) -> bool:
     return key.startswith(MACHINE) and key.endswith("/now") and key.count("/") == 2
 
 
+def comes_along(
+    merging: Merging, key: str, before: Sequence[Slot | None], after: Slot | None
+) -> bool:
+    """Whether a merge takes a key from the other side, though it is sticky.
+
+    That is the record of an effect that is not known here, and that such a one is open no longer.
+    """
+    if not key.startswith(EFFECTS):
+        return False
+    ours = merging._settled(merging.line, key)
+    if after is None:
+        same = all(said_of(slot) == said_of(ours) for slot in before)
+        return key.startswith(OPEN) and ours is not None and same
+    if ours is not None or any(slot is not None for slot in before):
+        return False
+    done = DONE + key.removeprefix(OPEN)
+    return key.startswith(DONE) or merging._settled(merging.line, done) is None
+
+
 def told(asked: Asked, reader: Reader) -> Asked:
-    """What is asked for of a timeline, so that who keeps an agent there notices it."""
+    """What is asked for of a timeline, so that who keeps an agent there notices it.
+
+    Where records of effects come to, restores leave them alone from then on.
+    """
     scope, timeline, operations, expects, head = asked
     keys = {one.key for one in operations}
+    sticky = Sticky(EFFECTS)
+    if any(key.startswith(EFFECTS) for key in keys) and sticky not in reader.declared().all:
+        operations = [*operations, Operation("set", sticky.key, sticky.data())]
+        asked = scope, timeline, operations, expects, head
     if ATTACHED in keys or not any(key.startswith(_FIELDS) for key in keys):
         return asked
     found = reader.versioned([ATTACHED]).get(ATTACHED)

@@ -10,6 +10,7 @@ from holdfast.errors import Conflict
 from holdfast.store.change import Written
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.items import Restored
+from holdfast.store.joining import join
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.metering import done_again
 from holdfast.store.sticky import Keep, sticky_of
@@ -42,7 +43,9 @@ def restore_state(
     """Return to a point, verified and backed up; also what that became. See `State.restore`."""
 
     def step() -> tuple[Restored, Written]:
-        change, finish = handle.plan_restore(point, verify, reason, if_head, past_damage, keep)
+        # Who says what stays has another state than one of the scope's own past.
+        head = join(handle, point, if_head) if keep is sticky_of else if_head
+        change, finish = handle.plan_restore(point, verify, reason, head, past_damage, keep)
         written = handle.core.run(change)
         return finish(written), written[0]
 

@@ -28,7 +28,7 @@ from holdfast.store import entries, rows
 from holdfast.store.ancestry import Ancestry, Point
 from holdfast.store.arguments import check_flag, check_plain_function, check_timeline
 from holdfast.store.cause import cause_now
-from holdfast.store.companions import companion, is_one, told
+from holdfast.store.companions import comes_along, companion, is_one, told
 from holdfast.store.compare import (
     DELETED,
     Diff,
@@ -265,7 +265,7 @@ class Merging:
             after = self._settled(now, key)
             if all(said_of(slot) == said_of(after) for slot in before):
                 continue
-            if not key.startswith(alone):
+            if not key.startswith(alone) or comes_along(self, key, before, after):
                 found[key] = (before, after)
             elif not key.startswith(PREFIX):
                 self.left.append(key)

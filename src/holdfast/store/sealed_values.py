@@ -29,6 +29,15 @@ class Shown(NamedTuple):
         return self.stored is DELETED or (sealed and len(self.ids) == 1)
 
 
+def has_sealed(value: Any) -> bool:
+    """Whether a part of a value in plain form is sealed for a subject."""
+    if type(value) is Typed:
+        return value.name == SEALED or has_sealed(value.value)
+    if type(value) is dict:
+        return any(map(has_sealed, value.values()))
+    return type(value) is list and any(map(has_sealed, value))
+
+
 def shown(core: Core, stored: Any) -> Shown:
     """A value in plain form with its sealed parts opened; the very same if there are none."""
     with core.subjects.noting() as parts:

@@ -34,6 +34,7 @@ from holdfast.store.outcomes import content_of, was_applied
 from holdfast.store.reading import Reader
 from holdfast.store.refusing import refused
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.slots import Slot
 from holdfast.store.stage import Stage
 from holdfast.store.subjects import Subject, erased
 from holdfast.store.timeline import Timeline
@@ -194,7 +195,7 @@ class ScopedChange:
         self.looked = False
         self.expects: dict[str, int] = {}
         self.head: int | None = None
-        self._read_slots: dict[str, tuple[Timeline | None, Any]] = {}
+        self._read_slots: dict[str, tuple[Timeline | None, Slot | None]] = {}
         self._read_keys: dict[str, list[str]] = {}
 
     # writing
@@ -375,6 +376,18 @@ class ScopedChange:
     def _read(self, key: str) -> Any:
         """What is stored; read again it is the same: who compares it with what was made of it, and
         then writes nothing, must not have looked at two moments."""
+        found = self.stored(key)
+        if found is None:
+            return _MISSING
+        timeline, slot = found
+        self._reader.told(timeline, [(key, slot)])
+        try:
+            return self._reader.value(timeline, key, slot)
+        except ScopeNotFoundError:
+            raise Conflict(f"{self._reader.scope} was erased since it was read; retry") from None
+
+    def stored(self, key: str) -> tuple[Timeline, Slot] | None:
+        """Where a value is that was there before this change; it is expected as what is read."""
         self.looked = True
         if key not in self._read_slots:
             now = self._reader.now()
@@ -382,13 +395,7 @@ class ScopedChange:
             self._read_slots[key] = now, found
             self.expects.setdefault(key, now.version(found) if now is not None else 0)
         timeline, slot = self._read_slots[key]
-        if timeline is None or slot is None:
-            return _MISSING
-        self._reader.told(timeline, [(key, slot)])
-        try:
-            return self._reader.value(timeline, key, slot)
-        except ScopeNotFoundError:
-            raise Conflict(f"{self._reader.scope} was erased since it was read; retry") from None
+        return (timeline, slot) if timeline is not None and slot is not None else None
 
     def _expect_head(self) -> None:
         self.looked = True
