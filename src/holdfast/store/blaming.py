@@ -24,6 +24,7 @@ from holdfast.store.entries import Body, Cause
 from holdfast.store.ephemeral import refuse_ephemeral
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import History
+from holdfast.store.judging import masks, rules_of
 from holdfast.store.masking import MASK
 from holdfast.store.reading import anew, moment
 from holdfast.store.scopes import Scope, check_key
@@ -192,7 +193,8 @@ class _Walk:
         if line is None or slot is None:
             when = "now" if handle.reader.at is None else "there"
             raise MissingError(f"{handle.scope} has no key {key!r} {when}; `keys()` lists them")
-        self.masked = handle.reader.masks(line, key, [slot], reveal=reveal)
+        rules = rules_of((handle.reader, line))
+        self.masked = masks(handle.reader, line, key, [slot], rules, reveal=reveal)
         self.ledger = line.ledger
         self.at: At = (slot.timeline, slot.sequence)
         self.value = self._read(line, slot)

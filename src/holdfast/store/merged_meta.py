@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.declared import Declared
+from holdfast.store.judging import Rules, class_by
 from holdfast.store.lifetimes import Meta
 
 
-def merge_meta(bases: list[Meta], ours: Meta, theirs: Meta) -> Meta:
+def meta_along(key: str, meta: Meta, there: Rules, here: Declared) -> Meta:
+    """Those of a value that comes from elsewhere: what is sensitive by the rules of there stays so.
+
+    Where the rules of here say the same, they go on doing so.
+    """
+    packed = meta.pack()
+    if class_of(key, packed, here) == SENSITIVE or class_by(key, packed, there) != SENSITIVE:
+        return meta
+    return meta._replace(class_=SENSITIVE)
+
+
+def merge_meta(key: str, bases: list[Meta], ours: Meta, theirs: Meta, declared: Declared) -> Meta:
     """Those of a value that both sides have, or that was made of both.
 
-    Of the side that changed it, ours if both did; what was sensitive on one of them stays so.
+    Of the side that changed it, ours if both did; what was sensitive on one of them stays so, by
+    what is declared or by itself.
     """
     found = theirs if all(base == ours for base in bases) else ours
-    if SENSITIVE in (ours.class_, theirs.class_):
+    kinds = [class_of(key, meta.pack(), declared) for meta in (found, ours, theirs)]
+    if kinds[0] != SENSITIVE and SENSITIVE in kinds:
         return found._replace(class_=SENSITIVE)
     return found
 
