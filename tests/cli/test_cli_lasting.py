@@ -60,6 +60,7 @@ def test_sweep(cli: Cli) -> None:
 def test_sensitive_values_are_shown_on_demand(cli: Cli) -> None:
     cli("key set agent:7 api_token '\"s3cr3t\"' --create")
     cli("key set agent:7 note '\"s3cr3t\"' --class sensitive")
+    cli("key", "set", "agent:7", "secrets", '{"s3cr3t": 1}')
     cli("key set agent:7 plan 1")
     for command in (
         "key get agent:7 api_token",
@@ -70,6 +71,8 @@ def test_sensitive_values_are_shown_on_demand(cli: Cli) -> None:
         "diff agent:7 0 --json",
         "blame agent:7 note",
         "blame agent:7 note --json",
+        "blame agent:7 secrets",
+        "blame agent:7 secrets --json",
     ):
         masked = cli(command)
         assert "s3cr3t" not in masked.out + masked.err, command

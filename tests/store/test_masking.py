@@ -221,3 +221,22 @@ def test_a_later_value_goes_by_the_rules_of_its_timeline(plain: Place) -> None:
     assert main.class_of("billing/card") == "sensitive"
     main.set("billing/card", "public")
     assert main.class_of("billing/card") == "standard"
+
+
+def test_blame_hides_the_names_inside_a_value(store: sync.Store) -> None:
+    state = store.agent("a")
+    value: dict[str, Any] = {SECRET: {SECRET: 1, "b": [1, 2]}, "c": 1}
+    state.set("secrets", value)
+    state.set("secrets", {**value, "c": 2})
+    found = state.blame("secrets")
+    assert [(part.path, part.entry) for part in found] == [("secrets", 1), ("secrets", 2)]
+    assert SECRET not in f"{found} {found!r}"
+    inside = state.blame("secrets", [SECRET, "b"])
+    assert [part.path for part in inside] == [f"secrets.{SECRET}.b"], "as far as was asked for"
+    shown = state.blame("secrets", reveal=True)
+    assert [part.path.replace(SECRET, "x") for part in shown] == [
+        "secrets.x.x",
+        "secrets.x.b[0]",
+        "secrets.x.b[1]",
+        "secrets.c",
+    ]
