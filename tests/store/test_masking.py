@@ -14,7 +14,7 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Classed, sync
+from holdfast import Classed, Sticky, sync
 from holdfast.errors import MergeConflictError
 
 SECRET = "hunter2-hunter2-hunter2"
@@ -221,6 +221,43 @@ def test_a_later_value_goes_by_the_rules_of_its_timeline(plain: Place) -> None:
     assert main.class_of("billing/card") == "sensitive"
     main.set("billing/card", "public")
     assert main.class_of("billing/card") == "standard"
+
+
+@pytest.mark.parametrize("how", ["adopt", "restore", "checkpoints"])
+def test_a_timeline_that_is_taken_over_whole_stays_sensitive(place: Place, how: str) -> None:
+    store = place.open()
+    main, gate = store.agent("a"), Noting()
+    main.declare(Sticky("done/"), Classed("open/", "standard"))
+    main.set("done/1", 1)
+    fork = main.fork("f")
+    fork.declare(CARDS, Classed("open/", "sensitive"), Classed("in/", "external"))
+    fork.set("billing/card", SECRET)
+    fork.set("done/1", 2)
+    before = main.place()[2]
+    dry = main.restore(fork, dry_run=True)
+    hidden(dry.diff)
+    if how == "adopt":
+        done = main.adopt("f")
+    elif how == "restore":
+        done = main.restore(fork)
+    else:
+        done = sync.Checkpoints(main).restore(fork).restored
+    assert done.root == dry.root == main.root()
+    assert done.keys == dry.keys
+    assert main.items() == [("billing/card", SECRET), ("done/1", 1)]
+    assert main.declared() == [CARDS, Classed("open/", "standard"), Sticky("done/")]
+    hidden(main.item("billing/card"), main.diff(before))
+    store.add_gate(gate)
+    main.get("billing/card")
+    assert gate.read == [("billing/card",)]
+    assert done.backup is not None
+    main.restore(done.backup)
+    assert main.keys() == ["done/1"]
+    main.adopt("f")
+    assert [one.kinds for one in main.log(limit=2)] == [("restore",), ("checkpoint",)]
+    assert store.verify().findings == []
+    main = place.open().agent("a")
+    assert main.class_of("billing/card") == "sensitive"
 
 
 def test_blame_hides_the_names_inside_a_value(store: sync.Store) -> None:
