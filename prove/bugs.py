@@ -772,7 +772,7 @@ BUGS = (
     Bug(
         "a diff shows what is sensitive",
         "store/differing.py",
-        "masked = after.masks(new, key, slots, reveal=reveal)",
+        "masked = masks(after, new, key, slots, rules, reveal=reveal)",
         "masked = False",
         "tests/store/test_classes.py",
     ),

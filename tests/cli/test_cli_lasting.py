@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from cli_kit import Cli
 
-from holdfast import Lookup, sync
+from holdfast import Classed, Lookup, sync
 
 
 def seconds_left(cli: Cli, key: str) -> float | None:
@@ -60,6 +60,7 @@ def test_sweep(cli: Cli) -> None:
 def test_sensitive_values_are_shown_on_demand(cli: Cli) -> None:
     cli("key set agent:7 api_token '\"s3cr3t\"' --create")
     cli("key set agent:7 note '\"s3cr3t\"' --class sensitive")
+    cli("key", "set", "agent:7", "secrets", '{"s3cr3t": 1}')
     cli("key set agent:7 plan 1")
     for command in (
         "key get agent:7 api_token",
@@ -70,6 +71,8 @@ def test_sensitive_values_are_shown_on_demand(cli: Cli) -> None:
         "diff agent:7 0 --json",
         "blame agent:7 note",
         "blame agent:7 note --json",
+        "blame agent:7 secrets",
+        "blame agent:7 secrets --json",
     ):
         masked = cli(command)
         assert "s3cr3t" not in masked.out + masked.err, command
@@ -115,3 +118,32 @@ def test_sensitive_values_are_not_shown_by_queries_merges_and_fetches(cli: Cli) 
     assert found == [{"key": "plan", "value": {"kind": "x"}}], "what is sensitive is in no lookup"
     assert "--reveal" in cli("key fetch agent:7 file_token").err
     assert cli("key fetch agent:7 file_token --reveal").code == 0
+
+
+def test_what_is_sensitive_for_one_of_two_states_is_shown_for_neither(cli: Cli) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        state = store.agent("7")
+        state.set("billing/card", "s3cr3t")
+        state.checkpoint("before")
+        other = state.fork("other")
+        state.declare(Classed("billing/", "sensitive"))
+        state.set("billing/card", "s3cr3t now")
+        other.set("billing/card", "s3cr3t there")
+        other.set("billing/new", "s3cr3t there")
+    for command in (
+        "restore agent:7 before --dry-run",
+        "restore agent:7 before --dry-run --json",
+        "diff agent:7 main@4 main@2",
+        "diff agent:7 0 main@2 --json",
+        "diff agent:7 other@2 main@4",
+        "show agent:7 --at before",
+        "key get agent:7 billing/card --at before",
+        "merge agent:7 other",
+        "merge agent:7 other --strategy both --dry-run --json",
+        "merge agent:7 other --strategy both",
+        "show agent:7",
+        "blame agent:7 billing/card~theirs",
+    ):
+        done = cli(command)
+        assert "s3cr3t" not in done.out + done.err, command
+        assert "billing" in done.out or "sensitive" in done.err, command

@@ -422,6 +422,47 @@ def test_a_gate_can_refuse_a_read(store: sync.Store, secrets: sync.State) -> Non
     assert secrets.get("plan") == {"step": 2}
 
 
+class Adding(holdfast.Gate):
+    """Tells what it is given, then writes something secret besides."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def before(self, request: holdfast.Request) -> None:
+        self.told.append(repr(request))
+        if not any(one.key == "vault/more" for one in request.operations):
+            request.operations.append(holdfast.Operation("set", "vault/more", SECRET))
+
+
+def test_what_gates_in_front_are_asked_shows_no_value(place: Place) -> None:
+    """Also of keys that are sensitive by what is declared, or by the value that is kept."""
+    store = place.open()
+    state, first, second = store.agent("1"), Adding(), Adding()
+    state.declare(holdfast.Classed("vault/", "sensitive"))
+    state.declare(holdfast.Classed("open_token", "standard"))
+    state.set("note", [], class_="sensitive")
+    for gate in (first, second):
+        store.add_gate(gate)
+    state.set("vault/a", SECRET)
+    state.append("vault/list", SECRET)
+    state.append("note", SECRET)
+    state.update("note", lambda items: [*items, SECRET])
+    with state.change() as change:
+        change.set("fresh", [SECRET], class_="sensitive")
+        change.append("fresh", SECRET)
+    with state.open_write("vault/long") as file:
+        file.write(SECRET.encode())
+    assert len(first.told) == len(second.told) == 6
+    assert [one for one in first.told + second.told if SECRET[:7] in one] == []
+    assert all("vault/more" in one for one in second.told)
+
+    state.set("open_token", SECRET)
+    state.set("api_token", SECRET, class_="standard")
+    state.set("note", SECRET)
+    for told in first.told[-3:]:
+        assert SECRET in told, "these are not sensitive"
+
+
 @pytest.mark.parametrize("declared", [False, True])
 def test_sensitive_is_padded_and_not_compressed(tmp_path: Path, declared: bool) -> None:
     """The length of what is stored does not follow that of the value, nor how it compresses."""

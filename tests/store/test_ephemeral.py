@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -317,14 +318,31 @@ def _check_steps(place: Place, steps: list[tuple[str, str]]) -> None:
         assert state.items() == sorted(now.items())
 
 
+@pytest.mark.parametrize("meanwhile", [False, True])
 def test_a_long_value_is_not_stored_under_an_ephemeral_key(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
 ) -> None:
+    """Nor a part of it, while it is written: a process that is killed would leave that behind."""
     monkeypatch.setattr("holdfast.store.long_writing.SHORT", 10)
+    monkeypatch.setattr("holdfast.store.uploads.PIECE", 100_000)
+    monkeypatch.setattr("holdfast.store.uploads.COMMIT", 100_000)
     store = place.open()
     state = store.agent("1")
-    state.declare(Ephemeral("tmp/"))
-    with pytest.raises(InvalidInputError, match="ephemeral"), state.open_write("tmp/x") as file:
-        file.write(b"x" * 50_000)
+    state.set("k", 1)
+    if not meanwhile:
+        state.declare(Ephemeral("tmp/"))
+    file = state.open_write("tmp/x")
+    if meanwhile:
+        file.write(os.urandom(400_000))
+        state.declare(Ephemeral("tmp/"))
+    before = set(rows_of(store._core.storage, b"V"))
+    assert bool(before) is meanwhile
+    with pytest.raises(InvalidInputError, match="ephemeral"):
+        file.write(os.urandom(400_000))
+    assert set(rows_of(store._core.storage, b"V")) <= before
+    file.close()
     assert state.keys("tmp/") == []
     assert store.verify().unfinished == 0
+    with state.open_write("tmp/x") as short:
+        short.write(b"x" * 9)
+    assert state.get("tmp/x") == b"x" * 9

@@ -27,7 +27,6 @@ from holdfast.errors import Conflict
 from holdfast.store import entries, refs
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
-from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.companions import companion, leader, told
 from holdfast.store.compare import (
     MISSING,
@@ -44,10 +43,12 @@ from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.items import Checkpoint, Restored
+from holdfast.store.judging import Rules, sensitive
 from holdfast.store.ledger import Ledger
 from holdfast.store.lifetimes import Meta, terms_of
 from holdfast.store.lookups import count_keys, derived
 from holdfast.store.marked import ASKING
+from holdfast.store.merged_meta import meta_along
 from holdfast.store.scopes import check_key
 from holdfast.store.slots import Slot, meta_of
 from holdfast.store.stage import Stage
@@ -87,8 +88,12 @@ class Bringing:
         sticky: bool = False,
         instead: Mapping[str, Operation] | None = None,
         guard: Callable[[Ledger], None] | None = None,
+        rules: Rules | None = None,
     ) -> None:
-        """Of some keys and prefixes; of all, if both are None."""
+        """Of some keys and prefixes; of all, if both are None.
+
+        `rules` say what is sensitive there, if more does than what is declared in the source.
+        """
         self.handle = handle
         self.core = handle.core
         self.source = source
@@ -103,6 +108,10 @@ class Bringing:
         """By keys that come along: what is written besides, or in their place."""
         self.guard = guard or (lambda _: None)
         """Asked of the scope before anything is written to it, raises if that is not to be."""
+        self._rules = rules
+        self._same_line = False
+        self.declared = NOTHING
+        """What is declared in the newest state."""
         self.time = 0
         """By which expiry is judged."""
         self.left: list[str] = []
@@ -139,10 +148,11 @@ class Bringing:
         now = self._now()
         handle = self.handle
         diff = Diff(f"{handle.timeline}@{now.sequence if now else 0}", self.label)
+        rules = list(dict.fromkeys([self.declared, *self.rules]))
         for one in self._differing(now):
             before = _shown(now.ledger, one.now) if now else MISSING
             after = _shown(self.source.ledger, one.then)
-            if _sensitive(now, one.key, one.now) or _sensitive(self.source, one.key, one.then):
+            if sensitive(one.key, [one.now, one.then], rules):
                 masked_changes(one.key, before, after, diff)
             else:
                 show_changes(self.handle.core.codec, one.key, (before, after), diff)
@@ -157,7 +167,16 @@ class Bringing:
         """The newest state as it is at this moment; None if there is no scope yet."""
         self.time = self.core.clock.checked()
         sequence = self.handle.place()[2]
-        return self.handle.history.points.view(self.handle.timeline, sequence) if sequence else None
+        if not sequence:
+            return None
+        now = self.handle.history.points.view(self.handle.timeline, sequence)
+        self.declared, self._same_line = now.declared, now.number == self.source.number
+        return now
+
+    @property
+    def rules(self) -> Rules:
+        """By what it is judged whether something of the source is sensitive."""
+        return self._rules or [self.source.declared]
 
     def _differing(self, now: Timeline | None) -> Iterator[Differs]:
         """Keys that are to change, in order of the parts asked for; notes those left alone."""
@@ -224,7 +243,7 @@ class Bringing:
         if one.now is None or one.then is None or now is None:
             differs = one.now is not one.then
         elif not self._elsewhere(now):
-            differs = one.now.described() != one.then.described()
+            differs = one.now.ref != one.then.ref or meta_of(one.now) != self._meta(one)
         else:  # the refs of two scopes cannot be compared
             differs = meta_of(one.now) != self._meta(one) or not same(
                 _plain(now.ledger, one.key, one.now), _plain(self.source.ledger, one.key, one.then)
@@ -248,13 +267,14 @@ class Bringing:
         return line.settled(slot)
 
     def _meta(self, one: Differs) -> Meta:
-        """Expiry and class that come along; what is sensitive by the rules of there stays so."""
-        meta = meta_of(one.then)
-        if self.handle.scope != self.source.ledger.scope and _sensitive(
-            self.source, one.key, one.then
-        ):
-            return meta._replace(class_=SENSITIVE)
-        return meta
+        """Expiry and class that come along; what is sensitive by the rules of there stays so.
+
+        The past of the same timeline goes by those of now, and so does what brings its own along.
+        """
+        meta, there, here = meta_of(one.then), self.source, self.handle
+        if here.scope == there.ledger.scope and (self.sticky or self._same_line):
+            return meta
+        return meta_along(one.key, meta, self.rules, self.declared)
 
     def _pieces(self, now: Timeline | None) -> Iterator[list[Differs]]:
         """What differs, in pieces that fit into one entry each."""
@@ -430,12 +450,6 @@ def _keys(line: Timeline, root: Node, prefix: str) -> Iterator[str]:
         if not element[0].startswith(prefix):
             return
         yield element[0]
-
-
-def _sensitive(line: Timeline | None, key: str, slot: Slot | None) -> bool:
-    if line is None or slot is None:
-        return False
-    return class_of(key, slot.meta, line.declared) == SENSITIVE
 
 
 def _plain(ledger: Ledger, key: str, slot: Slot) -> Any:

@@ -31,6 +31,7 @@ from holdfast.store.cancelling import safe_point
 from holdfast.store.declared import PREFIX
 from holdfast.store.files import whole_file
 from holdfast.store.handles import LineHandle
+from holdfast.store.judging import Rules, masks, rules_of
 from holdfast.store.lifetimes import read_meta
 from holdfast.store.long_reading import ByteTree
 from holdfast.store.lookups import derived
@@ -79,15 +80,22 @@ class Source:
 
     def values(self, reveal: bool) -> Iterator[tuple[str, Slot, Any]]:
         """Keys and values, each of them whole; what is sensitive is masked unless revealed."""
+        rules = self._rules()
         for view, key, slot in self.slots():
-            masked = self.reader.masks(view, key, [slot], reveal=reveal)
+            masked = masks(self.reader, view, key, [slot], rules, reveal=reveal)
             yield key, slot, MASK if masked else self.reader.value(view, key, slot, True)
 
     def tell(self) -> None:
         """Tell gates of the sensitive keys that are about to be read; they may refuse that."""
         if self.reader.core.gates.readers:
+            rules = self._rules()
             for view, key, slot in self.slots():
-                self.reader.told(view, [(key, slot)])
+                self.reader.told(view, [(key, slot)], rules)
+
+    def _rules(self) -> Rules:
+        view = self.reader.at
+        assert view is not None
+        return rules_of((self.reader, view))
 
     def declared(self) -> list[tuple[str, Any]]:
         """What is declared of the scope."""

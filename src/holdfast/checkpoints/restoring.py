@@ -27,8 +27,9 @@ from holdfast.store.ending import ended_if_it_fails
 from holdfast.store.going_back import restore_state
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint, Restored, said
+from holdfast.store.judging import rules_of
 from holdfast.store.lookup_building import settle_after
-from holdfast.store.reading import moment
+from holdfast.store.reading import Reader, moment
 
 FAILED = "the simulation failed"
 MOST_NOTED = 50
@@ -148,7 +149,9 @@ def _bring(
     label = f"{timeline}@{sequence}"
     if source.scope != handle.scope:
         label = f"{source.scope} {label}"
-    bringing = Bringing(handle, then, label, request.keys, request.prefixes, request.reason)
+    rules = rules_of((Reader(source.core, source.scope, timeline, then), then))
+    asked = (request.keys, request.prefixes, request.reason)
+    bringing = Bringing(handle, then, label, *asked, rules=rules)
     if request.dry_run:
         return bringing.dry_run(request.verify, checked), None
     handle.ask("restore", label)

@@ -24,6 +24,7 @@ from holdfast.store.entries import Body, Cause
 from holdfast.store.ephemeral import refuse_ephemeral
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import History
+from holdfast.store.judging import masks, rules_of
 from holdfast.store.masking import MASK
 from holdfast.store.reading import anew, moment
 from holdfast.store.scopes import Scope, check_key
@@ -46,7 +47,8 @@ class Blamed:
     """One part of a value, and the entry that wrote it."""
 
     path: str
-    """The key, then the way into the value: `plan.steps[3].done`."""
+    """The key, then the way into the value: `plan.steps[3].done`; into one that is masked only as
+    far as was asked for."""
     value: Any
     timeline: str
     entry: int
@@ -199,7 +201,8 @@ class _Walk:
         if line is None or slot is None:
             when = "now" if handle.reader.at is None else "there"
             raise MissingError(f"{handle.scope} has no key {key!r} {when}; `keys()` lists them")
-        self.masked = handle.reader.masks(line, key, [slot], reveal=reveal)
+        rules = rules_of((handle.reader, line))
+        self.masked = masks(handle.reader, line, key, [slot], rules, reveal=reveal)
         self.ledger = line.ledger
         self.at: At = (slot.timeline, slot.sequence)
         self.value = self._read(line, slot)
@@ -215,8 +218,10 @@ class _Walk:
         """Go back until every part is known, or `limit` versions were looked at."""
         top = _Part(self.key, None, self.value)
         self._take_apart(top, steps, DEPTH)
-        leaves = list(top.leaves())
+        leaves, path = list(top.leaves()), _asked_for(top, steps).path
         self._lead_back(top, limit)
+        if self.masked:
+            leaves = _masked(leaves, path)
         parts = [self._told(leaf) for leaf in leaves]
         return Blame(self.handle.scope, self.key, parts, self.versions)
 
@@ -402,6 +407,26 @@ class _Walk:
         self.told[at] = (body.time, body.cause or _NOTHING)
         self.newest = (at, body)
         return body
+
+
+def _asked_for(top: _Part, steps: list[str | int]) -> _Part:
+    """The part that a path leads to."""
+    for _ in steps:
+        assert top.children is not None
+        (top,) = top.children
+    return top
+
+
+def _masked(leaves: list[_Part], path: str) -> list[_Part]:
+    """One part for each entry that wrote some, no further in the value than was asked for.
+
+    Names in a path are part of the value, and how many parts there are tells of it, too.
+    """
+    found: dict[tuple[At | None, bool], _Part] = {}
+    for leaf in leaves:
+        leaf.path = path
+        found.setdefault((leaf.writer, leaf.exact), leaf)
+    return list(found.values())
 
 
 def _inner(value: Any) -> Any:

@@ -17,6 +17,7 @@ from holdfast.store.compare import (
     value_changes,
 )
 from holdfast.store.items import LongValue
+from holdfast.store.judging import masks, rules_of
 from holdfast.store.ledger import Ledger
 from holdfast.store.lifetimes import Meta
 from holdfast.store.lookups import derived
@@ -46,7 +47,7 @@ def diff_states(
     assert old is not None
     assert new is not None
     found = Diff(f"{before.timeline}@{old.sequence}", f"{after.timeline}@{new.sequence}")
-    ledger = old.ledger
+    ledger, rules = old.ledger, rules_of((before, old), (after, new))
     for key, was, now in tree_changes(ledger.trees, index_of(old), index_of(new)):
         if derived(key) or key.startswith(without):
             continue
@@ -56,7 +57,7 @@ def diff_states(
         ]
         listed = len(found)
         values = [shown_value(ledger, one.ref, one.location) if one else MISSING for one in slots]
-        masked = after.masks(new, key, slots, reveal=reveal)
+        masked = masks(after, new, key, slots, rules, reveal=reveal)
         if masked:
             masked_changes(key, values[0], values[1], found)
         else:

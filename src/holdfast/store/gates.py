@@ -9,7 +9,7 @@ outside does not belong into a gate; it reads the feed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,10 +47,15 @@ class Operation:
     subject: str | None = None
     """Whom a value that is set, or each item that is appended, is sealed for; a gate sees it open,
     and may name somebody."""
+    sensitive: bool | None = field(default=None, compare=False, kw_only=True)
+    """Whether its key is, by what is declared and stored when gates are asked; None if that was not
+    judged yet. Then `repr` goes by what the operation itself tells."""
 
     def __repr__(self) -> str:
         named = self.terms.class_ if self.terms is not None else ""
-        hidden = self.key and (named or inferred(self.key)) == SENSITIVE
+        hidden = self.sensitive or named == SENSITIVE
+        if self.sensitive is None and self.key and not named:
+            hidden = inferred(self.key) == SENSITIVE
         return f"Operation({self.kind!r}, {self.key!r}, {MASK if hidden else self.value!r})"
 
 
@@ -79,6 +84,9 @@ class Request:
     operations: list[Operation] = field(default_factory=list)
     cause: Cause | None = None
     attempt: int = 1
+
+
+Judge = Callable[[Request], bool]
 
 
 class Gate:
@@ -132,10 +140,16 @@ class Gates:
         self.behind = [g for g in self.behind if g is not gate]
         self.readers = [g for g in self.readers if g is not gate]
 
-    def ask(self, request: Request, *, trusted: bool = False) -> Request:
-        """Lead a request through the gates in front; a trusted one only through those of access."""
+    def ask(self, request: Request, judge: Judge | None = None) -> Request:
+        """Lead a request through the gates in front; a trusted one only through those of access.
+
+        `judge` says whether it is, and notes which operations are sensitive.
+        """
+        trusted = judge is not None and bool(self.front) and judge(request)
         for gate in self.front:
             if gate.access or not trusted:
+                if judge is not None and any(one.sensitive is None for one in request.operations):
+                    judge(request)  # a gate has put in others
                 try:
                     request = self._asked(gate, request)
                 except HoldfastError:

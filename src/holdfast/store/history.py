@@ -39,6 +39,7 @@ from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.lookup_building import all_built
 from holdfast.store.lookups import count_keys, derived
+from holdfast.store.merged_meta import classes_along, declare_along
 from holdfast.store.packing import Packer
 from holdfast.store.points import Points
 from holdfast.store.public_entries import NO_CAUSE, public_entry
@@ -236,6 +237,7 @@ class History:
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
+        foreign = source.number != line.number and keep is sticky_of  # else rules are seen to
         if source.number != line.number:
             root = line.ledger.trees.own(root)
         if damage is not None and not past_damage:
@@ -262,6 +264,8 @@ class History:
             body.ops = [[*op, done.prefixes] if done.prefixes else op]
             packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
             more = terms_of_kept(stage, packer, root, done.keys)
+            if foreign and damage is None:
+                more += declare_along(self.core, stage, packer, source)
             if more:
                 body.ops += more
                 kept[:] = [done._replace(root=stage.fold())]
@@ -294,10 +298,14 @@ class History:
         # What is restored is judged by today: what has expired since does not come back.
         after = Reader(self.core, self.scope, timeline, source, now)
         diff = diff_states(before, after, without=prefixes)
-        kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
+        trees, along = line.ledger.trees, classes_along(source, line.declared)
+        kept = keep_sticky(trees, root, index_of(line), prefixes)
+        if source.number != line.number and along:
+            also = keep_sticky(trees, kept.root, root, apart(one.key for one in along))
+            kept = kept._replace(root=also.root)
         return Restored(
             self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
-            count_keys(line.ledger.trees, kept.root), checked, True, diff, kept.keys,
+            count_keys(trees, kept.root), checked, True, diff, kept.keys,
         )  # fmt: skip
 
     def differing(self, point: Any) -> list[str]:

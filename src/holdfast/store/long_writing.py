@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from holdfast.errors import (
@@ -21,6 +22,7 @@ from holdfast.store.arguments import check_version
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.classes import SENSITIVE
+from holdfast.store.declared import Declared
 from holdfast.store.entries import Body
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation, Request
@@ -28,7 +30,7 @@ from holdfast.store.handles import LineHandle
 from holdfast.store.items import LongValue
 from holdfast.store.ledger import Ledger
 from holdfast.store.long_reading import ByteTree
-from holdfast.store.scopes import check_key
+from holdfast.store.scopes import Scope, check_key
 from holdfast.store.stage import Stage
 from holdfast.store.uploads import Upload
 from holdfast.store.writing import ask_gates
@@ -138,6 +140,7 @@ class LongWriter:
 
     def _begin(self) -> Upload:
         if self._upload is None:
+            _refuse_ephemeral(self._handle, self.key)
             self._ask()
             self._upload = self._new_upload()
             self._upload.write(self._short)
@@ -146,6 +149,8 @@ class LongWriter:
 
     def _new_upload(self) -> Upload:
         core, handle = self._handle.core, self._handle
+        # It knows nothing of this writer, which is let go of when nobody else has it.
+        guard = partial(_refuse_ephemeral, handle, self.key)
         quiet = True  # for all we know, if what is declared cannot be read
         # A state that cannot be read is told when the entry is built; here it only spares rows.
         with suppress(StateIntegrityError):
@@ -153,7 +158,8 @@ class LongWriter:
             timeline = handle.reader.now()
             slot = timeline.slot(self.key) if timeline is not None else None
             if timeline is not None and slot is not None:
-                upload = Upload(core, timeline.ledger, (slot.ref, slot.location), quiet=quiet)
+                old = (slot.ref, slot.location)
+                upload = Upload(core, timeline.ledger, old, quiet=quiet, guard=guard)
                 upload.anchors = timeline.floor.number
                 return upload
         for _ in range(ATTEMPTS):
@@ -161,7 +167,7 @@ class LongWriter:
             # The keys of a scope that the entry will bring into being are durable before its rows.
             with suppress(Conflict):  # the master is being rotated: they are made anew
                 core.commit_ring([ledger])
-                return Upload(core, ledger, None, quiet=quiet)
+                return Upload(core, ledger, None, quiet=quiet, guard=guard)
         raise Conflict(f"{handle.scope}: the master key is rotated again and again; try again")
 
     def _ask(self) -> None:
@@ -202,11 +208,7 @@ class LongWriter:
         def special(stage: Stage, body: Body) -> None:
             if stage.ledger.number != ledger.number:
                 raise _Moved(f"{ledger.scope}: it was deleted meanwhile")
-            if self.key.startswith(ephemeral_prefixes(stage.declared)):
-                raise InvalidInputError(
-                    f"{ledger.scope}: {self.key!r} is ephemeral and this value is too long for "
-                    "that; store it under another key"
-                )
+            _check_ephemeral(ledger.scope, self.key, stage.declared)
             upload.enter(stage)
             stage.add([("ahead", self.key, shape)], body)
 
@@ -220,6 +222,23 @@ class LongWriter:
                 raise
             core.pins.let_go(pin)
         return written[0].sequence
+
+
+def _refuse_ephemeral(handle: LineHandle, key: str) -> None:
+    """Refuse before anything is stored, by what is declared now: it may be so meanwhile."""
+    # Damage is told when the entry is built.
+    with suppress(StateIntegrityError):
+        timeline = handle.reader.now()
+        if timeline is not None:
+            _check_ephemeral(handle.scope, key, timeline.declared)
+
+
+def _check_ephemeral(scope: Scope, key: str, declared: Declared) -> None:
+    if key.startswith(ephemeral_prefixes(declared)):
+        raise InvalidInputError(
+            f"{scope}: {key!r} is ephemeral and this value is too long for that; store it under "
+            "another key"
+        )
 
 
 def as_bytes(data: Any) -> bytes | bytearray | memoryview:

@@ -1,19 +1,65 @@
-"""Expiry and class of what a merge writes."""
+"""Expiry and class of what comes from another timeline or scope."""
 
 from __future__ import annotations
 
-from holdfast.store.classes import SENSITIVE, class_of
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import NewerFormatError, StateIntegrityError
+from holdfast.store.classes import SENSITIVE, Classed, class_of
 from holdfast.store.declared import Declared
+from holdfast.store.judging import Rules, class_by
 from holdfast.store.lifetimes import Meta
+from holdfast.store.operating import operate
+
+if TYPE_CHECKING:
+    from holdfast.store.core import Core
+    from holdfast.store.packing import Packer
+    from holdfast.store.stage import Stage
+    from holdfast.store.timeline import Timeline
 
 
-def merge_meta(bases: list[Meta], ours: Meta, theirs: Meta) -> Meta:
+def classes_along(there: Timeline, here: Declared) -> list[Classed]:
+    """What another timeline declares sensitive, where this one declares nothing of the prefix.
+
+    Nothing, if that cannot be read: the state can be taken over all the same.
+    """
+    known = here.prefixes(Classed)
+    with suppress(StateIntegrityError, NewerFormatError):
+        found = there.declared.of(Classed)
+        return [one for one in found if one.class_ == SENSITIVE and one.prefix not in known]
+    return []
+
+
+def declare_along(core: Core, stage: Stage, packer: Packer, there: Timeline) -> list[Any]:
+    """Behind a restore, in its entry: operations by which what is sensitive there stays so."""
+    ops: list[Any] = []
+    for one in classes_along(there, stage.declared):
+        part = core.split(stage.ledger, one.key, one.data())
+        operate(stage, stage.sequence + 1, ("set", one.key, part), packer, ops)
+    return ops
+
+
+def meta_along(key: str, meta: Meta, there: Rules, here: Declared) -> Meta:
+    """Those of a value that comes from elsewhere: what is sensitive by the rules of there stays so.
+
+    Where the rules of here say the same, they go on doing so.
+    """
+    packed = meta.pack()
+    if class_of(key, packed, here) == SENSITIVE or class_by(key, packed, there) != SENSITIVE:
+        return meta
+    return meta._replace(class_=SENSITIVE)
+
+
+def merge_meta(key: str, bases: list[Meta], ours: Meta, theirs: Meta, declared: Declared) -> Meta:
     """Those of a value that both sides have, or that was made of both.
 
-    Of the side that changed it, ours if both did; what was sensitive on one of them stays so.
+    Of the side that changed it, ours if both did; what was sensitive on one of them stays so, by
+    what is declared or by itself.
     """
     found = theirs if all(base == ours for base in bases) else ours
-    if SENSITIVE in (ours.class_, theirs.class_):
+    kinds = [class_of(key, meta.pack(), declared) for meta in (found, ours, theirs)]
+    if kinds[0] != SENSITIVE and SENSITIVE in kinds:
         return found._replace(class_=SENSITIVE)
     return found
 

@@ -45,11 +45,12 @@ from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.history import History
 from holdfast.store.items import Entry, LongValue
+from holdfast.store.judging import sensitive
 from holdfast.store.lifetimes import KEEP, NONE, Meta, terms_of
 from holdfast.store.long_merging import Carried
 from holdfast.store.lookups import derived
 from holdfast.store.merge_conflicts import MergeConflict, Span, newer
-from holdfast.store.merged_meta import merge_meta, meta_beside
+from holdfast.store.merged_meta import merge_meta, meta_along, meta_beside
 from holdfast.store.scopes import Scope
 from holdfast.store.sealed_merging import Decisions
 from holdfast.store.sealed_values import Shown, opened_changes, shown
@@ -197,6 +198,7 @@ class Merging:
         other = self.points.line(point[0])
         with other.lock:
             self.ancestry.know(other)
+            self.newest: Point = (other.number, other.sequence)
         self.theirs: Point = (other.number, point[1])
         self.bases = self.ancestry.common(self.ours, self.theirs)
         self._names = {0: "main", self.line.number: handle.timeline, other.number: point[0]}
@@ -250,6 +252,8 @@ class Merging:
             return {}
         bases = [self._view(base) for base in self.bases]
         now = self.their_line = self._view(self.theirs)
+        self.their_rules = [now.declared, self._view(self.newest).declared]
+        self.rules = list(dict.fromkeys([self.line.declared, *self.their_rules]))
         keys: set[str] = set()
         for was in bases:
             keys |= _differing(was.overlay, now.overlay) | _differing(was.stored, now.stored)
@@ -296,26 +300,24 @@ class Merging:
             value = value.ours if type(value) is Both else value  # its owner reads this key alone
         else:
             value = merge_values(key, self._value(key, bases[0]), here, there, decide)
-        masked = self._masked(key, [ours, theirs])
+        masked, declared = sensitive(key, [ours, theirs], self.rules), self.line.declared
+        along = meta_along(key, meta_of(theirs), self.their_rules, declared)
         if type(value) is Both:
             beside = free_name(key, self._taken)
-            meta = meta_beside(key, beside, meta_of(theirs), self.line.declared)
+            meta = meta_beside(key, beside, along, declared)
             self._write(beside, DELETED, value.theirs, NONE, meta, masked)
             self.expects[beside] = 0
             value = value.ours
         if value is here and mine != _ref(theirs):
             meta = meta_of(ours)
         elif value is there and mine != _ref(theirs):
-            meta = meta_of(theirs)
+            meta = along
         else:
-            meta = merge_meta([meta_of(slot) for slot in bases], meta_of(ours), meta_of(theirs))
+            meta = merge_meta(key, [meta_of(one) for one in bases], meta_of(ours), along, declared)
         self._write(key, here, value, meta_of(ours), meta, masked)
 
     def _taken(self, key: str) -> bool:
         return self.line.slot(key) is not None or key in self.expects or key in self.changed
-
-    def _masked(self, key: str, slots: list[Slot | None]) -> bool:
-        return self.handle.reader.masks(self.line, key, slots)
 
     def _write(
         self, key: str, before: Any, after: Any, old: Meta, meta: Meta, masked: bool
@@ -350,7 +352,7 @@ class Merging:
 
     def _decider(self, key: str, slots: list[Slot | None]) -> Callable[..., Any]:
         """`slots` are ours, theirs and those of the bases."""
-        masked = self._masked(key, slots)
+        masked = sensitive(key, slots, self.rules)
 
         def decide(path: str, base: Any, here: Any, there: Any) -> Any:
             spans = [
@@ -364,7 +366,7 @@ class Merging:
             self.conflicts.append(conflict.masked() if masked else conflict)
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
-                self.handle.reader.told(self.line, found)
+                self.handle.reader.told(self.line, found, self.rules)
             return self._decide(conflict, sides, was, spans)
 
         return decide

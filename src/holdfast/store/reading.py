@@ -28,7 +28,7 @@ from holdfast.store.arguments import (
     listed,
 )
 from holdfast.store.cause import cause_now
-from holdfast.store.classes import SENSITIVE, class_of
+from holdfast.store.classes import class_of
 from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING, Declared
 from holdfast.store.entries import Body, Cause
@@ -37,6 +37,7 @@ from holdfast.store.finding import Question, find
 from holdfast.store.floors import floor_of, pruned
 from holdfast.store.gates import Reading
 from holdfast.store.items import Item, Page
+from holdfast.store.judging import Rules, class_by, rules_of, sensitive
 from holdfast.store.lifetimes import Terms, read_meta
 from holdfast.store.lookups import derived, passed_over
 from holdfast.store.nearby import Near
@@ -126,12 +127,15 @@ class Reader:
         self._time = body.time
         return body.time
 
-    def told(self, timeline: Timeline, read: Sequence[tuple[str, Slot]]) -> None:
-        """Keys are read: tell gates of the sensitive ones, put off expiry where it slides."""
+    def told(self, timeline: Timeline, read: Sequence[tuple[str, Slot]], rules: Rules = ()) -> None:
+        """Keys are read: tell gates of the sensitive ones, put off expiry where it slides.
+
+        `rules` say which ones these are, if others than those of this state do.
+        """
         gates = self.core.gates
         if gates.readers:
-            declared = timeline.declared
-            found = [k for k, s in read if class_of(k, s.meta, declared) == SENSITIVE]
+            rules = rules or rules_of((self, timeline))
+            found = [key for key, slot in read if sensitive(key, [slot], rules)]
             if found:
                 place = (self.scope, self.timeline, timeline.sequence)
                 gates.reading(Reading(*place, tuple(found), cause_now() or _NOTHING))
@@ -142,17 +146,6 @@ class Reader:
             from holdfast.store.expiring import refresh  # hardly any program needs it
 
             refresh(self.core, self.scope, self.timeline, due)
-
-    def masks(
-        self, timeline: Timeline, key: str, slots: Iterable[Slot | None], *, reveal: bool = False
-    ) -> bool:
-        """Whether values of a key are to be masked; if they are revealed, that is a read."""
-        metas = [slot.meta for slot in slots if slot is not None]
-        if SENSITIVE not in [class_of(key, meta, timeline.declared) for meta in metas]:
-            return False
-        if reveal:
-            self.told(timeline, [(key, slot) for slot in slots if slot is not None])
-        return not reveal
 
     @_rebuilding
     def lasts(self, key: str, terms: Terms) -> bool:
@@ -172,7 +165,8 @@ class Reader:
         if timeline is None:
             return class_of(key)
         slot = self.live(timeline, key)
-        return class_of(key, slot.meta if slot is not None else b"", timeline.declared)
+        meta = slot.meta if slot is not None else b""
+        return class_by(key, meta, rules_of((self, timeline)))
 
     def _slot(self, timeline: Timeline, key: str) -> Slot | None:
         """What is known of a key, also of one that lives in this process only.
@@ -233,7 +227,7 @@ class Reader:
     def _near(self, timeline: Timeline, key: str, slot: Slot) -> Near | None:
         """The cache outside of the process, where there is one and it may know of the key."""
         near = self.core.near
-        shut = near is None or class_of(key, slot.meta, timeline.declared) == SENSITIVE
+        shut = near is None or sensitive(key, [slot], [timeline.declared])
         return None if shut else near
 
     def fetch(self, timeline: Timeline, found: Sequence[tuple[str, Slot]]) -> None:
@@ -316,7 +310,7 @@ class Reader:
             moment(origin.time),
             origin.cause or _NOTHING,
             moment(expires) if expires else None,
-            class_of(key, slot.meta, timeline.declared),
+            class_by(key, slot.meta, rules_of((self, timeline))),
         )
         self.told(timeline, [(key, slot)])
         return item

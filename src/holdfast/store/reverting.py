@@ -32,6 +32,7 @@ from holdfast.store.expiring import READ
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.items import Entry, Left, Reverted
+from holdfast.store.judging import masks
 from holdfast.store.lifetimes import terms_of
 from holdfast.store.lookups import derived
 from holdfast.store.marked import PREFIX as MARKS
@@ -220,6 +221,8 @@ class Undoing:
         self.left: list[Left] = []
         self.operations: list[Operation] = []
         self.expects: dict[str, int] = {}
+        self.declared: dict[str, Declared] = {}
+        """Of a dry run: what was declared before the first of the entries that changed a key."""
         self._entries: dict[int, Entry] = {}
 
     # which entries
@@ -356,7 +359,7 @@ class Undoing:
 
     def _decide(self, dry_run: bool, *, saves: bool) -> Diff | None:
         diff = Diff(f"{self.handle.timeline}@{self.head}", "reverted") if dry_run else None
-        before = self._slots_before(saves)
+        before = self._slots_before(saves, dry_run)
         moved = self._moved(saves)
         declared = self.now.declared
         for key in sorted(self.first):
@@ -382,7 +385,8 @@ class Undoing:
 
     def _show(self, key: str, slots: list[Slot | None], value: Any, diff: Diff) -> None:
         now = self._value(key, slots[0])
-        if self.handle.reader.masks(self.now, key, slots):
+        rules = [self.now.declared, self.declared[key]]
+        if masks(self.handle.reader, self.now, key, slots, rules):
             masked_changes(key, now, value, diff)
         else:
             opened_changes(self.core, key, now, value, diff)
@@ -398,8 +402,11 @@ class Undoing:
 
     # the past
 
-    def _slots_before(self, saves: bool) -> dict[str, Slot | None]:
-        """What each key was before the first of the entries that changed it."""
+    def _slots_before(self, saves: bool, dry_run: bool) -> dict[str, Slot | None]:
+        """What each key was before the first of the entries that changed it.
+
+        For a dry run, which shows it, also what was declared then is noted.
+        """
         groups: dict[int, list[str]] = {}
         for key, sequence in self.first.items():
             groups.setdefault(sequence, []).append(key)
@@ -414,6 +421,8 @@ class Undoing:
             else:
                 self._follow(line, target)
             found |= {key: self._settled(line, key) for key in groups[sequence]}
+            if dry_run:
+                self.declared |= dict.fromkeys(groups[sequence], line.declared)
         return found
 
     def _moved(self, saves: bool) -> dict[str, int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -51,9 +51,17 @@ class Upload:
     """One long value on its way into a scope; not for several threads at once."""
 
     def __init__(
-        self, core: Core, ledger: Ledger, old: tuple[bytes, Any] | None, *, quiet: bool
+        self,
+        core: Core,
+        ledger: Ledger,
+        old: tuple[bytes, Any] | None,
+        *,
+        quiet: bool,
+        guard: Callable[[], None] | None = None,
     ) -> None:
+        """`guard` is asked before rows are stored, and raises if they must not be."""
         self.core = core
+        self._guard = guard
         self.ledger = ledger
         self.quiet = quiet
         """Whether it is sensitive: then its rows are not compressed."""
@@ -141,6 +149,8 @@ class Upload:
 
     def _commit(self) -> None:
         self.core.check_writable()
+        if self._guard is not None:
+            self._guard()
         for _ in range(ATTEMPTS):
             # Nothing may be stored under a data key that is about to leave the ring.
             rekeyed = self.ledger.next_epoch()

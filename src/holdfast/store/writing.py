@@ -20,7 +20,7 @@ from holdfast.errors import (
 from holdfast.seal.parts import ERASED
 from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
 from holdfast.store.change import Change, Target
-from holdfast.store.classes import TRUSTED, class_of
+from holdfast.store.classes import SENSITIVE, TRUSTED, class_of
 from holdfast.store.copied import copied
 from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING
@@ -103,33 +103,44 @@ def _not_found(stage: Stage, _: Body) -> None:
 
 def ask_gates(core: Core, request: Request) -> Request:
     """Lead operations on keys through the gates in front, by the classes of the keys."""
-    return core.gates.ask(request, trusted=_trusted(core, request))
+    return core.gates.ask(request, lambda one: _judged(core, one))
 
 
-def _trusted(core: Core, request: Request) -> bool:
-    """Whether all that is to be written is of class trusted; not if that cannot be said.
+def _judged(core: Core, request: Request) -> bool:
+    """Note which operations are sensitive; whether all that is to be written is of class trusted.
+
+    If that cannot be said, all may be sensitive and nothing is trusted.
+    """
+    try:
+        found = _classes(core, request)
+    except (StateIntegrityError, NewerFormatError, ScopeNotFoundError):
+        found = [SENSITIVE] * len(request.operations)
+    for operation, class_ in zip(request.operations, found, strict=True):
+        operation.sensitive = class_ == SENSITIVE
+    return all(class_ == TRUSTED for class_ in found)
+
+
+def _classes(core: Core, request: Request) -> list[str]:
+    """The class of each key that is to be written, as it will be.
 
     What a stored value was given counts for operations that keep it.
     """
-    try:
-        line = core.current(request.scope, request.timeline)
-        declared = line.declared if line is not None else NOTHING
-        metas: dict[str, bytes] = {}
-        for one in request.operations:
-            key, terms = one.key, one.terms
-            if one.kind == "set" and not (terms is not None and terms.keep):
-                metas[key] = Meta(class_=terms.class_ if terms is not None else "").pack()
-            elif key not in metas:
-                slot = line.slot(key) if line is not None else None
-                expired = slot is not None and slot.over(core.clock.checked())
-                metas[key] = b"" if slot is None or expired else slot.meta
-            if class_of(key, metas[key], declared) != TRUSTED:
-                return False
-            if one.kind == "delete":
-                metas[key] = b""
-    except (StateIntegrityError, NewerFormatError, ScopeNotFoundError):
-        return False
-    return True
+    line = core.current(request.scope, request.timeline)
+    declared = line.declared if line is not None else NOTHING
+    metas: dict[str, bytes] = {}
+    found: list[str] = []
+    for one in request.operations:
+        key, terms = one.key, one.terms
+        if one.kind == "set" and not (terms is not None and terms.keep):
+            metas[key] = Meta(class_=terms.class_ if terms is not None else "").pack()
+        elif key not in metas:
+            slot = line.slot(key) if line is not None else None
+            expired = slot is not None and slot.over(core.clock.checked())
+            metas[key] = b"" if slot is None or expired else slot.meta
+        found.append(class_of(key, metas[key], declared))
+        if one.kind == "delete":
+            metas[key] = b""
+    return found
 
 
 def build_target(
