@@ -16,15 +16,16 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.agents.keys import HANDOVER, task_key
+from holdfast.agents.keys import task_key
 from holdfast.agents.records import loaded
 from holdfast.agents.rules import FORM
 from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import InvalidInputError
+from holdfast.store.companions import HANDOVER_LOG
 from holdfast.store.compare import identity
 from holdfast.store.scopes import Scope, check_key
 
-LOG = HANDOVER + "log/"
+LOG = HANDOVER_LOG
 OUT = LOG + "out/"
 IN = LOG + "in/"
 WAITING = LOG + "waiting/"

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.store.cause import cause_now
-from holdfast.store.companions import TASKS
+from holdfast.store.companions import MACHINE, TASKS
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES as ATTEMPTS
 from holdfast.store.handles import ChangeParts, LineHandle
@@ -49,7 +49,6 @@ __all__ = [
 ]
 
 AGENT = "$agent/"
-MACHINE = "$machine/"
 EFFECTS = "$effects/"
 HANDOVER = "$handover/"
 MAILBOX = "$mailbox/"

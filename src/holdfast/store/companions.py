@@ -5,6 +5,10 @@ from another state (a restore of some, a merge, a revert) has to do it by these 
 goes on as if nothing had happened.
 
 - A task of an agent comes with the handover of it that its state knows of, from the same state.
+- Where a machine is comes whole, and its data from the same state: no mixture of two was ever led
+  to by its rules.
+- The log of a machine and the records of handovers tell of what was given away, numbers of versions
+  and tasks: no revert takes them back alone.
 - Whoever keeps an attached agent knows by the first key alone whether it is as it was saved: if
   only some of its fields come, that key is set again, to what it is.
 """
@@ -23,18 +27,50 @@ TASKS = "$agent/tasks/"
 """A key each behind it: the task of that id."""
 SEEN = "$handover/seen/"
 """A key each behind it: the last handover of that task that the state itself knows of."""
+MACHINE = "$machine/"
+"""Behind it the name of each machine, then `NOW`, `DATA`, and `LOG` with what is sticky there."""
+NOW, DATA, LOG = "/now", "/data", "/log/"
+HANDOVER_LOG = "$handover/log/"
 ATTACHED = "$agent/attached"
 _FIELDS = ATTACHED + "/"
 
 
 def companion(key: str) -> str | None:
     """The key that comes along with a key, from the same state."""
+    if whole(key):
+        return key.removesuffix(NOW) + DATA
     return SEEN + key[len(TASKS) :] if key.startswith(TASKS) else None
 
 
 def leader(key: str) -> str | None:
     """The key that a key comes along with."""
+    if _of_machine(key, DATA):
+        return key.removesuffix(DATA) + NOW
     return TASKS + key[len(SEEN) :] if key.startswith(SEEN) else None
+
+
+def whole(key: str) -> bool:
+    """Whether a merge takes a key, and its companion, from one of the two sides as they are."""
+    return _of_machine(key, NOW)
+
+
+def recorded(key: str, alone: bool) -> str:
+    """Why no revert takes a key back; empty if it does.
+
+    One that is not `alone` undoes the other agent's side of a handover, too.
+    """
+    if key.startswith(MACHINE) and key[len(MACHINE) :].partition("/")[2].startswith(LOG[1:]):
+        return "it is the log of a machine, which stays: a version's number is given away once"
+    if alone and key.startswith(HANDOVER_LOG):
+        return (
+            "it is the record of a handover, which both agents have, and stays: `reconcile` makes "
+            "the state fit it; to undo a handover, give the task back"
+        )
+    return ""
+
+
+def _of_machine(key: str, end: str) -> bool:
+    return key.startswith(MACHINE) and key[len(MACHINE) :].partition("/")[2] == end[1:]
 
 
 def told(asked: Asked, reader: Reader) -> Asked:
