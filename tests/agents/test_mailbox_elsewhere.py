@@ -65,6 +65,31 @@ def test_letters_wait_when_the_state_of_a_fork_is_taken_over(store: sync.Store, 
     assert waiting(fork) == ["more"]
 
 
+@pytest.mark.parametrize("strategy", ["ask", "ours", "theirs", "newest", "both"])
+@pytest.mark.parametrize("did", [(1, 2), (2, 1), (1, 1), (3, 1), (1, 3), (4, 5), (5, 4)])
+def test_letters_that_either_side_of_a_merge_processed_are_processed(
+    store: sync.Store, strategy: str, did: tuple[int, int]
+) -> None:
+    """What they led to comes along from both: how far the merged state is, is the farther one."""
+    main = store.agent("7")
+    box = send(main, "L0", "L1", "L2")
+    fork = main.fork("trial")
+    send(fork, "fork's 1", "fork's 2").process(answer, limit=did[0])
+    send(main, "M1", "M2").process(answer, limit=did[1])
+    merged = main.merge("trial", strategy=strategy)
+    assert merged.conflicts == []
+    sides = [["L0", "L1", "L2", *more] for more in (["fork's 1", "fork's 2"], ["M1", "M2"])]
+    done = {*sides[0][: did[0]], *sides[1][: did[1]]}
+    assert set(main.get("answers")) == done
+    assert waiting(main) == [one for one in sides[1] if one not in done]
+    box.process(answer)
+    answers = main.get("answers")
+    assert sorted(answers) == sorted({*answers}), "none twice"
+    assert counts(main) == (5, 5, 0, 0)
+    box.send("later")
+    assert waiting(main) == ["later"]
+
+
 def test_a_fork_that_becomes_what_main_is_now_processes_its_own_letters(store: sync.Store) -> None:
     main = store.agent("7")
     send(main, "one").process(answer)

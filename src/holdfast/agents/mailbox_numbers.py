@@ -23,10 +23,11 @@ from typing import Any
 
 from holdfast.agents.keys import MAILBOX
 from holdfast.agents.mailbox_stretches import Stretches
+from holdfast.store.companions import MAILBOX_DONE
 from holdfast.store.handles import LineHandle
 from holdfast.store.reading import Reader
 
-DONE, INBOX = MAILBOX + "done", MAILBOX + "inbox/"
+DONE, INBOX = MAILBOX_DONE, MAILBOX + "inbox/"
 MESSAGES, FIRST, CLEARED = INBOX + "messages", INBOX + "first", INBOX + "cleared"
 SKIPPED, UNSENT = INBOX + "skipped/", "unsent"
 

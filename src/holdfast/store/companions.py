@@ -5,6 +5,7 @@ from another state (a restore of some, a merge, a revert) has to do it by these 
 goes on as if nothing had happened.
 
 - A task of an agent comes with the handover of it that its state knows of, from the same state.
+- How far a mailbox is, is the farther of two: what a side has done with a letter comes along.
 - Where a machine is comes whole, and its data from the same state: no mixture of two was ever led
   to by its rules.
 - The log of a machine and the records of handovers tell of what was given away, numbers of versions
@@ -15,7 +16,7 @@ goes on as if nothing had happened.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.store.gates import Operation
 
@@ -31,6 +32,8 @@ MACHINE = "$machine/"
 """Behind it the name of each machine, then `NOW`, `DATA`, and `LOG` with what is sticky there."""
 NOW, DATA, LOG = "/now", "/data", "/log/"
 HANDOVER_LOG = "$handover/log/"
+MAILBOX_DONE = "$mailbox/done"
+"""See `agents.mailbox_numbers`: of each timeline, the last of its letters that was processed."""
 ATTACHED = "$agent/attached"
 _FIELDS = ATTACHED + "/"
 
@@ -52,6 +55,29 @@ def leader(key: str) -> str | None:
 def whole(key: str) -> bool:
     """Whether a merge takes a key, and its companion, from one of the two sides as they are."""
     return _of_machine(key, NOW)
+
+
+def farther(key: str, ours: Any, theirs: Any) -> Any:
+    """What two sides of a merge have done, as one, if a key says how far they are; else None."""
+    if key != MAILBOX_DONE or not isinstance(ours, dict) or not isinstance(theirs, dict):
+        return None
+    marks: dict[str, tuple[int, str]] = {}
+    trails: dict[str, list[Any]] = {}
+    for side in (ours, theirs):
+        own = {side.get("line", ""): (side["number"], side["id"])}
+        for line, (number, id) in (side.get("others", {}) | own).items():
+            if line not in marks or number > marks[line][0]:
+                marks[line], trails[line] = (number, id), side.get("trail", [])
+    line = ours.get("line", "")
+    number, id = marks.pop(line)
+    made: dict[str, Any] = {"number": number, "id": id} | ({"line": line} if line else {})
+    if trails[line]:
+        made["trail"] = trails[line]
+    if marks:
+        made["others"] = {one: list(mark) for one, mark in marks.items()}
+    if missed := max(ours.get("missed", 0), theirs.get("missed", 0)):
+        made["missed"] = missed
+    return made
 
 
 def recorded(key: str, alone: bool) -> str:

@@ -28,7 +28,7 @@ from holdfast.store import entries, rows
 from holdfast.store.ancestry import Ancestry, Point
 from holdfast.store.arguments import check_flag, check_plain_function, check_timeline
 from holdfast.store.cause import cause_now
-from holdfast.store.companions import companion, leader, told, whole
+from holdfast.store.companions import companion, farther, leader, told, whole
 from holdfast.store.compare import (
     DELETED,
     Diff,
@@ -299,6 +299,8 @@ class Merging:
             value = decide(key, DELETED, here, there)
         elif mine == refs[0]:
             value = there
+        elif (done := farther(key, here, there)) is not None:
+            value = done
         elif whole(key):
             value = decide(key, self._value(key, bases[0]), here, there)
         else:
