@@ -62,7 +62,7 @@ class Colleague(sync.Agent):
         return None
 
     def say(self, task: str, text: str, **fields: Any) -> None:
-        """Add to the conversation and change the task, as one entry; nothing if it is so already."""
+        """Add to the conversation and change the task, as one entry, unless it is so already."""
         known = self.typed.item("tasks", task)
         if all(getattr(known, name) == value for name, value in fields.items()):
             return
