@@ -91,6 +91,28 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(place: Place) -> None:
     assert f"{bad.id} (manual) cannot be restored" in report.findings[0]
 
 
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_checkpoint_that_cannot_be_read_is_named(
+    place: Place, number: int, missing: bool
+) -> None:
+    """Its own entry, not what it covers."""
+    state = place.open().agent("7")
+    state.set("k", 1)
+    made = [state.checkpoint(name) for name in ("a", "b", "c")]
+    for value in range(300):  # until the index is saved: the newest state needs none of these
+        state.set("k", value)
+    newest = state.checkpoint("newest")
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[made[number].sequence - 1]
+    put_row(storage, key, None if missing else row[:-1] + bytes([row[-1] ^ 1]))
+    storage.close()
+    report = sync.check_loop(place.open(read_only=True).agent("7"))
+    assert report.findings[0].startswith(f"{made[number].id} cannot be read")
+    assert report.restorable == newest.id
+
+
 def test_there_is_none(store: sync.Store) -> None:
     state = store.agent("7")
     with pytest.raises(ScopeNotFoundError):

@@ -23,6 +23,7 @@ from holdfast.errors import (
     InvalidInputError,
     LimitExceededError,
     MachineDataError,
+    MergeConflictError,
     PointNotFoundError,
     ReplayError,
     TransitionRefusedError,
@@ -186,6 +187,25 @@ def test_a_revert_leaves_the_data_of_a_machine_that_went_on_since(store: sync.St
     before = machine.now()
     assert state.revert(entries=[saved]).done == []
     assert machine.now() == before
+
+
+@pytest.mark.parametrize("strategy", ["ours", "theirs", "newest", "both"])
+def test_a_merge_does_not_put_a_machine_together_from_two(store: sync.Store, strategy: str) -> None:
+    """On main it went around and is where the fork began, which differs in one field then."""
+    state, machine = store.agent("1"), went(store)
+    trial = sync.Machine(state.fork("trial"), RING)
+    trial.fire("go")
+    for _ in range(3):
+        machine.fire("go")
+    with pytest.raises(MergeConflictError):
+        state.merge("trial")
+    state.merge("trial", strategy=strategy)
+    theirs = strategy == "theirs"
+    assert state_of(machine)[0] == ("b" if theirs else "a")
+    assert (state_of(machine)[2] < 0) is theirs
+    assert machine.validate() == ()
+    assert len(state.keys("$machine/")) == 4, "nothing was put beside it"
+    assert machine.fire("go").to_state == ("c" if theirs else "b")
 
 
 def test_a_failed_attempt_does_not_hide_where_the_machine_was_put_meanwhile(

@@ -43,6 +43,22 @@ def take_over(main: sync.State, fork: sync.State, how: str) -> None:
         main.restore(fork.checkpoint("good"))
 
 
+@pytest.mark.parametrize("strategy", ["ours", "theirs", "newest", "both"])
+def test_two_forks_that_have_processed_letters_are_merged(store: sync.Store, strategy: str) -> None:
+    """Each has its own word for how far main's letters were processed."""
+    main, forks = store.agent("7"), []
+    for name in ("a", "b"):
+        send(main, f"before {name}").process(answer)
+        forks.append(main.fork(name))
+    for fork in forks:
+        send(fork, "own").process(answer)
+    forks[0].merge("b", strategy=strategy)
+    mailbox = send(forks[0], "later")
+    assert waiting(forks[0])[-1] == "later"
+    assert mailbox.process(answer) >= 1
+    assert waiting(forks[0]) == []
+
+
 @pytest.mark.parametrize("how", ["adopt", "merge", "restore"])
 def test_letters_wait_when_the_state_of_a_fork_is_taken_over(store: sync.Store, how: str) -> None:
     main = store.agent("7")

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from holdfast.agents.keys import AGENT, EXECUTION_STATE
-from holdfast.checkpoints.locating import examine
+from holdfast.checkpoints.locating import Tried, candidates, examine
+from holdfast.checkpoints.requests import Locator
 from holdfast.errors import InvalidInputError, StateIntegrityError
 from holdfast.store.arguments import check_count, check_seconds
 from holdfast.store.handles import LineHandle
@@ -59,8 +60,9 @@ def check_line(
     if not limit or interval <= tolerance:
         raise InvalidInputError("limit is 1 or more, and interval is longer than tolerance")
     handle.history.points.line()  # a scope that is not there is refused
-    found = handle.history.checkpoints(limit=limit)[::-1]
-    findings: list[str] = []
+    unread: list[Tried] = []
+    found = list(islice(candidates(handle, Locator(), unread), limit))[::-1]
+    findings = [f"{one.id} cannot be read: {one.reason}" for one in unread]
     good: str | None = None
     for one in reversed(found):
         looked = examine(handle, one, "references" if good else "full")
