@@ -14,7 +14,9 @@ NOTHING = Worked(idle=True, done=True)
 class Colleague(sync.Agent):
     """An agent that takes tasks from others, works on one at a time, and hands it on.
 
-    A step that was cut short is done again: so all that a step does has an id, and happens once.
+    A step that was cut short is done again, and so is all that was done after a checkpoint that the
+    agent is put back to: what a step has to do is told by what is stored, not by an id that is used
+    up. Handovers and effects are not put back; the step looks how they stand.
     """
 
     role: ClassVar[str]
@@ -59,9 +61,12 @@ class Colleague(sync.Agent):
             return Worked("accept", task=offer.task)
         return None
 
-    def say(self, id: str, task: str, text: str, **fields: Any) -> None:
-        """Add to the conversation and change the task: one entry, applied once under its id."""
-        with self.typed.change(id=id) as change:
+    def say(self, task: str, text: str, **fields: Any) -> None:
+        """Add to the conversation and change the task, as one entry, unless it is so already."""
+        known = self.typed.item("tasks", task)
+        if all(getattr(known, name) == value for name, value in fields.items()):
+            return
+        with self.typed.change() as change:
             change.append("conversation", Message(role="assistant", name=self.role, content=text))
             change.update_task(task, **fields)
 

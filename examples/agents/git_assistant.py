@@ -118,9 +118,6 @@ class GitAssistant(Colleague):
         task = self.task()
         if task is None:
             return self.take_offer(self._can_publish) or NOTHING
-        last = self.last(task.id)
-        if last is not None and last.status == "offered":
-            return NOTHING  # it is given back, and waits to be taken
         branch = f"poem/{task.id}"
         with self.effects.once("commit", key=task.id, about={"branch": branch}) as effect:
             if effect.due:
@@ -130,10 +127,11 @@ class GitAssistant(Colleague):
                 )
         self.commits[task.id] = effect.result
         text = f"It is on the branch {branch}."
-        self.say(f"{task.id}-branch", task.id, text, result=text, progress=0.9)
-        self.handovers.give_back(
-            self.state, task.id, reason="it is published", id=f"{task.id}-published"
-        )
+        self.say(task.id, text, result=text, progress=0.9)
+        last = self.last(task.id)
+        if last is not None and last.status == "offered":
+            return NOTHING  # it is given back, and waits to be taken
+        self.handovers.give_back(self.state, task.id, reason="it is published")
         return Worked("publish", task=task.id, progress=0.9)
 
     def _can_publish(self, state: sync.State, package: Package) -> str | None:

@@ -59,16 +59,23 @@ class GreeterAgent(Colleague):
 
     def _serve(self, id: str, visit: Visit) -> Worked:
         last = self.last(id)
-        if last is None:
-            self._welcome(id, visit)
+        here = self.typed.item("tasks", id) is not None
+        if last is None or not (here or last.status == "accepted"):
+            if not here:
+                self._welcome(id, visit)
+            if last is None or last.status != "offered":
+                self.handovers.offer(self.state, "agent:poet", id, reason="a poem is wanted")
             return Worked("welcome", task=id, progress=0.1)
         if last.status == "refused":
             visit.answer = f"Alas: {last.answer}."
-            self.say(f"{id}-answer", id, visit.answer, status="failed", error=last.answer)
+            self.say(id, visit.answer, status="failed", error=last.answer)
         elif self.mine(last):
             result = self.typed.item("tasks", id).result
             visit.answer = result or f"Alas: {last.reason}."
-            self.say(f"{id}-answer", id, visit.answer, status="completed", progress=1.0)
+            if result:
+                self.say(id, visit.answer, status="completed", progress=1.0)
+            else:
+                self.say(id, visit.answer, status="failed", error=last.reason)
         else:
             return NOTHING  # it is with the others
         return Worked("answer", task=id, progress=1.0)
@@ -79,8 +86,7 @@ class GreeterAgent(Colleague):
             "model", lambda _: self.model(f"Greet {visit.name}"), key=f"{id}-hello"
         )
         wish = f"A haiku about {visit.topic}, please."
-        with self.typed.change(id=f"{id}-welcome") as change:
+        with self.typed.change() as change:
             change.append("conversation", Message(role="user", name=visit.name, content=wish))
             change.append("conversation", Message(role="assistant", name=self.role, content=text))
             change.put("tasks", id, Task(id=id, title=wish, data={"topic": visit.topic}))
-        self.handovers.offer(self.state, "agent:poet", id, reason="a poem is wanted", id=id)

@@ -10,6 +10,7 @@ from typing import Any
 
 from agents.colleague import NOTHING, Colleague
 from holdfast import (
+    Handover,
     MachineArrow,
     MachineDefinition,
     MachineRule,
@@ -92,6 +93,9 @@ class HaikuAgent(Colleague):
         task = self.task()
         if task is None:
             return self.take_offer(self._can_write) or NOTHING
+        last = self.last(task.id)
+        if last is not None and last.status == "offered":  # before the agent was put back
+            self.handovers.withdraw(self.state, last.id, reason="it is written anew")
         self.machine.fire("topic", topic=task.data["topic"], task=task.id)
         return Worked("begin", task=task.id, progress=0.1)
 
@@ -103,24 +107,30 @@ class HaikuAgent(Colleague):
         """To the git assistant to be published, from there back to who wanted it."""
         id, haiku = now.data["task"], now.data["haiku"]
         taken = self.take_offer(task=id)
-        last = self.last(id)
-        assert last is not None, "tasks come by handovers"
         if taken is not None:
             return taken
-        if last.giver.id == "git" and self.mine(last):
-            self.handovers.give_back(self.state, id, reason="it is published", id=f"{id}-back")
-        elif last.taker.id == "git" and last.status == "refused":
-            self.handovers.give_back(self.state, id, reason=last.answer, id=f"{id}-back")
-        elif self.mine(last):
-            data = {"topic": now.data["topic"], "poem": haiku}
-            self.say(f"{id}-poem", id, haiku, data=data, progress=0.5)
-            self.handovers.offer(
-                self.state, "agent:git", id, reason="to be published", id=f"{id}-publish"
-            )
-        elif last.returns and last.status == "accepted":
+        task, last = self.typed.item("tasks", id), self.last(id)
+        assert last is not None, "tasks come by handovers"
+        if task is None:
+            if not (last.returns and last.status == "accepted"):
+                return NOTHING  # it is with the others
             if id not in self.written:
                 self.written.append(id)
             self.machine.fire("yes")
+            return Worked("deliver", task=id, progress=0.8)
+        if task.data.get("poem") != haiku:
+            self.say(id, haiku, data={**task.data, "poem": haiku}, progress=0.5)
+        if last.status == "offered":
+            return NOTHING  # it waits to be taken
+        if task.result:
+            self.handovers.give_back(self.state, id, reason="it is published")
+        elif last.status == "refused" and not _before(last, now):
+            self.handovers.give_back(self.state, id, reason=last.answer)
         else:
-            return NOTHING  # it is with the others
+            self.handovers.offer(self.state, "agent:git", id, reason="to be published")
         return Worked("deliver", task=id, progress=0.8)
+
+
+def _before(handover: Handover, now: MachineSnapshot) -> bool:
+    """Whether it was answered before this poem was written: the agent was put back since."""
+    return handover.answered_at is not None and handover.answered_at < now.updated_at

@@ -226,7 +226,7 @@ def test_a_running_agent_is_found_without_the_storage(place: Place, tmp_path: Pa
     assert not counting.calls, "a lookup does not even read"
     for number in range(20):
         agents.register(str(number), kind="greeter")
-    agents.export_identities(tmp_path / "identities.json")
+    agents.export_identities(tmp_path / "identities.json", plain=True)
     assert counting.calls["commit"] == 0, "what is known is not written again"
     agents.register("3", kind="greeter", name="Three")
     assert counting.calls["commit"] == 1
@@ -291,6 +291,7 @@ def test_identities_in_a_file_are_exact(plain: Place, tmp_path: Path) -> None:
         assert found.created_at == registry(plain.open()).identity("7").created_at
 
 
+@pytest.mark.spec("S40", "S45")
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of this kind")
 def test_a_file_of_identities_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     import resource
@@ -319,7 +320,11 @@ def test_identities_as_a_file(place: Place, tmp_path: Path) -> None:
     agents.register("7", kind="greeter", name="Sieben ☺", metadata={"n": 1})
     agents.register("8", kind="counter")
     file = tmp_path / "identities.json"
-    assert agents.export_identities(file) == 2
+    if place.options().get("key"):
+        with pytest.raises(InvalidInputError, match=r"the store is encrypted.*plain=True"):
+            agents.export_identities(file)
+        assert not file.exists()
+    assert agents.export_identities(file, plain=True) == 2
     shown = json.loads(file.read_text())
     assert shown["agents"]["7"]["name"] == "Sieben ☺"
     assert "\n  " in file.read_text()
@@ -428,7 +433,7 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
                 assert list(agents.running()) == ["7"]
                 [info] = await agents.list()
                 assert (info.here, info.status) == (True, "running")
-                assert await agents.export_identities(tmp_path / "who.json") == 1
+                assert await agents.export_identities(tmp_path / "who.json", plain=True) == 1
                 assert await agents.import_identities(tmp_path / "who.json") == 0
                 other = holdfast.Agents(store, kinds)
                 with pytest.raises(LeaseHeldError):

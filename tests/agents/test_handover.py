@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 from handover_kit import busy, heard, message, put, say, tasks
-from hypothesis import given
-from hypothesis import strategies as st
 from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Message, Scope, Task, sync
 from holdfast.agents.handover_book import HandoverBook
-from holdfast.agents.handover_records import IN, OUT, Standing, begins, without
+from holdfast.agents.handover_records import IN, OUT
 from holdfast.agents.keys import CONVERSATION, CURRENT_TASK, own_change
 from holdfast.errors import (
     Conflict,
@@ -248,19 +246,6 @@ def test_context_that_is_copied_or_stays(
     say(bob, "said")
     handovers.accept(ada, handovers.give_back(bob, "t1", reason="y").id)
     assert heard(ada) == left + back, "nothing comes twice"
-
-
-@given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3), min_size=1), st.integers(0, 20))
-def test_where_the_messages_of_a_task_begin(own: list[int], came: list[int], cut: int) -> None:
-    """Also where the oldest messages were trimmed since; unless equal ones stand in front."""
-    first = ["first"]
-    standing = Standing(handover="h", at=len(own), first=first)
-    messages = [*own, first, *came]
-    trimmed = messages[min(cut, len(messages)) :]
-    expected = trimmed if cut > len(own) else messages[len(own) :]
-    assert trimmed[begins(trimmed, standing) :] == expected
-    assert without([*own, first], [first, *came]) == own
-    assert begins([], Standing(at=5)) == 0
 
 
 def test_another_who_is_faster(place: Place) -> None:

@@ -95,11 +95,12 @@ moves = st.one_of(
     st.tuples(st.just("put back"), two, st.sampled_from(["", "$agent/", "$agent/tasks/"])),
     st.tuples(st.just("fork"), two),
     st.tuples(st.just("merge"), two),
+    st.tuples(st.just("revert"), two),
 )
 
 
 class Moved:
-    """Agents whose states are put back and merged beside their handovers."""
+    """Agents whose states are put back, reverted and merged beside their handovers."""
 
     def __init__(self, store: sync.Store) -> None:
         self.store = store
@@ -134,6 +135,9 @@ class Moved:
             self.forks[agent] = fork.timeline
         elif what == "merge" and agent in self.forks:
             state.merge(self.forks[agent], strategy="theirs")
+            self.handovers.reconcile(state)
+        elif what == "revert":
+            state.revert(entries=state.log(limit=1))
             self.handovers.reconcile(state)
 
 

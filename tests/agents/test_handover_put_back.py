@@ -113,3 +113,40 @@ def test_an_operation_that_failed_around_a_handover(store: sync.Store, side: str
     assert done.removed + done.put_back == ("t1",)
     assert (tasks(ada), tasks(bob)) == ([], ["own", "t1"])
     assert heard(bob) == ["hello", "it is about money"]
+
+
+@pytest.mark.parametrize("side", ["ada", "bob"])
+@pytest.mark.parametrize("recovering", [False, True])
+def test_a_revert_of_one_side_of_a_handover(store: sync.Store, side: str, recovering: bool) -> None:
+    """The record is of both agents and stays, so that it is seen, and made to fit."""
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    put(bob, own={"id": "own"})
+    handovers.hand_over(ada, bob, "t1", reason="x")
+    done = store.agent(side).revert(entries=store.agent(side).log(limit=1))
+    assert "$agent/tasks/t1" in done.done
+    why = {one.why for one in done.left if one.key.startswith("$handover/log/")}
+    assert len(why) == 1
+    assert "`reconcile` makes the state fit it" in why.pop()
+    assert ("t1" in tasks(ada)) == ("t1" in tasks(bob)), "both have it, or neither"
+    assert handovers.offers(bob) == []
+    if recovering:
+        assert sync.Recovery(store).recover(f"agent:{side}", "interrupted_handover").success
+    else:
+        settled = handovers.reconcile(store.agent(side))
+        assert settled.removed + settled.put_back == ("t1",)
+    assert (tasks(ada), tasks(bob)) == ([], ["own", "t1"])
+    assert handovers.owner(ada, "t1").id == handovers.owner(bob, "t1").id == "bob"
+
+
+def test_a_revert_of_both_sides_undoes_a_handover(store: sync.Store) -> None:
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    with store.acting("boss", correlation="run"):
+        handovers.hand_over(ada, bob, "t1", reason="x")
+    store.revert(correlation="run")
+    assert handovers.reconcile(ada) == handovers.reconcile(bob)
+    assert (tasks(ada), tasks(bob)) == (["t1"], [])
+    assert handovers.history(ada) == handovers.history(bob) == []
+    handovers.hand_over(ada, bob, "t1", reason="x")
+    assert (tasks(ada), tasks(bob)) == ([], ["t1"])

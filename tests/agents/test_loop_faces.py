@@ -61,3 +61,64 @@ def test_an_async_loop_that_was_refused_in_a_thread_can_still_run(stopped: bool)
             assert (await loop.run()).outcome == ("stopped" if stopped else "done")
 
     asyncio.run(main())
+
+
+class Late:
+    """An agent whose loop is stopped when it has done its last step, or while that is saved."""
+
+    when = "step"
+    stop = staticmethod(lambda: None)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def get_persistent_state(self) -> dict[str, int]:
+        if self.when == "save" and self.steps:
+            self.stop()
+        return {"steps": self.steps}
+
+    def apply_persistent_state(self, values: dict[str, int]) -> None:
+        self.steps = values["steps"]
+
+    def step(self) -> Worked:
+        self.steps += 1
+        if self.when == "step":
+            self.stop()
+        if self.when == "error":
+            self.stop()
+            raise KeyboardInterrupt
+        return Worked("look", done=True)
+
+
+@pytest.mark.parametrize("when", ["step", "save", "error"])
+def test_a_stop_that_comes_too_late_ends_the_next_run(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(Late, "when", when)
+    with sync.open("memory:") as store:
+        loop = sync.Loop(store.agent("7"), Late)
+        monkeypatch.setattr(Late, "stop", loop.stop)
+        if when == "error":
+            with pytest.raises(KeyboardInterrupt):
+                loop.run()
+        else:
+            assert loop.run().outcome == "done"
+        monkeypatch.setattr(Late, "when", "never")
+        assert (loop.run().outcome, loop.run().outcome) == ("stopped", "done")
+
+
+@pytest.mark.parametrize("when", ["step", "save"])
+def test_a_stop_that_comes_too_late_ends_the_next_async_run(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(Late, "when", when)
+
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+            loop = holdfast.Loop(store.agent("7"), Late)
+            monkeypatch.setattr(Late, "stop", loop.stop)
+            assert (await loop.run()).outcome == "done"
+            monkeypatch.setattr(Late, "when", "never")
+            assert [(await loop.run()).outcome for _ in range(2)] == ["stopped", "done"]
+
+    asyncio.run(main())

@@ -99,6 +99,96 @@ def test_a_transition_expects_its_origin(store: sync.Store, how: str, when: str)
     assert machine.validate() == ()
 
 
+BRANCHES = MachineDefinition(
+    "draft",
+    {
+        "draft": MachineState(
+            on={
+                "submit": MachineArrow("review", keep=("by",)),
+                "note": MachineArrow("draft", keep=("note",), again=True),
+            }
+        ),
+        "review": MachineState(on={"ok": "published"}),
+        "published": MachineState(only_from=("review",)),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    "strategy", ["ours", "theirs", "newest", "both", lambda one: one.ours, lambda one: one.theirs]
+)
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_merge_takes_a_machine_from_one_side_whole(
+    store: sync.Store, strategy: Any, noted: bool
+) -> None:
+    """Where it is, its number and its data: no mixture that no arrow led to."""
+    state = store.agent("1")
+    machine = sync.Machine(state, BRANCHES)
+    machine.start()
+    trial = sync.Machine(state.fork("trial"), BRANCHES)
+    trial.fire("submit", by="ann")
+    if noted:
+        machine.fire("note", note="mine")
+    else:
+        machine.save({}, metadata={"looked": True})
+    trial.fire("ok")
+    ours, theirs = machine.now(), trial.now()
+    merged = state.merge("trial", strategy=strategy)
+    assert [one.path for one in merged.conflicts] == ["$machine/main/now"]
+    now = machine.now()
+    assert now is not None
+    assert ours is not None
+    assert theirs is not None
+    if "$machine/main/now" not in merged.keys:
+        assert strategy not in ("theirs", "newest")
+        assert now == ours == machine.version(2)
+    else:
+        assert strategy not in ("ours", "both")
+        assert (now.state, now.data, now.metadata) == (theirs.state, theirs.data, theirs.metadata)
+        assert now.unnumbered
+        assert machine.version(now.version).state == "published"
+    assert machine.validate() == ()
+
+
+def test_a_function_that_merges_makes_up_no_state_of_a_machine(store: sync.Store) -> None:
+    state = store.agent("1")
+    machine = sync.Machine(state, BRANCHES)
+    machine.start()
+    sync.Machine(state.fork("trial"), BRANCHES).fire("submit", by="ann")
+    machine.fire("note", note="mine")
+    before = machine.now()
+    with pytest.raises(InvalidInputError, match=r"Return conflict\.ours or conflict\.theirs"):
+        state.merge("trial", strategy=lambda one: {**one.ours, "state": "published"})
+    assert machine.now() == before
+
+
+def test_a_revert_leaves_the_log_of_a_machine_alone(store: sync.Store) -> None:
+    """A number means one version, also if the transition that it was given to is undone."""
+    state, machine = store.agent("1"), went(store, 1)
+    first = machine.now()
+    machine.fire("go")
+    wrong = state.log(limit=1)[0]
+    undone = state.revert(entries=[wrong])
+    assert undone.done == ["$machine/main/now"]
+    assert [one.key for one in undone.left] == ["$machine/main/log/transitions"]
+    assert machine.now() == first
+    assert machine.transitions()[-1].to_state == "c"
+    machine.roll_back(1)
+    assert state_of(machine) == ("a", 0, 5)
+    assert machine.version(4).state == "c"
+    assert machine.validate() == ()
+
+
+def test_a_revert_leaves_the_data_of_a_machine_that_went_on_since(store: sync.Store) -> None:
+    state, machine = store.agent("1"), went(store)
+    machine.save({"n": 1})
+    saved = state.log(limit=1)[0]
+    machine.fire("go")
+    before = machine.now()
+    assert state.revert(entries=[saved]).done == []
+    assert machine.now() == before
+
+
 @pytest.mark.parametrize("strategy", ["ours", "theirs", "newest", "both"])
 def test_a_merge_does_not_put_a_machine_together_from_two(store: sync.Store, strategy: str) -> None:
     """On main it went around and is where the fork began, which differs in one field then."""

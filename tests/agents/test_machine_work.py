@@ -300,11 +300,12 @@ def test_work_whose_outcome_cannot_be_stored_is_undone(store: sync.Store) -> Non
     assert machine.now().pending is None  # type: ignore[union-attr]
 
 
-def test_a_restore_leaves_an_intent_open(place: Place) -> None:
+@pytest.mark.parametrize("recover", ["complete", "roll_back", "ask"])
+def test_a_restore_leaves_an_intent_open(place: Place, recover: str) -> None:
     """The work may be half done in the world; going back does not undo that."""
     done: Done = {}
     state = place.open().agent("1")
-    machine = sync.Machine(state, publishing(done, "complete", kill="after"))
+    machine = sync.Machine(state, publishing(done, recover, kill="after"))
     state.set("k", 1)
     early = state.checkpoint("early")
     machine.start()
@@ -312,7 +313,7 @@ def test_a_restore_leaves_an_intent_open(place: Place) -> None:
     with pytest.raises(Killed):
         machine.fire("publish", title="rain")
     state = place.reopen().agent("1")
-    machine = sync.Machine(state, publishing(done, "complete"))
+    machine = sync.Machine(state, publishing(done, recover))
     state.restore(safe)
     assert machine.now().pending is not None  # type: ignore[union-attr]
     state.restore(early)

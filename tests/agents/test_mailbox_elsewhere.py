@@ -11,8 +11,6 @@ import pytest
 
 import holdfast
 from holdfast import RetryPolicy, sync
-from holdfast.agents.keys import own_change
-from holdfast.agents.mailbox_numbers import DONE
 
 
 def answer(mail: sync.Mail) -> None:
@@ -61,23 +59,6 @@ def test_two_forks_that_have_processed_letters_are_merged(store: sync.Store, str
     assert waiting(forks[0]) == []
 
 
-def test_what_a_merge_made_of_the_letters_before_the_last_one(store: sync.Store) -> None:
-    """Marks that stood in the same place on both sides are one list then."""
-    state = store.agent("7")
-    box = sync.Mailbox(state)
-    for id in "abc":
-        box.send(id, id=id)
-    box.process(answer)
-    parts = own_change(state)
-    part = parts.part(state._handle)
-    part.set(DONE, part.get(DONE) | {"number": 3, "id": "gone", "trail": [[2, "b", 3, "c"]]})
-    state._run(parts.plan())
-    assert waiting(state) == []
-    box.send("d", id="d")
-    assert box.process(answer) == 1
-    assert state._handle.reader.get(DONE)["trail"] == [[3, "gone"], [2, "b"], [3, "c"]]
-
-
 @pytest.mark.parametrize("how", ["adopt", "merge", "restore"])
 def test_letters_wait_when_the_state_of_a_fork_is_taken_over(store: sync.Store, how: str) -> None:
     main = store.agent("7")
@@ -98,6 +79,31 @@ def test_letters_wait_when_the_state_of_a_fork_is_taken_over(store: sync.Store, 
     fork.restore(main.checkpoint())  # it holds what the fork has processed, too
     send(fork, "more")
     assert waiting(fork) == ["more"]
+
+
+@pytest.mark.parametrize("strategy", ["ask", "ours", "theirs", "newest", "both"])
+@pytest.mark.parametrize("did", [(1, 2), (2, 1), (1, 1), (3, 1), (1, 3), (4, 5), (5, 4)])
+def test_letters_that_either_side_of_a_merge_processed_are_processed(
+    store: sync.Store, strategy: str, did: tuple[int, int]
+) -> None:
+    """What they led to comes along from both: how far the merged state is, is the farther one."""
+    main = store.agent("7")
+    box = send(main, "L0", "L1", "L2")
+    fork = main.fork("trial")
+    send(fork, "fork's 1", "fork's 2").process(answer, limit=did[0])
+    send(main, "M1", "M2").process(answer, limit=did[1])
+    merged = main.merge("trial", strategy=strategy)
+    assert merged.conflicts == []
+    sides = [["L0", "L1", "L2", *more] for more in (["fork's 1", "fork's 2"], ["M1", "M2"])]
+    done = {*sides[0][: did[0]], *sides[1][: did[1]]}
+    assert set(main.get("answers")) == done
+    assert waiting(main) == [one for one in sides[1] if one not in done]
+    box.process(answer)
+    answers = main.get("answers")
+    assert sorted(answers) == sorted({*answers}), "none twice"
+    assert counts(main) == (5, 5, 0, 0)
+    box.send("later")
+    assert waiting(main) == ["later"]
 
 
 def test_a_fork_that_becomes_what_main_is_now_processes_its_own_letters(store: sync.Store) -> None:

@@ -68,6 +68,16 @@ def test_where_machines_are_and_how_they_got_there(cli: Cli) -> None:
     }
 
 
+def test_any_id_of_an_agent_and_any_scope_is_taken(cli: Cli) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        for scope in ("agent:team:8", "agent:a/b", "workflow:9"):
+            sync.Machine(store.scope(scope), DEFINITION).start()
+    known = {"team:8": "agent:team:8", "a/b": "agent:a/b", "workflow:9": "workflow:9"}
+    for given, scope in {**known, **{scope: scope for scope in known.values()}}.items():
+        found = cli(f"agent transitions {given} --json").json
+        assert (found["scope"], len(found["machines"])) == (scope, 1)
+
+
 def test_what_is_refused(cli: Cli) -> None:
     with sync.open("sqlite:holdfast.db") as store:
         sync.Machine(store.agent("7"), DEFINITION, "article").start()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import sync
+from holdfast import MachineArrow, MachineDefinition, MachineState, sync
 from holdfast.errors import InvalidInputError, KeyMissingError
 from holdfast.testing import crash
 
@@ -158,6 +158,60 @@ def test_agents_that_do_not_end() -> None:
     assert "did not come to its end in 5 s" in report.findings[-1].why
     report = crash(clumsy, moments=("after",))
     assert "RuntimeError: begun already" in report.findings[-1].why
+
+
+def test_an_agent_that_ends_its_own_process() -> None:
+    def always(store: sync.Store) -> None:
+        store.agent("1").set("begun", True)
+        os._exit(0)
+
+    def again(store: sync.Store) -> None:
+        if store.agent("1").get("begun"):
+            os._exit(0)
+        store.agent("1").set("begun", True)
+
+    with pytest.raises(InvalidInputError, match="ended its own process instead of coming back"):
+        crash(always)
+    report = crash(again, moments=("after",))
+    assert "ended its own process" in report.findings[-1].why
+
+
+LIGHTS = MachineDefinition(
+    "red",
+    {
+        "red": MachineState(on={"go": MachineArrow("green", keep=("cars",))}),
+        "green": MachineState(on={"go": MachineArrow("end", work=lambda step: None)}),
+        "end": MachineState(),
+    },
+)
+
+
+@pytest.mark.parametrize("how", ["careful", "state", "data", "work"])
+def test_machines_are_compared(how: str) -> None:
+    """Where they are and their data; not the number of a version, which tells of attempts."""
+
+    def run(store: sync.Store) -> None:
+        machine = sync.Machine(store.agent("1"), LIGHTS)
+        if how == "state" and machine.now() is not None:
+            return
+        if how != "work" and machine.recover().how == "ask":
+            machine.settle("complete")
+        now = machine.now() or machine.start()
+        if now.state == "red":
+            machine.fire("go", cars=1)
+            now = machine.now() or now
+        if now.state == "green" and now.pending is None:
+            machine.fire("go")
+
+    def counting(store: sync.Store) -> None:
+        machine = sync.Machine(store.agent("1"), LIGHTS)
+        for _ in range(2):
+            now = machine.now() or machine.start(cars=0)
+            machine.save({"cars": now.data["cars"] + 1})
+
+    report = crash(counting if how == "data" else run)
+    assert report.ok == (how == "careful"), str(report)
+    assert all("$machine/main/" in one.why for one in report.findings)
 
 
 def reads(store: sync.Store) -> Any:

@@ -318,3 +318,42 @@ def test_a_letter_that_makes_no_sense_is_set_aside(ready: sync.Store, world: Pat
     team(ready, world)
     assert [letter.id for letter in mailbox.set_aside()] == ["nobody"]
     assert list(visits(ready)) == [VISIT]
+
+
+@pytest.mark.parametrize("point", range(5))
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("others", [False, True])
+def test_each_is_started_again_from_a_checkpoint_and_goes_on(
+    ready: sync.Store, world: Path, name: str, point: int, others: bool
+) -> None:
+    """What it does again ends as it would have, also if the others went on meanwhile: neither what
+    it said nor what it offered then is taken for done, and nothing is said twice."""
+    for other in NAMES[: NAMES.index(name)]:
+        one(ready, world, other)
+    state = ready.agent(name)
+    state.set("here", True)
+    safe = [state.checkpoint("0")]
+    agent = makers(world)[name](ready)
+    agent.start()
+    for letter in sync.Mailbox(state).waiting():
+        sync.Mailbox(state).process(agent.on_letter)
+        agent.persist_state()
+        safe.append(state.checkpoint(letter.id))
+    while not agent.step().done:
+        agent.persist_state()
+        safe.append(state.checkpoint(str(len(safe))))
+    agent.stop()
+    if others:
+        for other in NAMES[NAMES.index(name) + 1 :]:
+            one(ready, world, other)
+    again = sync.Loop(state, lambda _: makers(world)[name](ready), signals=(), **QUICK)
+    again.restart(safe[min(point, len(safe) - 1)], reason="a wrong turn")
+    one(ready, world, name)
+    team(ready, world)
+    greeter = sync.AgentState(ready.agent("greeter"))
+    task = greeter.item("tasks", VISIT)
+    assert (task.status, task.result) == ("completed", f"It is on the branch poem/{VISIT}.")
+    assert visits(ready)[VISIT].answer == task.result
+    said = [message.name for message in greeter.get("conversation")]
+    assert said == ["Ann", "greeter", "poet", "git", "greeter"]
+    assert Repository(world / "repository").git("rev-list", "--all", "--count") == "2"

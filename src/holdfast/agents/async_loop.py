@@ -105,6 +105,8 @@ class Loop:
                 try:
                     asked = asking.throw(error) if error is not None else asking.send(answer)
                 except StopIteration as end:
+                    if end.value.outcome == "stopped":  # else it is for the next run
+                        self._stop = False
                     return end.value  # type: ignore[no-any-return]
                 answer = error = None
                 try:
@@ -113,7 +115,7 @@ class Loop:
                     error = wrong
         finally:
             self._signals.give_back()
-            self._turns, self._stop = None, False
+            self._turns = None
 
     async def _do(self, asked: Asked) -> Any:
         if isinstance(asked, Wait):

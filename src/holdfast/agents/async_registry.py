@@ -114,12 +114,13 @@ class Agents:
         here = (*self.running(), *self._loops)
         return await read_away(self._core.infos, here, kind, prefix, limit, after)
 
-    async def export_identities(self, path: str | os.PathLike[str]) -> int:
+    async def export_identities(self, path: str | os.PathLike[str], *, plain: bool = False) -> int:
         """Write all identities to a file, as JSON for people, whole or not at all; how many.
 
-        Agents that are damaged are named in it, and in a warning of the log.
+        Agents that are damaged are named in it, and in a warning of the log. From an encrypted
+        store only with `plain=True`, for the file is readable by everybody who has it.
         """
-        return await to_the_end(self._core.write_file, path)
+        return await to_the_end(self._core.write_file, path, plain)
 
     async def import_identities(self, path: str | os.PathLike[str]) -> int:
         """Register those agents of such a file that are not registered; tells how many."""

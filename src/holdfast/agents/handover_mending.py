@@ -22,8 +22,10 @@ from holdfast.agents.handover_packing import (
     kept_of,
     load_of,
     packed,
+    place,
     take_again,
 )
+from holdfast.agents.handover_places import place_of
 from holdfast.agents.handover_records import (
     ACCEPTED,
     IN,
@@ -145,10 +147,9 @@ def _given(part: ScopedChange, record: Record, giver: LineHandle) -> bool:
             return False
         give(part, record, package, load)
     elif standing.handover != record.id:
-        messages, first = conversation(part), package.context[:1] if package is not None else []
+        messages, context = conversation(part), package.context if package is not None else []
         standing.handover, standing.away = record.id, False
-        standing.at = messages.index(first[0]) if first and first[0] in messages else len(messages)
-        standing.first = first[0] if first else None
+        place(standing, messages[: place_of(messages, context)], context)
         part.set(STANDINGS + record.task, stored(standing))
     if kept is None:
         keep(part, record, package or Package({}, []), load)

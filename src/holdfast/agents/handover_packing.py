@@ -6,25 +6,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.agents.handover_places import begins, known, without
 from holdfast.agents.handover_records import (
     IN,
+    OUT,
     OVER,
     PACKAGES,
     STANDINGS,
     Package,
     Record,
     Standing,
-    begins,
     carried_key,
     record_of,
     standing_of,
-    without,
 )
 from holdfast.agents.keys import AGENT, CONVERSATION, CURRENT_TASK, TASKS, task_key
 from holdfast.agents.records import stored
 from holdfast.store.classes import SENSITIVE
 from holdfast.store.companions import SEEN
-from holdfast.store.compare import same
 from holdfast.store.exact import Exact, exact, put, sensitive
 from holdfast.store.reading import Reader
 from holdfast.store.writing import ScopedChange
@@ -77,7 +76,7 @@ def packed(part: ScopedChange, record: Record, standing: Standing) -> tuple[Pack
     if record.context == "move" and any(one.get("status") not in OVER for one in others):
         record.context = "copy"
     messages = conversation(part) if record.context != "none" else []
-    start = begins(messages, standing)
+    start = begins(messages, standing, _came(part, standing))
     if record.returns:
         start += _known(part, record, messages[start:])
     commands = [one for one in part.get(COMMANDS) or [] if one.get("task_id") in ours]
@@ -85,11 +84,31 @@ def packed(part: ScopedChange, record: Record, standing: Standing) -> tuple[Pack
     return Package(task, messages[start:], carried, subtasks, commands), start
 
 
+def _came(part: ScopedChange, standing: Standing) -> list[Any]:
+    """The messages that came with a task to where its standing says that they begin."""
+    id = standing.handover
+    while id and (data := part.get(IN + id)) is not None:
+        record = record_of(data)
+        if begins_there(record):
+            return list((part.get(PACKAGES + id) or {}).get("context", ()))
+        gave = part.get(OUT + record.returns)
+        id = record_of(gave).before if gave is not None else ""
+    return [standing.first] if standing.first is not None else []
+
+
+def begins_there(record: Record) -> bool:
+    """Whether the messages of a task begin where those stand that a handover brought.
+
+    What comes back to where a copy was kept goes on there instead.
+    """
+    return not record.returns or record.context == "move"
+
+
 def _known(part: ScopedChange, record: Record, context: list[Any]) -> int:
     """How many messages who gets a task back has, because it gave a copy of them."""
     came = record_of(part.get(IN + record.returns))
     given = Package(**part.get(PACKAGES + came.id)).context
-    return len(given) if came.context == "copy" and same(context[: len(given)], given) else 0
+    return known(context, given) if came.context == "copy" else 0
 
 
 def _tasks(part: ScopedChange) -> dict[str, Any]:
@@ -132,10 +151,8 @@ def give(part: ScopedChange, record: Record, package: Package, load: Load) -> No
         part.set(CURRENT_TASK, record.task)
     standing = standing_of(part.get(STANDINGS + record.task))
     standing.handover, standing.away = record.id, False
-    if not record.returns or record.context == "move":
-        # What comes back to where a copy was kept goes on there; else it begins here.
-        standing.at = part.length(CONVERSATION)
-        standing.first = package.context[0] if package.context else None
+    if begins_there(record):
+        place(standing, conversation(part), package.context)
     if package.context:
         part.extend(CONVERSATION, package.context)
     if package.commands:
@@ -145,6 +162,13 @@ def give(part: ScopedChange, record: Record, package: Package, load: Load) -> No
             put(part, key, one)
     part.set(STANDINGS + record.task, stored(standing))
     part.set(SEEN + record.task, record.id)
+
+
+def place(standing: Standing, before: list[Any], context: list[Any]) -> None:
+    """Note that the messages of a task begin behind those of before."""
+    standing.at = len(before)
+    standing.first = context[0] if context else None
+    standing.follows = before[-1] if before else None
 
 
 def take(part: ScopedChange, record: Record, package: Package, kept: list[Any] | None) -> None:
@@ -175,9 +199,18 @@ def take_again(part: ScopedChange, record: Record, taker: Reader) -> None:
     kept = None
     if record.context == "move":
         messages = conversation(part)
-        rest = without(messages, package.context)
+        rest = without(messages, package.context, _low(part, record, len(messages)))
         kept = rest if len(rest) < len(messages) else None
     take(part, record, package, kept)
+
+
+def _low(part: ScopedChange, record: Record, length: int) -> int:
+    """In front of which place a state of before a handover had none of the messages handed over."""
+    if record.before and not part.exists(task_key(record.task)):
+        return length  # it is of before they came
+    standing = standing_of(part.get(STANDINGS + record.task))
+    here = standing.handover == record.id and part.get(SEEN + record.task, "") == record.before
+    return standing.at if here else 0
 
 
 def conversation(part: ScopedChange) -> list[Any]:

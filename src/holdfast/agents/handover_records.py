@@ -16,15 +16,15 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.agents.keys import HANDOVER, task_key
+from holdfast.agents.keys import task_key
 from holdfast.agents.records import loaded
 from holdfast.agents.rules import FORM
 from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import InvalidInputError
-from holdfast.store.compare import identity
+from holdfast.store.companions import HANDOVER_LOG
 from holdfast.store.scopes import Scope, check_key, escape
 
-LOG = HANDOVER + "log/"
+LOG = HANDOVER_LOG
 OUT = LOG + "out/"
 IN = LOG + "in/"
 WAITING = LOG + "waiting/"
@@ -106,7 +106,9 @@ class Standing(Struct, kw_only=True):
     at: int = 0
     """Where in the conversation its messages begin."""
     first: Any = None
-    """The first of them: where it is found, they begin, also after the list was trimmed."""
+    """The first of them; None if none came along."""
+    follows: Any = None
+    """The message in front of them, by which they are found after the list was trimmed."""
 
 
 @dataclass(frozen=True)
@@ -152,26 +154,6 @@ def record_of(data: Any) -> Record:
 def standing_of(data: Any) -> Standing:
     """A standing from what is stored; one that says nothing if that is nothing."""
     return loaded(Standing, data or {}, "the standing of a task")
-
-
-def begins(messages: list[Any], standing: Standing) -> int:
-    """Where the messages of a task begin in a conversation from which old ones may be gone."""
-    if standing.first is None:
-        return min(standing.at, len(messages))
-    first = identity(standing.first)
-    for position in range(min(standing.at, len(messages) - 1), -1, -1):
-        if identity(messages[position]) == first:
-            return position
-    return 0  # the first is gone, and what was in front of it with it
-
-
-def without(messages: list[Any], context: list[Any]) -> list[Any]:
-    """A conversation of an earlier time without as much of a context as it had then."""
-    found, given = [identity(one) for one in messages], [identity(one) for one in context]
-    for position in range(max(0, len(messages) - len(context)), len(messages)):
-        if found[position:] == given[: len(messages) - position]:
-            return messages[:position]
-    return messages
 
 
 def giver_problems(task_id: str, package: Package | None, unfinished: Iterable[Any]) -> list[str]:

@@ -23,10 +23,11 @@ from typing import Any
 
 from holdfast.agents.keys import MAILBOX
 from holdfast.agents.mailbox_stretches import Stretches
+from holdfast.store.companions import MAILBOX_DONE
 from holdfast.store.handles import LineHandle
 from holdfast.store.reading import Reader
 
-DONE, INBOX = MAILBOX + "done", MAILBOX + "inbox/"
+DONE, INBOX = MAILBOX_DONE, MAILBOX + "inbox/"
 MESSAGES, FIRST, CLEARED = INBOX + "messages", INBOX + "first", INBOX + "cleared"
 SKIPPED, UNSENT = INBOX + "skipped/", "unsent"
 
@@ -123,7 +124,7 @@ class Standing:
         if item is not None and item["id"] == id:
             return number
         known = {one for one, _, _ in self.numbers.whole()}
-        told = [*marks.values(), *_trail(self.done)]
+        told = [*marks.values(), *self.done.get("trail", [])]
         best = max([0, *(self.numbers.find(one, at) for at, one in told if one in known)])
         for line, end in self.numbers.ends().items():
             # The timeline that these were sent to has more letters, and is further than these.
@@ -151,8 +152,8 @@ class Standing:
         made = {"number": number, "id": item["id"]} | ({"line": line} if line else {})
         if self.done:
             marks = marks_of(self.done)
-            last = [marks[self.done.get("line", "")], *_trail(self.done)]
-            made["trail"] = [list(mark) for mark in last[:TRAIL]]
+            last = [list(marks[self.done.get("line", "")]), *self.done.get("trail", [])]
+            made["trail"] = last[:TRAIL]
             marks.pop(line, None)
             if marks:
                 made["others"] = {one: list(mark) for one, mark in marks.items()}
@@ -210,27 +211,8 @@ def marks_of(done: dict[str, Any]) -> dict[str, tuple[int, str]]:
     """The last letter processed of each timeline: its number and id."""
     if not done:
         return {}
-    marks = {
-        line: max(_told(mark), default=(0, "")) for line, mark in done.get("others", {}).items()
-    }
+    marks = {line: (number, id) for line, (number, id) in done.get("others", {}).items()}
     return marks | {done.get("line", ""): (done["number"], done["id"])}
-
-
-def _trail(done: dict[str, Any]) -> list[tuple[int, str]]:
-    """Letters processed before the last one, the latest first."""
-    return [mark for one in done.get("trail", []) for mark in _told(one)]
-
-
-def _told(mark: list[Any]) -> list[tuple[int, str]]:
-    """A letter's number and id. Of two that stood in the same place on two timelines, a merge has
-    made one list, by items: then it is several."""
-    number, found = 0, []
-    for one in mark:
-        if isinstance(one, int):
-            number = one
-        else:
-            found.append((number, one))
-    return found
 
 
 def skipped_of(reader: Reader) -> dict[int, Any]:

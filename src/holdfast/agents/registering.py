@@ -23,7 +23,13 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.store import json_values
-from holdfast.store.arguments import check_filters, check_limit, check_prefixes, check_run
+from holdfast.store.arguments import (
+    check_filters,
+    check_flag,
+    check_limit,
+    check_prefixes,
+    check_run,
+)
 from holdfast.store.asking import Asking
 from holdfast.store.core import Core
 from holdfast.store.files import write_whole
@@ -201,11 +207,18 @@ class Registering:
 
     # files
 
-    def write_file(self, path: str | os.PathLike[str]) -> int:
+    def write_file(self, path: str | os.PathLike[str], readable: bool) -> int:
         """All identities as JSON for people, whole or not at all; tells how many.
 
-        Those that are damaged are named in it, and in a warning.
+        Those that are damaged are named in it, and in a warning. `readable`: it is meant to be so,
+        also where the store is not.
         """
+        check_flag(readable, "plain")
+        if self.core.ring is not None and not readable:
+            raise InvalidInputError(
+                "the store is encrypted, and this file would not be; give plain=True if it is to "
+                "be readable by everybody who has it"
+            )
         found = self.infos((), None, "", None, None)
         agents = {
             one.id: self.handle(one.id).reader.get(IDENTITY, None, None, True)

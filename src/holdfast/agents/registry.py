@@ -110,12 +110,13 @@ class Agents:
         """
         return self._core.infos((*self.running(), *self._loops), kind, prefix, limit, after)
 
-    def export_identities(self, path: str | os.PathLike[str]) -> int:
+    def export_identities(self, path: str | os.PathLike[str], *, plain: bool = False) -> int:
         """Write all identities to a file, as JSON for people, whole or not at all; how many.
 
-        Agents that are damaged are named in it, and in a warning of the log.
+        Agents that are damaged are named in it, and in a warning of the log. From an encrypted
+        store only with `plain=True`, for the file is readable by everybody who has it.
         """
-        return self._core.write_file(path)
+        return self._core.write_file(path, plain)
 
     def import_identities(self, path: str | os.PathLike[str]) -> int:
         """Register those agents of such a file that are not registered; tells how many."""

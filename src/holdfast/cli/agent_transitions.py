@@ -15,7 +15,8 @@ from holdfast.cli.agent_state import agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
-from holdfast.errors import MissingError
+from holdfast.errors import InvalidScopeError, MissingError
+from holdfast.store.scopes import Scope
 
 
 @click.command(cls=Command)
@@ -32,7 +33,10 @@ def transitions(
 
     SCOPE is an agent's id, or any scope with machines: workflow:9.
     """
-    scope = scope if ":" in scope else agent_scope(scope)
+    try:
+        Scope.parse(scope)
+    except InvalidScopeError:
+        scope = agent_scope(scope)
     with session.reading() as store:
         handle = session.state(store, scope)._handle
         names = machines_of(handle)

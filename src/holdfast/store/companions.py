@@ -5,18 +5,21 @@ from another state (a restore of some, a merge, a revert) has to do it by these 
 goes on as if nothing had happened.
 
 - A task of an agent comes with the handover of it that its state knows of, from the same state.
+- How far a mailbox is, is the farther of two: what a side has done with a letter comes along.
+- Where a machine is comes whole, and its data from the same state: no mixture of two was ever led
+  to by its rules.
+- The log of a machine and the records of handovers tell of what was given away, numbers of versions
+  and tasks: no revert takes them back alone.
 - Whoever keeps an attached agent knows by the first key alone whether it is as it was saved: if
   only some of its fields come, that key is set again, to what it is.
 - What happened on another timeline has happened: though effects are sticky, a merge brings the
   records of those that are not known here, or they would be done again.
-- Where a machine is, and which transition led there, is one fact: where two timelines changed it,
-  it is that of one of them, not some fields of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.store.gates import Operation
 from holdfast.store.slots import Slot, said_of
@@ -31,10 +34,14 @@ TASKS = "$agent/tasks/"
 """A key each behind it: the task of that id."""
 SEEN = "$handover/seen/"
 """A key each behind it: the last handover of that task that the state itself knows of."""
+MACHINE = "$machine/"
+"""Behind it the name of each machine, then `NOW`, `DATA`, and `LOG` with what is sticky there."""
+NOW, DATA, LOG = "/now", "/data", "/log/"
+HANDOVER_LOG = "$handover/log/"
+MAILBOX_DONE = "$mailbox/done"
+"""See `agents.mailbox_numbers`: of each timeline, the last of its letters that was processed."""
 ATTACHED = "$agent/attached"
 _FIELDS = ATTACHED + "/"
-MACHINE = "$machine/"
-"""Behind it the name of a machine, then what it keeps; `now` says where it is."""
 
 EFFECTS = "$effects/"
 OPEN = EFFECTS + "open/"
@@ -45,17 +52,63 @@ DONE = EFFECTS + "done/"
 
 def companion(key: str) -> str | None:
     """The key that comes along with a key, from the same state."""
+    if whole(key):
+        return key.removesuffix(NOW) + DATA
     return SEEN + key[len(TASKS) :] if key.startswith(TASKS) else None
 
 
 def leader(key: str) -> str | None:
     """The key that a key comes along with."""
+    if _of_machine(key, DATA):
+        return key.removesuffix(DATA) + NOW
     return TASKS + key[len(SEEN) :] if key.startswith(SEEN) else None
 
 
-def is_one(key: str) -> bool:
-    """Whether the value of a key is not merged by fields."""
-    return key.startswith(MACHINE) and key.endswith("/now") and key.count("/") == 2
+def whole(key: str) -> bool:
+    """Whether a merge takes a key, and its companion, from one of the two sides as they are."""
+    return _of_machine(key, NOW)
+
+
+def farther(key: str, ours: Any, theirs: Any) -> Any:
+    """What two sides of a merge have done, as one, if a key says how far they are; else None."""
+    if key != MAILBOX_DONE or not isinstance(ours, dict) or not isinstance(theirs, dict):
+        return None
+    marks: dict[str, tuple[int, str]] = {}
+    trails: dict[str, list[Any]] = {}
+    for side in (ours, theirs):
+        own = {side.get("line", ""): (side["number"], side["id"])}
+        for line, (number, id) in (side.get("others", {}) | own).items():
+            if line not in marks or number > marks[line][0]:
+                marks[line], trails[line] = (number, id), side.get("trail", [])
+    line = ours.get("line", "")
+    number, id = marks.pop(line)
+    made: dict[str, Any] = {"number": number, "id": id} | ({"line": line} if line else {})
+    if trails[line]:
+        made["trail"] = trails[line]
+    if marks:
+        made["others"] = {one: list(mark) for one, mark in marks.items()}
+    if missed := max(ours.get("missed", 0), theirs.get("missed", 0)):
+        made["missed"] = missed
+    return made
+
+
+def recorded(key: str, alone: bool) -> str:
+    """Why no revert takes a key back; empty if it does.
+
+    One that is not `alone` undoes the other agent's side of a handover, too.
+    """
+    if key.startswith(MACHINE) and key[len(MACHINE) :].partition("/")[2].startswith(LOG[1:]):
+        return "it is the log of a machine, which stays: a version's number is given away once"
+    if alone and key.startswith(HANDOVER_LOG):
+        return (
+            "it is the record of a handover, which both agents have, and stays: `reconcile` makes "
+            "the state fit it; to undo a handover, give the task back"
+        )
+    return ""
+
+
+def _of_machine(key: str, end: str) -> bool:
+    return key.startswith(MACHINE) and key[len(MACHINE) :].partition("/")[2] == end[1:]
 
 
 def comes_along(

@@ -181,6 +181,11 @@ def into(path: str, name: Any) -> str:
     return f"{path}[{name!r}]" if quoted else f"{path}.{name}"
 
 
+def differing(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """Keys of which two timelines in memory say different things, above their trees."""
+    return {key for key in {**before, **after} if before.get(key, 0) != after.get(key, 0)}
+
+
 def tree_changes(
     trees: Trees, old: Node, new: Node, prefix: str = ""
 ) -> Iterator[tuple[str, Element | None, Element | None]]:

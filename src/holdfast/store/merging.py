@@ -28,10 +28,11 @@ from holdfast.store import entries, rows
 from holdfast.store.ancestry import Ancestry, Point
 from holdfast.store.arguments import check_flag, check_plain_function, check_timeline
 from holdfast.store.cause import cause_now
-from holdfast.store.companions import comes_along, companion, is_one, told
+from holdfast.store.companions import comes_along, companion, farther, leader, told, whole
 from holdfast.store.compare import (
     DELETED,
     Diff,
+    differing,
     masked_changes,
     same,
     tree_changes,
@@ -234,17 +235,24 @@ class Merging:
     def _settle(self) -> None:
         self.changed = self._changed()
         for key, (bases, theirs) in self.changed.items():
+            if self._follows(key):
+                continue
             ours = self._settled(self.line, key)
             self.expects[key] = self.line.version(ours)
             self._merge_key(key, bases, ours, theirs)
         for operation in list(self.operations):
             beside = companion(operation.key)
-            if beside is not None and beside not in self.changed:
+            if beside is not None and (beside not in self.changed or self._follows(beside)):
                 # It comes from where the key does, as if only theirs had changed it.
                 ours = self._settled(self.line, beside)
                 self.expects[beside] = self.line.version(ours)
                 theirs = self._settled(self._view(self.theirs), beside)
                 self._merge_key(beside, [ours], ours, theirs)
+
+    def _follows(self, key: str) -> bool:
+        """Whether a key comes from the side that another one is taken from as it is."""
+        first = leader(key)
+        return first in self.changed and whole(first)
 
     def _changed(self) -> dict[str, tuple[list[Slot | None], Slot | None]]:
         """Keys that theirs has changed since any of the bases: what each was there, and is."""
@@ -256,12 +264,10 @@ class Merging:
         self.rules = list(dict.fromkeys([self.line.declared, *self.their_rules]))
         keys: set[str] = set()
         for was in bases:
-            keys |= _differing(was.overlay, now.overlay) | _differing(was.stored, now.stored)
-            differ = tree_changes(self.ledger.trees, was.root(), now.root())
-            keys.update(key for key, _, _ in differ)
+            keys |= differing(was.overlay, now.overlay) | differing(was.stored, now.stored)
+            keys.update(key for key, _, _ in tree_changes(self.ledger.trees, was.root(), now.root()))
         found: dict[str, tuple[list[Slot | None], Slot | None]] = {}
-        declared = self.line.declared
-        alone = sticky_prefixes(declared) + ephemeral_prefixes(declared)
+        alone = sticky_prefixes(self.line.declared) + ephemeral_prefixes(self.line.declared)
         for key in sorted(keys):
             if derived(key):
                 continue  # the terms of what is merged follow from it
@@ -295,9 +301,10 @@ class Merging:
             value = decide(key, DELETED, here, there)
         elif mine == refs[0]:
             value = there
-        elif is_one(key):
+        elif (done := farther(key, here, there)) is not None:
+            value = done
+        elif whole(key):
             value = decide(key, self._value(key, bases[0]), here, there)
-            value = value.ours if type(value) is Both else value  # its owner reads this key alone
         else:
             value = merge_values(key, self._value(key, bases[0]), here, there, decide)
         masked, declared = sensitive(key, [ours, theirs], self.rules), self.line.declared
@@ -377,7 +384,7 @@ class Merging:
         strategy, (ours, theirs) = self.strategy, (side.stored for side in sides)
         if callable(strategy):
             return self.decisions.stored(conflict.key, strategy(conflict), sides, base)
-        if strategy == "both":
+        if strategy == "both" and not whole(conflict.key):
             if ours is DELETED or theirs is DELETED:
                 return theirs if ours is DELETED else ours
             return Both(ours, theirs)
@@ -487,11 +494,6 @@ class Merging:
                 f"{self.handle.scope}: the value of {key!r} is too long to be merged, and nothing "
                 "was; `adopt` takes over another timeline whole"
             ) from None
-
-
-def _differing(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Keys of which two timelines in memory say different things, above their trees."""
-    return {key for key in {**before, **after} if before.get(key, 0) != after.get(key, 0)}
 
 
 def _ref(slot: Slot | None) -> bytes | None:

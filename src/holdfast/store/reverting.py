@@ -23,7 +23,7 @@ from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text, listed
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
-from holdfast.store.companions import told
+from holdfast.store.companions import leader, recorded, told
 from holdfast.store.compare import MISSING, Diff, masked_changes
 from holdfast.store.declared import PREFIX, Declared
 from holdfast.store.entries import Body, Cause
@@ -96,7 +96,7 @@ def revert_state(
     numbers = listed(entries, "entries") if entries is not None else None
 
     def look() -> list[Undoing]:
-        undoing = Undoing(handle, operation)
+        undoing = Undoing(handle, operation, alone=True)
         if numbers is not None:
             undoing.choose_numbers(_numbers(handle, numbers))
         elif correlation is not None:
@@ -178,7 +178,7 @@ def nobody(where: str, what: str) -> str:
     return f"{where}: no entry carries {what}; `log()` shows causes"
 
 
-def _ruled(key: str, declared: Declared, operation: bool) -> str:
+def _ruled(key: str, declared: Declared, operation: bool, alone: bool) -> str:
     """Why a key is left alone whatever was written to it; empty if it is not."""
     if key.startswith(PREFIX):
         return "it is a declaration, which stays: `declare` and `undeclare` change it"
@@ -188,15 +188,19 @@ def _ruled(key: str, declared: Declared, operation: bool) -> str:
         return "it is ephemeral by now: what was stored under it does not come back"
     if operation and key.startswith(sticky_prefixes(declared)):
         return "it is sticky: what it tells of has happened, and stays so"
-    return ""
+    return recorded(key, alone)
 
 
 class Undoing:
     """What it takes to undo some entries of one timeline, seen from its newest entry."""
 
-    def __init__(self, handle: LineHandle, operation: Beside | None = None) -> None:
+    def __init__(
+        self, handle: LineHandle, operation: Beside | None = None, *, alone: bool = False
+    ) -> None:
         self.handle = handle
         self.operation = operation
+        self.alone = alone
+        """Whether nothing is undone in other scopes."""
         self.core, self.scope = handle.core, handle.scope
         points = handle.history.points
         line = points.line()
@@ -364,10 +368,11 @@ class Undoing:
         declared = self.now.declared
         for key in sorted(self.first):
             was, now = before[key], self._settled(self.now, key)
-            since = max(self.others.get(key, 0), moved.get(key, 0))
-            if (why := _ruled(key, declared, self.operation is not None)) or said_of(
-                was
-            ) == said_of(now):
+            # What goes along with a key that stays, stays with it.
+            places = (key, leader(key) or key)
+            since = max(line.get(one, 0) for line in (self.others, moved) for one in places)
+            why = _ruled(key, declared, self.operation is not None, self.alone)
+            if why or said_of(was) == said_of(now):
                 why = why or AS_BEFORE
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))
             elif since:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import InvalidInputError
+from holdfast.store.companions import whole
 from holdfast.store.compare import DELETED, same
 from holdfast.store.core import Core
 from holdfast.store.gates import Operation
@@ -34,6 +35,15 @@ class Decisions:
 
     def stored(self, key: str, decided: Any, sides: Sequence[Shown], base: Shown) -> Any:
         """What to write, in plain form, for what somebody has decided on seeing these values."""
+        if whole(key):
+            for side in sides:
+                if same(decided, side.value):
+                    return side.stored
+            raise InvalidInputError(
+                f"{self._scope}: what the function returned for {key!r} is of neither side: where "
+                "a machine is comes from one of them, so that its rules led there; nothing was "
+                "merged. Return conflict.ours or conflict.theirs"
+            )
         values = [*sides, base]
         ids = frozenset[bytes]().union(*(one.ids for one in values))
         if not ids or decided is DELETED:

@@ -30,6 +30,8 @@ from typing import Any
 
 import holdfast
 from holdfast import sync
+from holdfast.agents.machines.looking import machines_of
+from holdfast.agents.machines.records import Keys, MachineIntent
 from holdfast.errors import InvalidInputError
 from holdfast.seal.keys import variable_of
 from holdfast.storage import open_storage
@@ -41,7 +43,8 @@ from holdfast.store.compare import same
 MOMENTS = ("before", "after")
 """Of a commit: nothing of it is stored, or all of it."""
 SEEN = ("", "$agent/")
-"""Prefixes of the keys that are compared; what else Holdfast keeps holds times and attempts."""
+"""Prefixes of the keys that are compared, beside where machines are; what else Holdfast keeps holds
+times and attempts."""
 _MOST_TOLD = 8
 _OURS = {"url", "storage", "read_only", "create"}
 _OPTIONS = frozenset(inspect.signature(sync.open).parameters) - _OURS
@@ -99,16 +102,29 @@ class Killing(Counting):
 
 
 def contents(store: sync.Store, world: Path) -> dict[str, Any]:
-    """What is compared unless you say otherwise: all keys of all scopes, and the world's files."""
+    """What is compared unless you say otherwise: all keys of all scopes, where their machines are,
+    with data and metadata, and the world's files."""
     found: dict[str, Any] = {}
     for info in store.scopes().items:
+        state = store.scope(info.scope)
         for prefix in SEEN:
-            for key, value in store.scope(info.scope).items(prefix, plain=True):
+            for key, value in state.items(prefix, plain=True):
                 found[f"{info.scope} {key}"] = value
+        for name in machines_of(state._handle):
+            found |= {f"{info.scope} {key}": value for key, value in _machine(state, name).items()}
     for path in sorted(world.rglob("*")):
         if path.is_file():
             found[f"file {path.relative_to(world)}"] = path.read_bytes()
     return found
+
+
+def _machine(state: sync.State, name: str) -> dict[str, Any]:
+    """What a machine keeps, but for times, ids and the number of its version."""
+    keys = Keys.of(name)
+    kept = state.get_many([keys.now, keys.data, keys.intent], plain=True)
+    now, intent = kept.get(keys.now) or {}, kept.get(keys.intent)
+    found = {keys.now: (now.get("state"), now.get("metadata")), keys.data: kept.get(keys.data)}
+    return found | ({keys.intent: MachineIntent.of(intent).trigger} if intent is not None else {})
 
 
 def crash(
@@ -308,6 +324,8 @@ class _Agent:
             return "timeout", f"it did not come to its end in {self._timeout:g} s"
         if os.WIFSIGNALED(status):
             return signal.Signals(os.WTERMSIG(status)).name, text
+        if not text:
+            return "error", "it ended its own process instead of coming back"
         return ("" if os.waitstatus_to_exitcode(status) == 0 else "error"), text
 
     def _live(self, trial: Path, moment: str, commit: int) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from holdfast.errors import (
     TransitionRefusedError,
 )
 from holdfast.store.arguments import check_text
+from holdfast.store.companions import DATA, LOG, NOW
 from holdfast.store.metering import TRANSITIONS, Meter
 from holdfast.store.reading import microseconds, moment
 from holdfast.store.scopes import check_key
@@ -61,8 +62,8 @@ class Keys(NamedTuple):
         if "/" in name:
             raise InvalidInputError(f"the name of a machine has no slash: {name!r}")
         place = check_key(f"{MACHINE}{name}", owner=True)
-        log = f"{place}/log/"
-        return cls(f"{place}/now", f"{place}/data", f"{log}transitions", f"{log}intent", log)
+        log = place + LOG
+        return cls(place + NOW, place + DATA, f"{log}transitions", f"{log}intent", log)
 
 
 class Transition(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ class Settling:
             return MachineRecovered("nothing", None, snapshot)
         arrow = self._arrow_of(seen.intent)
         how = arrow.recover if arrow is not None else "ask"
-        if how == "complete" and seen.state != seen.intent.from_state:
+        if seen.state != seen.intent.from_state:
             how = "ask"  # a restore has put the machine elsewhere: nobody declared what then
         if how == "ask":
             snapshot = yield Read(self._routines.snapshot)
