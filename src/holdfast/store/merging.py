@@ -55,7 +55,7 @@ from holdfast.store.merged_meta import merge_meta, meta_along, meta_beside
 from holdfast.store.scopes import Scope
 from holdfast.store.sealed_merging import Decisions
 from holdfast.store.sealed_values import Shown, opened_changes, shown
-from holdfast.store.slots import Slot, meta_of, said_of
+from holdfast.store.slots import Slot, meta_of, ref_of, said_of
 from holdfast.store.stage import Stage
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.three_way import Both, free_name, merge_values
@@ -265,7 +265,8 @@ class Merging:
         keys: set[str] = set()
         for was in bases:
             keys |= differing(was.overlay, now.overlay) | differing(was.stored, now.stored)
-            keys.update(key for key, _, _ in tree_changes(self.ledger.trees, was.root(), now.root()))
+            differ = tree_changes(self.ledger.trees, was.root(), now.root())
+            keys.update(key for key, _, _ in differ)
         found: dict[str, tuple[list[Slot | None], Slot | None]] = {}
         alone = sticky_prefixes(self.line.declared) + ephemeral_prefixes(self.line.declared)
         for key in sorted(keys):
@@ -289,12 +290,12 @@ class Merging:
     def _merge_key(
         self, key: str, bases: list[Slot | None], ours: Slot | None, theirs: Slot | None
     ) -> None:
-        refs, mine = [_ref(slot) for slot in bases], _ref(ours)
+        refs, mine = [ref_of(slot) for slot in bases], ref_of(ours)
         if said_of(ours) == said_of(theirs):
             return
         here, there = self._value(key, ours), self._value(key, theirs)
         decide = self._decider(key, [ours, theirs, *bases])
-        if mine == _ref(theirs):
+        if mine == ref_of(theirs):
             value = here
         elif any(ref != refs[0] for ref in refs):
             # Merged crosswise, and then not alike: nothing says which of them it was before.
@@ -315,9 +316,9 @@ class Merging:
             self._write(beside, DELETED, value.theirs, NONE, meta, masked)
             self.expects[beside] = 0
             value = value.ours
-        if value is here and mine != _ref(theirs):
+        if value is here and mine != ref_of(theirs):
             meta = meta_of(ours)
-        elif value is there and mine != _ref(theirs):
+        elif value is there and mine != ref_of(theirs):
             meta = along
         else:
             meta = merge_meta(key, [meta_of(one) for one in bases], meta_of(ours), along, declared)
@@ -494,7 +495,3 @@ class Merging:
                 f"{self.handle.scope}: the value of {key!r} is too long to be merged, and nothing "
                 "was; `adopt` takes over another timeline whole"
             ) from None
-
-
-def _ref(slot: Slot | None) -> bytes | None:
-    return slot.ref if slot is not None else None

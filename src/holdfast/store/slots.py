@@ -65,6 +65,11 @@ def meta_of(slot: Slot | None) -> Meta:
     return read_meta(slot.meta) if slot is not None else NONE
 
 
+def ref_of(slot: Slot | None) -> bytes | None:
+    """What a key's value is committed to, if it has one."""
+    return slot.ref if slot is not None else None
+
+
 def said_of(slot: Slot | None) -> bytes | None:
     """All that an index says of a key, apart from which entry wrote it."""
     return slot.described() if slot is not None else None
