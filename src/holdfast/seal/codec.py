@@ -144,11 +144,13 @@ class Codec:
         """
         return self.examined(value, depth)[0]
 
-    def examined(self, value: Any, depth: int = 1) -> tuple[Any, bool, int]:
-        """The value in plain form, whether there are bytes in it, and how much text and bytes."""
+    def examined(self, value: Any, depth: int = 1) -> tuple[Any, bool, int, int]:
+        """The value in plain form, whether there are bytes in it, how much text and bytes, and how
+        many items."""
         walk = _Walk(self)
         try:
-            return walk.any(value, depth), walk.raw, self.limits.size - walk.size
+            plain, limits = walk.any(value, depth), self.limits
+            return plain, walk.raw, limits.size - walk.size, limits.items - walk.items
         except Refusal as refusal:
             raise refusal.error() from None
         except RecursionError:
@@ -262,12 +264,12 @@ class _Walk:
     """One pass over one value. The two loops repeat the tests for speed: they are the hot path
     of every write, and a call per scalar would double their cost."""
 
-    __slots__ = ("_around", "_codec", "_doubt", "_each", "_items", "_limits", "raw", "size")
+    __slots__ = ("_around", "_codec", "_doubt", "_each", "_limits", "items", "raw", "size")
 
     def __init__(self, codec: Codec, each: bool = False) -> None:
         self._codec = codec
         self._limits = limits = codec.limits
-        self._items = limits.items
+        self.items = limits.items
         self.size = limits.size
         self.raw = False
         self._each = each
@@ -355,8 +357,8 @@ class _Walk:
     def _enter(self, length: int, depth: int) -> None:
         if depth > self._limits.depth:
             raise _too_deep(self._limits)
-        self._items -= length
-        if self._items < 0:
+        self.items -= length
+        if self.items < 0:
             raise Refusal(
                 f"the value has more than {self._limits.items} items; "
                 "store it in parts under several keys",
