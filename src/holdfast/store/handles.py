@@ -230,6 +230,15 @@ class LineHandle:
         line = self.history.points.view(timeline, sequence)
         return LineHandle(self.core, self.scope, timeline, line, _time_of(point))
 
+    def pinned(self) -> LineHandle:
+        """A handle on the newest state that stays at its entry: many reads of one moment.
+
+        What has expired is judged by now, not by the entry's time.
+        """
+        _, timeline, sequence = self.place()
+        line = self.history.points.view(timeline, sequence)
+        return LineHandle(self.core, self.scope, timeline, line, self.core.clock.checked())
+
     def diff(self, since: Any, until: Any, reveal: bool = False, plain: bool = False) -> Diff:
         """What changed between two points; `until` is the newest state if it is left out."""
         before = self.view(since).reader
