@@ -63,7 +63,16 @@ __all__ = [
 
 
 class HoldfastError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package. They can be copied and pickled as they are."""
+
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        # Not by a call of the class, which may make another text of this one's.
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[HoldfastError], args: tuple[typing.Any, ...]) -> HoldfastError:
+    """An error with these arguments, without its `__init__`."""
+    return kind.__new__(kind, *args)
 
 
 class RefusedError(HoldfastError):

@@ -361,11 +361,16 @@ def test_checkpoint_list_and_show(cli: Cli, agent: str) -> None:
         for words in ("--type routine", "--tag release", "--limit 1")
     ]
     assert names == [["later"], ["safe"], ["later"]]
-    for which in ("safe", "3", "main@3"):
+    hash_ = cli(f"checkpoint show {agent} safe --json").json["hash"]
+    for which in ("safe", "3", "main@3", hash_):
         shown = cli(f"checkpoint show {agent} {which} --json").json
         assert (shown["id"], shown["description"]) == ("main@3", "all good")
     assert "description: all good" in cli(f"checkpoint show {agent} safe").out
-    for which in ("nothing", "1", "99", "other@3"):
+    cli(f"checkpoint create {agent} release@2")
+    cli(f"checkpoint create {agent} 2026-01-01")
+    for which in ("release@2", "2026-01-01"):
+        assert cli(f"checkpoint show {agent} {which} --json").json["name"] == which
+    for which in ("nothing", "1", "99", "9" * 5000, "other@3", "0" * 64):
         assert cli(f"checkpoint show {agent} {which}").code == 4
 
 

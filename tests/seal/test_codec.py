@@ -30,7 +30,8 @@ from holdfast.errors import (
     NewerFormatError,
     UnknownTypeError,
 )
-from holdfast.seal.codec import Codec, Typed, convert
+from holdfast.seal.codec import Codec, Typed
+from holdfast.seal.converting import convert
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Registry
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import enum
+from collections import UserDict
 from dataclasses import InitVar, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import pydantic.dataclasses
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from holdfast.errors import InvalidInputError, InvalidValueError, UnknownTypeError
-from holdfast.seal.codec import Codec
+from holdfast.seal.codec import Codec, Typed
 from holdfast.seal.registry import Registry, construct, default_registry
 
 
@@ -145,7 +147,32 @@ class Ordinary:
     pass
 
 
-@pytest.mark.parametrize("cls", [Hidden, Needy, Ordinary, int, Plain(1)])
+@dataclass
+class Listed(list[str]):
+    title: str = ""
+
+
+@dataclass
+class Mapped(UserDict[str, int]):
+    title: str = ""
+
+
+@dataclass(init=False)
+class Parsed:
+    a: int
+
+    def __init__(self, text: str) -> None:
+        self.a = int(text)
+
+
+@dataclass(init=False)
+class Never:
+    a: int
+
+
+@pytest.mark.parametrize(
+    "cls", [Hidden, Needy, Listed, Mapped, Parsed, Never, Ordinary, int, Plain(1)]
+)
 def test_what_cannot_be_registered(cls: Any) -> None:
     with pytest.raises(InvalidInputError):
         Registry().register(cls)
@@ -278,6 +305,97 @@ def test_an_upgrade_that_fails_is_told_from_a_class_that_does() -> None:
             construct(registry.by_name("aim"), 1, {"goal": "x"})  # type: ignore[arg-type]
         assert "a value" not in str(caught.value)
         assert "register it with" not in str(caught.value)
+
+
+@dataclass
+class Strict:
+    a: int
+    inner: Any = None
+
+    def __post_init__(self) -> None:
+        if self.a < 0:
+            raise ValueError("a value that is not told")
+
+
+class StrictRecord(msgspec.Struct):
+    a: int
+
+    def __post_init__(self) -> None:
+        if self.a < 0:
+            raise ValueError
+
+
+class StrictModel(BaseModel):
+    a: int
+
+    def model_post_init(self, context: Any) -> None:
+        if self.a < 0:
+            raise ValueError
+
+
+@pydantic.dataclasses.dataclass
+class Validated:
+    a: Annotated[int, Field(ge=0)]
+
+
+@dataclass(init=False)
+class OwnInit:
+    a: int
+
+    def __init__(self, a: int) -> None:
+        if a < 0:
+            raise ValueError
+        self.a = a
+
+
+@dataclass
+class OwnSetting:
+    a: int
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if value < 0:
+            raise ValueError
+        super().__setattr__(name, value)
+
+
+CHECKING = [Strict, StrictRecord, StrictModel, Validated, OwnInit, OwnSetting]
+
+
+@pytest.mark.parametrize("cls", CHECKING)
+def test_what_its_class_would_not_build_again_is_refused(cls: Any) -> None:
+    registry = Registry()
+    for each in (cls, Plain):
+        registry.register(each)
+    codec = Codec(registry)
+    obj = cls(a=1)
+    assert through([Plain(1, [obj])], registry, registry) == [Plain(1, [obj])]
+    obj.__dict__.update(a=-1) if hasattr(obj, "__dict__") else setattr(obj, "a", -1)
+    for value, path in (([0, obj], "$[1]"), ([Plain(1, [cls(a=1), obj])], "$[0].b[1]")):
+        with pytest.raises(InvalidValueError, match="cannot be built from the fields") as refused:
+            codec.plain(value)
+        assert refused.value.path == path
+        assert "a value" not in str(refused.value)
+
+
+def test_building_on_trial_leaves_the_object_alone() -> None:
+    @dataclass
+    class Noted:
+        notes: list[str]
+
+        def __post_init__(self) -> None:
+            self.notes.append("made")
+
+    registry = Registry()
+    registry.register(Noted)
+    obj = Noted([])
+    Codec(registry).plain(obj)
+    assert obj.notes == ["made"]
+
+
+def test_an_object_may_hold_a_plain_form_of_a_class_that_others_know() -> None:
+    registry = Registry()
+    registry.register(Strict)
+    assert Codec(registry).plain(Strict(1, Typed("theirs", 1, {})))
 
 
 class Aliased(BaseModel):

@@ -108,6 +108,37 @@ def test_a_diff_is_bounded(state: sync.State) -> None:
     assert all(len(line) < 200 for line in str(state.diff(2)).splitlines())
 
 
+def test_all_keys_that_differ_are_named(state: sync.State) -> None:
+    state.set("long", list(range(2000)))
+    state.set("same", 1)
+    point = state.checkpoint()
+    names = [f"k{n:04}" for n in range(1500)]
+    with state.change() as change:
+        change.set("long", [n + 0.5 for n in range(2000)])
+        change.set("same", 1)
+        for name in names:
+            change.set(name, 1)
+    diff = state.diff(point)
+    assert diff.keys == [*names, "long"]
+    assert len(diff.changes) == 1000
+    assert len(diff) == 1501
+    assert set(state.restore(point, dry_run=True).diff.keys) == {*names, "long"}
+
+
+def test_the_order_is_told_beside_what_changed(state: sync.State) -> None:
+    state.set("k", {"in": {"a": 1, "b": 2, "c": 3}})
+    state.set("k", {"in": {"b": 2, "d": 4, "a": 9}})
+    assert [(one.path, one.kind) for one in state.diff(1)] == [
+        ("k.in.a", "changed"),
+        ("k.in.c", "removed"),
+        ("k.in.d", "added"),
+        ("k.in", "changed"),
+    ]
+    assert list(state.diff(1).changes[-1].after) == ["b", "d", "a"]
+    state.set("k", {"in": {"b": 2, "e": 4, "a": 9}})
+    assert [one.path for one in state.diff(2)] == ["k.in.d", "k.in.e"]
+
+
 def test_long_texts_are_shown_where_they_differ(store: sync.Store) -> None:
     state, head = store.agent("a"), "a careful assistant that answers questions about the sea. " * 3
     state.set("text", f"{head}Always ask.")

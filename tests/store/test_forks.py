@@ -188,3 +188,17 @@ def test_a_fork_of_what_a_pruning_announced_keeps_nobody_from_reading(place: Pla
     assert again.get("k") == 19
     again.set("k", 20)
     assert again.on("f").get("k") == 1
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\0", "\x7f", "a\tb"])
+def test_control_characters_are_in_no_new_name(
+    state: sync.State, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    state.set("k", 1)
+    with pytest.raises(InvalidInputError, match=r"control character U\+00"):
+        state.fork(name)
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.store.history.check_new_timeline", lambda name: None)
+        state.fork(name).set("k", 2)
+    assert state.on(name).get("k") == 2, "what is there can be read"
+    assert {one.name for one in state.timelines()} == {"main", name}

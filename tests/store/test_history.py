@@ -206,9 +206,33 @@ def test_writes_after_a_restore(place: Place) -> None:
 
 @pytest.mark.spec("K55")
 @pytest.mark.parametrize("verify", ["full", "references", "none"])
-def test_levels_of_verification(state: sync.State, verify: str) -> None:
-    state.set("k", LONG)
-    result = state.restore(1, verify=verify)
+@pytest.mark.parametrize("damage", ["none", "changed", "removed"])
+def test_levels_of_verification(
+    place: Place, monkeypatch: pytest.MonkeyPatch, verify: str, damage: str
+) -> None:
+    """`full` reads every value, `references` looks that all is there, `none` does neither."""
+    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 1)  # else values are read to replay
+    state = place.open().agent("1")
+    state.set("k", [{"n": n, "text": f"{n} " * 60} for n in range(60)])  # too long for an index
+    point = state.checkpoint().sequence
+    state.set("k", "other")
+    head = state.set("j", 1)
+    storage = place.storage()
+    key, row = rows_of(storage, b"V")[0]
+    if damage != "none":
+        put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]) if damage == "changed" else None)
+    state = place.reopen().agent("1")
+    noticed: dict[str, list[str]] = {
+        "none": [],
+        "changed": ["full"],
+        "removed": ["full", "references"],
+    }
+    if verify in noticed[damage]:
+        with pytest.raises(StateIntegrityError, match="values"):
+            state.restore(point, verify=verify)
+        assert (state.get("k"), state.place()[2]) == ("other", head)
+        return
+    result = state.restore(point, verify=verify)
     assert result.verified == verify
     assert (result.values_checked > 0) == (verify != "none")
 

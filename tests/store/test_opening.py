@@ -351,6 +351,45 @@ def test_a_superfluous_key(unencrypted: Path, tmp_path: Path) -> None:
     assert snapshot(unencrypted.parent) == before
 
 
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+def test_who_is_refused_moves_no_log_that_a_crash_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    url = f"sqlite:{folder / 'store.db'}"
+    monkeypatch.setenv("RIGHT", key_text(1))
+    monkeypatch.setenv("OTHER", key_text(2))
+    key = "env:RIGHT" if sealed else None
+    killed = (
+        "import os\n"
+        "from holdfast import sync\n"
+        f"store = sync.open({url!r}, key={key!r})\n"
+        "store.agent('1').set('k', 'words')\n"
+        "os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", killed], check=True, timeout=60)
+    before = snapshot(folder)
+    assert before["store.db-wal"]
+    pinned = "holdfast1:" + "00" * 16 + f":{'encrypted' if sealed else 'plain'}:" + "00" * 32
+    refused: list[tuple[Any, type[HoldfastError]]] = [
+        ({"key": "env:OTHER"}, WrongKeyError if sealed else KeyNotNeededError),
+        ({"key": key, "identity": pinned}, WitnessError),
+        *([({}, KeyMissingError)] if sealed else []),
+    ]
+    for more, error in refused:
+        with pytest.raises(error):
+            sync.open(url, **more)
+        after = {name: data for name, data in snapshot(folder).items() if name in before}
+        assert {name for name in before if after.get(name) != before[name]} <= {
+            "store.db-shm",  # which any reader writes: who reads how far
+            "store.db.keys-shm",
+        }
+    with sync.open(url, key=key) as store:
+        assert store.agent("1").get("k") == "words"
+    assert ("RIGHT" in os.environ) is not sealed
+
+
 def test_a_missing_ring(encrypted: Path, tmp_path: Path) -> None:
     ring = encrypted.with_name(encrypted.name + ".keys")
     ring.rename(tmp_path / "elsewhere")

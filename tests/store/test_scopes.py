@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import unicodedata
+from typing import Any
 
 import pytest
 from store_kit import Place
 
-from holdfast import Scope, sync
+import holdfast
+from holdfast import Gate, Request, Scope, sync
 from holdfast.errors import (
     Conflict,
+    GateRefusedError,
     InvalidInputError,
     InvalidKeyError,
     InvalidScopeError,
     PointNotFoundError,
+    ReadOnlyError,
     ScopeNotFoundError,
 )
 
@@ -465,3 +470,45 @@ def test_a_view_of_an_ended_scope_is_no_point_of_the_next(place: Place, end: str
         with pytest.raises(PointNotFoundError, match="deleted and made again"):
             use(view)
     assert state.items() == [("n", 1)]
+
+
+class Deleting(Gate):
+    """Refuses to delete one key, and sets another in the place of a second one."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def before(self, request: Request) -> None:
+        for one in request.operations:
+            self.asked.append(one.key)
+            if one.key == "mine":
+                raise GateRefusedError("not this one")
+            if one.key == "other":
+                one.kind, one.value = "set", 1
+
+
+def test_a_delete_brings_no_scope_into_being(place: Place) -> None:
+    store = place.open()
+    state = store.agent("ghost")
+    assert state.delete("k") is False
+    assert state.delete("k", if_version=0) is False
+    with pytest.raises(Conflict):
+        state.delete("k", if_version=3)
+    gate = Deleting()
+    store.add_gate(gate)
+    assert state.delete("k") is False
+    with pytest.raises(GateRefusedError):
+        state.delete("mine")
+    assert gate.asked == ["k", "mine"]
+    assert state.place()[2] == 0
+    assert store.scopes().items == []
+
+    async def other_face() -> list[Any]:
+        async with holdfast.open("memory:") as apart:
+            return [await apart.agent("ghost").delete("k"), (await apart.scopes()).items]
+
+    assert asyncio.run(other_face()) == [False, []]
+    assert state.delete("other") is False
+    assert state.get("other") == 1
+    with place.open(read_only=True) as reader, pytest.raises(ReadOnlyError):
+        reader.agent("none").delete("k")

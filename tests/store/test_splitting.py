@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidValueError
+from holdfast.errors import InvalidValueError, LimitExceededError
 from holdfast.seal.codec import Codec
+from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.store import splitting
 from holdfast.store.splitting import Branch, Splitter
@@ -20,8 +21,8 @@ from holdfast.store.splitting import Branch, Splitter
 CODEC = Codec(Registry())
 
 
-def remembered(value: Any) -> tuple[Splitter, Branch]:
-    splitter = Splitter(CODEC, lambda data: hashlib.sha256(data).digest(), bytes(32))
+def remembered(value: Any, codec: Codec = CODEC) -> tuple[Splitter, Branch]:
+    splitter = Splitter(codec, lambda data: hashlib.sha256(data).digest(), bytes(32))
     known = splitting.remembered(splitter.split(value))
     assert known is not None
     assert known[1] > 0
@@ -100,3 +101,56 @@ def test_what_is_said_to_differ_gives_the_new_list(old: list[int], new: list[int
             done = high
         patched += before.parts[done:]
         assert [part.ref for part in patched] == [part.ref for part in fresh]
+
+
+LIMITED = Codec(Registry(), ValueLimits(depth=5, items=1000))
+
+
+def deep(levels: int) -> Any:
+    return [deep(levels - 1)] if levels else 1
+
+
+def beyond(rows: list[Any]) -> dict[str, list[Any]]:
+    """Lists beyond a limit that are not so without what the one before does not count."""
+    return {
+        "more items": [*rows, *({"n": -n, "a": 1, "b": 2, "c": 3} for n in range(150))],
+        "an item again and again": rows[:20] * 20,
+        "one with many items": [*rows, {"n": -1, "many": [1] * 600}],
+        "a level more": [*rows, {"n": -1, "deep": deep(4)}],
+        "no list any more": [{"rows": rows, "n": 1, "more": rows}],
+    }
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("case", beyond([]))
+def test_limits_are_kept_whatever_was_set_before(case: str, nested: bool) -> None:
+    rows = [{"n": n, "text": "some words " * 9, "a": 1, "b": 2} for n in range(100)]
+
+    def whole(rows: Any) -> Any:
+        return {"more": rows} if nested else rows
+
+    splitter, known = remembered(whole(rows), LIMITED)
+    value = whole(beyond(rows)[case])
+    with pytest.raises(LimitExceededError) as refused:
+        splitter.split(value, known)
+    with pytest.raises(LimitExceededError) as at_once:
+        splitter.split(value)
+    assert str(refused.value) == str(at_once.value)
+
+
+def test_what_is_gone_counts_no_longer() -> None:
+    """A window that slides for long: more items went through it than one value may have."""
+    rows = [{"n": n, "text": "some words " * 9} for n in range(200)]
+    splitter, known = remembered(rows, LIMITED)
+    helped = 0
+    for n in range(200, 800, 10):
+        rows = [*rows[10:], *({"n": n + i, "text": "some words " * 9} for i in range(10))]
+        part = splitter.split(rows, known)
+        fresh = splitter.split(rows)
+        assert [one.ref for one in parts_of(part)] == [one.ref for one in parts_of(fresh)]
+        assert type(part) is Branch
+        helped += part.before is not None
+        found = splitting.remembered(part)
+        assert found is not None
+        known = found[0]
+    assert helped > 50

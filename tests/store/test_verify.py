@@ -23,6 +23,7 @@ from holdfast.errors import (
     Unavailable,
     WitnessError,
 )
+from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Storage
 
@@ -219,10 +220,13 @@ def test_the_keys_that_are_hit_are_named(filled: Place) -> None:
 
 
 @pytest.mark.spec("K98")
-@pytest.mark.parametrize("verify", ["full", "references"])
-def test_a_damaged_point_is_not_restored(filled: Place, verify: str) -> None:
+@pytest.mark.parametrize(
+    ("verify", "way"), [("full", "removed"), ("full", "changed"), ("references", "removed")]
+)
+def test_a_damaged_point_is_not_restored(filled: Place, verify: str, way: str) -> None:
     storage = filled.storage()
-    put_row(storage, rows_of(storage, b"V")[0][0], None)
+    key, row = rows_of(storage, b"V")[0]
+    put_row(storage, key, None if way == "removed" else row[:-1] + bytes([row[-1] ^ 1]))
     state = filled.open().agent("a")
     before = state.place()
     for dry in (True, False):
@@ -230,6 +234,8 @@ def test_a_damaged_point_is_not_restored(filled: Place, verify: str) -> None:
             state.restore("safe", verify=verify, dry_run=dry)
     assert state.place() == before
     assert state.get("end") == 1
+    put_row(storage, key, row)
+    assert filled.reopen().agent("a").restore("safe", verify=verify).verified == verify
 
 
 def test_a_forged_entry_is_refused(place: Place) -> None:
@@ -388,6 +394,32 @@ def test_self_signed_is_said(tmp_path: Path) -> None:
         assert "self-signed" in store.verify().trust
     with sync.open("memory:", signer=f"file:{tmp_path / 's.key'}") as store:
         assert "self-signed" not in store.verify().trust
+
+
+@pytest.mark.spec("K53")
+def test_a_signature_that_does_not_fit_is_found(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written by somebody who can write the store, and has not its signer."""
+    store = place.open()
+    state = store.agent("a")
+    state.set("k", 1)
+    assert state.checkpoint("signed").signed_by
+    report = store.verify()
+    assert (report.findings, report.checkpoints, report.signed) == ([], 1, 1)
+    sign = Signer.sign
+    with monkeypatch.context() as patch:
+        patch.setattr(Signer, "sign", lambda self, text: sign(self, b"another text"))
+        state.checkpoint("forged")
+    store = place.reopen()
+    state = store.agent("a")
+    assert [(one.kind, one.message) for one in store.verify().findings] == [
+        ("signature", "the signature does not fit")
+    ]
+    for verify in ("full", "references"):
+        with pytest.raises(StateIntegrityError, match="the signature does not fit"):
+            state.restore("forged", verify=verify)
+    assert state.restore("signed").verified == "full"
 
 
 @pytest.mark.spec("K53")

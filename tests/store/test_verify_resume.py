@@ -80,3 +80,24 @@ def test_slices_find_what_a_whole_run_finds(plain: Place, kind: bytes) -> None:
             found += report.findings
     assert whole
     assert {(one.kind, one.place, one.message) for one in found} == whole
+
+
+def test_slices_name_the_keys_that_use_what_is_damaged(plain: Place) -> None:
+    with plain.open() as store:
+        state = store.agent("a")
+        for name in ("first", "second"):
+            state.set(name, [{"n": n, "text": name * 20} for n in range(60)])
+            for number in range(250):
+                state.set("small", number)
+    storage = plain.storage()
+    for key, row in rows_of(storage, b"V"):
+        put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
+    with plain.open() as store:
+        named = [one.keys for one in store.verify().findings if one.keys]
+        report = store.verify(budget=0)
+        found = report.findings
+        while report.resume is not None:
+            report = store.verify(budget=0, resume=report.resume)
+            found += report.findings
+    assert named == [("first", "second")]
+    assert [one.keys for one in found if one.keys] == [("first",), ("second",)]

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import convert
 
 from holdfast.errors import InvalidValueError
-from holdfast.seal.codec import complaints
+from holdfast.seal.converting import complaints
 from holdfast.seal.limits import ValueLimits
 from holdfast.store.arguments import unawaited
 

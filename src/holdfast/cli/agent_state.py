@@ -244,8 +244,7 @@ def state(
     AGENT is its id.
     """
     with session.reading() as store:
-        found = session.state(store, agent_scope(agent))
-        view: Any = found if at is None else found.at(point(at))
+        view: Any = session.view(store, agent_scope(agent), at)
         moment, components = _components(view, reveal)
         if component is not None and component not in {*components, "attached"}:
             known = ", ".join([*components, "attached"])
@@ -258,10 +257,10 @@ def state(
             if data:
                 values[name] = data
     if component is not None and component not in values:
-        raise MissingError(f"{found.scope} has nothing stored as {component}")
+        raise MissingError(f"{view.scope} has nothing stored as {component}")
     held = {name: tagged(_last(data, tail)) for name, data in values.items()}
     if session.json:
-        output.document({"agent": found.scope.id, "components": held})
+        output.document({"agent": view.scope.id, "components": held})
     else:
         output.value(held[component] if component is not None else held)
 

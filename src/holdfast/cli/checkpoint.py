@@ -20,7 +20,7 @@ from holdfast.cli.restoring import (
     say_all,
 )
 from holdfast.cli.session import Session
-from holdfast.errors import CheckpointNotFoundError
+from holdfast.errors import CheckpointNotFoundError, PointNotFoundError, PrunedError
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.groups import Group as Group_
@@ -110,7 +110,7 @@ def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> N
 )
 @pass_session
 def show(session: Session, scope: str, which: str, everything: bool) -> None:
-    """One checkpoint, by its name, its number or its id (TIMELINE@NUMBER)."""
+    """One checkpoint, by its name, its number, its id (TIMELINE@NUMBER) or its hash."""
     with session.reading() as store:
         state = session.state(store, scope)
         found = _find(state, which)
@@ -142,18 +142,17 @@ def cosign(session: Session, scope: str, which: str, signer: str) -> None:
 
 
 def _find(state: State, which: str) -> Checkpoint:
-    timeline, _, number = which.rpartition("@")
-    if number.isascii() and number.isdecimal():
-        line = state.on(timeline) if timeline else state
-        found = next((one for one in line.checkpoints() if one.sequence == int(number)), None)
-    else:
-        found = next(iter(state.checkpoints(name=which, limit=1)), None)
-    if found is None:
+    history = state._handle.history
+    numeral = which.isascii() and which.isdecimal() and len(which) < 20
+    try:
+        return history.checkpoint_at(*history.points.find(int(which) if numeral else which))
+    except PrunedError:
+        raise
+    except (CheckpointNotFoundError, PointNotFoundError):
         raise CheckpointNotFoundError(
             f"{state.scope} has no checkpoint {which!r}; `holdfast checkpoint list {state.scope}` "
             "shows them"
-        )
-    return found
+        ) from None
 
 
 @click.command(cls=Command)

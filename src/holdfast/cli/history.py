@@ -26,8 +26,7 @@ from holdfast.store.masking import MASK
 def show(session: Session, scope: str, at: str | None, prefix: str, reveal: bool) -> None:
     """The whole state of a scope: every key with its value."""
     with session.reading() as store:
-        state: Any = session.state(store, scope)
-        view = state if at is None else state.at(point(at))
+        view = session.view(store, scope, at)
         _, timeline, number = view.place()
         shown = shown_values(view, view.keys(prefix), reveal)
         found = {name: tagged(value) for name, value in shown}

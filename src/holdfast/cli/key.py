@@ -297,10 +297,9 @@ def fetch(
     from holdfast.store.files import whole_file
 
     with session.reading() as store:
-        state: Any = session.state(store, scope)
-        view = state if at is None else state.at(point(at))
+        view: Any = session.view(store, scope, at)
         if not view.exists(name):
-            raise _no_key(state.scope, name, at)
+            raise _no_key(view.scope, name, at)
         if view.class_of(name) == SENSITIVE and not reveal:
             raise InvalidInputError(f"{name!r} is sensitive: --reveal gives its bytes")
         with view.open_read(name) as source:
@@ -317,7 +316,7 @@ def fetch(
         about = {"scope": str(view.scope), "timeline": view.timeline, "key": name}
         output.document({**about, "version": source.version, "bytes": size, "file": path})
     else:
-        output.say(output.clean(f"{state.scope} {name}: {size} bytes in {path}"))
+        output.say(output.clean(f"{view.scope} {name}: {size} bytes in {path}"))
 
 
 def _span(text: str | None) -> slice:

@@ -11,7 +11,6 @@ from holdfast.cli import output
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.history import shown_values
 from holdfast.cli.key import at_option, reveal_option, scope_argument
-from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.store import json_values
@@ -48,8 +47,7 @@ def query(
     """
     where = _where(conditions)
     with session.reading() as store:
-        state: Any = session.state(store, scope)
-        view = state if at is None else state.at(point(at))
+        view: Any = session.view(store, scope, at)
         page = view.find(lookup, where, order=order, limit=limit, after=after)
         values = shown_values(view, page.items, reveal)
     if session.json:

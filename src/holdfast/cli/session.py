@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.points import point
 from holdfast.errors import (
     InvalidInputError,
     KeyringError,
@@ -19,7 +20,7 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.sync import State, Store
+    from holdfast.sync import State, Store, View
 
 DEFAULT = "sqlite:holdfast.db"
 _PROMPT = "passphrase:"
@@ -217,6 +218,13 @@ class Session:
                 f"there is no scope {state.scope} in this store; `holdfast scope list` shows them"
             )
         return state
+
+    def view(self, store: Store, scope: str, at: str | None) -> View:
+        """A scope at a point, or as it is now: all that is read of it is of one moment."""
+        from holdfast.sync import View
+
+        state = self.state(store, scope)
+        return state.at(point(at)) if at is not None else View(state._handle.pinned())
 
 
 def _refuse_passphrase(key: str | None, which: str = "") -> None:

@@ -170,7 +170,10 @@ def erased(found: Erased) -> dict[str, Any]:
 
 
 def diff(found: Diff) -> dict[str, Any]:
-    """A diff; `before` is left out of what was added, `after` of what was removed."""
+    """A diff; `before` is left out of what was added, `after` of what was removed.
+
+    `keys` are all that differ, also where the changes are too many to be listed.
+    """
     changes = []
     for change in found:
         one: dict[str, Any] = {"kind": change.kind, "key": change.key, "path": change.path}
@@ -185,6 +188,7 @@ def diff(found: Diff) -> dict[str, Any]:
         "after": found.after,
         "changes": changes,
         "omitted": found.omitted,
+        "keys": found.keys,
     }
 
 

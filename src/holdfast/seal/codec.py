@@ -18,7 +18,6 @@ Mappings keep the order they were given.
 from __future__ import annotations
 
 import datetime
-import enum
 import sys
 from collections.abc import Callable
 from functools import cached_property
@@ -34,13 +33,14 @@ from holdfast.errors import (
     InvalidValueError,
     LimitExceededError,
     NewerFormatError,
+    UnknownTypeError,
 )
 from holdfast.seal import moments
 from holdfast.seal.advice import advice, type_name
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.msgpack_scan import TooMuch, check_bounds
 from holdfast.seal.parts import SEALED, SHORTEST
-from holdfast.seal.registry import Registry, check_name
+from holdfast.seal.registry import Entry, Registry, check_name
 
 BIG_INT, ODD_TEXT, MOMENT, OBJECT = 1, 2, 3, 4
 
@@ -94,14 +94,15 @@ class Refusal(Exception):
         self.steps: list[str | int] = []
 
     def error(self) -> InvalidValueError:
-        steps = [_step(step) for step in reversed(self.steps)]
+        steps = [step_text(step) for step in reversed(self.steps)]
         if len(steps) > 16:
             steps[8:-8] = ["..."]
         path = "$" + "".join(steps)
         return self.kind(f"{path}: {self}", path)
 
 
-def _step(step: str | int) -> str:
+def step_text(step: str | int) -> str:
+    """One step of a path into a value."""
     if type(step) is int:
         return f"[{step}]" if -_HIGH < step < _HIGH else "[large int]"
     text = str(step) if len(str(step)) <= 40 else f"{str(step)[:37]}..."
@@ -143,11 +144,13 @@ class Codec:
         """
         return self.examined(value, depth)[0]
 
-    def examined(self, value: Any, depth: int = 1) -> tuple[Any, bool, int]:
-        """The value in plain form, whether there are bytes in it, and how much text and bytes."""
-        walk = _Walk(self.registry, self.limits)
+    def examined(self, value: Any, depth: int = 1) -> tuple[Any, bool, int, int]:
+        """The value in plain form, whether there are bytes in it, how much text and bytes, and how
+        many items."""
+        walk = _Walk(self)
         try:
-            return walk.any(value, depth), walk.raw, self.limits.size - walk.size
+            plain, limits = walk.any(value, depth), self.limits
+            return plain, walk.raw, limits.size - walk.size, limits.items - walk.items
         except Refusal as refusal:
             raise refusal.error() from None
         except RecursionError:
@@ -261,14 +264,20 @@ class _Walk:
     """One pass over one value. The two loops repeat the tests for speed: they are the hot path
     of every write, and a call per scalar would double their cost."""
 
-    __slots__ = ("_items", "_limits", "_registry", "raw", "size")
+    __slots__ = ("_around", "_codec", "_doubt", "_each", "_limits", "items", "raw", "size")
 
-    def __init__(self, registry: Registry, limits: ValueLimits) -> None:
-        self._registry = registry
-        self._limits = limits
-        self._items = limits.items
+    def __init__(self, codec: Codec, each: bool = False) -> None:
+        self._codec = codec
+        self._limits = limits = codec.limits
+        self.items = limits.items
         self.size = limits.size
         self.raw = False
+        self._each = each
+        """Whether each object is built on trial, not the outermost with all that are in it."""
+        self._around = 0
+        """Objects around the part at hand."""
+        self._doubt = False
+        """Whether a class of the outermost object, or of one in it, may refuse to be built."""
 
     def any(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -348,8 +357,8 @@ class _Walk:
     def _enter(self, length: int, depth: int) -> None:
         if depth > self._limits.depth:
             raise _too_deep(self._limits)
-        self._items -= length
-        if self._items < 0:
+        self.items -= length
+        if self.items < 0:
             raise Refusal(
                 f"the value has more than {self._limits.items} items; "
                 "store it in parts under several keys",
@@ -422,7 +431,7 @@ class _Walk:
             return Ext(MOMENT, packed)
         if kind is Typed:
             return self._typed(value, depth)
-        entry = self._registry.find(kind)
+        entry = self._codec.registry.find(kind)
         if entry is None:
             raise Refusal(advice(kind))
         try:
@@ -433,7 +442,33 @@ class _Walk:
             told = f"the object has not all fields of {entry.name!r} ({type(error).__name__})"
             raise Refusal(f"{told}; set them before storing it") from None
         self._enter(3, depth)
-        return Typed(entry.name, entry.version, self.any(payload, depth + 1))
+        self._around += 1
+        made = Typed(entry.name, entry.version, self.any(payload, depth + 1))
+        self._around -= 1
+        self._doubt |= entry.may_refuse
+        if self._doubt and (self._each or not self._around):
+            self._doubt = False
+            self._build(value, entry, made.value, depth)
+        return made
+
+    def _build(self, value: Any, entry: Entry, plain: Any, depth: int) -> None:
+        """Refuse an object that could not be read: its class does not build it.
+
+        It is built from a copy, so that code of the class changes nothing of the caller's.
+        """
+        try:
+            entry.from_plain(self._codec.decode(self._codec.encode(plain)))
+        except UnknownTypeError:
+            pass  # a `Typed` in it is of a class that others know
+        except Exception as error:
+            if not self._each:
+                _Walk(self._codec, each=True).any(value, depth)  # says which, if one in it
+            if isinstance(error, HoldfastError) and type(error) is not InvalidValueError:
+                raise
+            raise Refusal(
+                f"{entry.name!r} cannot be built from the fields that this object has: its class "
+                f"raised {type(error).__name__}; store it as its class takes it"
+            ) from None
 
     def _typed(self, value: Typed, depth: int) -> Typed:
         """An object that was given in plain form."""
@@ -448,43 +483,3 @@ class _Walk:
         self._enter(3, depth)
         payload = self.any(value.value, depth + 1)
         return value if payload is value.value else Typed(value.name, value.version, payload)
-
-
-def convert(value: Any, type_: Any, what: str) -> Any:
-    """The value as `type_`: a builtin, dataclass, Struct, enum, container type or model.
-
-    Raises `InvalidValueError` that says of `what` where it does not fit, and what was expected,
-    never the value.
-    """
-    if isinstance(type_, type) and type(value) is type_:
-        return value
-    validate = getattr(type_, "model_validate", None)
-    if isinstance(type_, enum.EnumMeta):
-        validate = type_  # msgspec knows only enums of text or of numbers
-    try:
-        return validate(value) if validate else msgspec.convert(value, type_)
-    except Exception as error:
-        text, path = complaints(error)[0]
-    wanted = getattr(type_, "__qualname__", None) or str(type_)
-    raise InvalidValueError(f"{what} does not fit {wanted}: {text} at {path}", path)
-
-
-def complaints(error: Exception) -> list[tuple[str, str]]:
-    """What msgspec or pydantic says is wrong, and where; no text that would repeat a value.
-
-    Of what a class raised itself, such as in `__post_init__`, the kind only.
-    """
-    if isinstance(error, msgspec.ValidationError):
-        own = error.__cause__  # msgspec repeats its text, and says the path behind it
-        said = str(error) if own is None else str(error)[len(str(own)) :]
-        text, _, path = said.partition(" - at `")
-        if own is not None:
-            text = f"{type(own).__name__} was raised"
-        elif not text.startswith(("Expected", "Object missing", "Object contains")):
-            text = "a part is not allowed there"
-        return [(text, path.rstrip("`") or "$")]
-    errors = getattr(error, "errors", None)
-    if not callable(errors):
-        return [(f"{type(error).__name__} was raised", "$")]
-    found = errors(include_input=False, include_url=False, include_context=False)
-    return [(str(one["type"]), "$" + "".join(map(_step, one["loc"]))) for one in found]

@@ -4,14 +4,18 @@ A record can name only classes that the reader registered: decoding never import
 and never builds anything else. Dataclasses, `msgspec.Struct`, pydantic models and enums can
 be registered. What is stored of an object are its fields, in order; of an enum member its
 name (of a flag its number). Building calls the class's constructor, so `__post_init__` and
-`model_post_init` run: they are the user's code and run after all checks of the bytes.
+`model_post_init` run: they are the user's code and run after all checks of the bytes. An object
+of a class with such code is built once when it is written, too, from a copy of its fields: what
+its class would refuse to build could never be read.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 from abc import ABC, abstractmethod
+from collections import UserDict, UserList, UserString, deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
@@ -33,6 +37,8 @@ class Entry(ABC):
         self.name = name
         self.version = version
         self.upgrade = upgrade
+        self.may_refuse = False
+        """Whether building an object runs code of the class, which may raise."""
 
     @abstractmethod
     def to_plain(self, obj: Any) -> Any:
@@ -55,6 +61,7 @@ class DataclassEntry(Entry):
         fields = dataclasses.fields(cls)
         self.fields = tuple(f.name for f in fields)
         self.init = frozenset(f.name for f in fields if f.init)
+        self.may_refuse = hasattr(cls, "__post_init__") or not _all_generated(cls)
 
     def to_plain(self, obj: Any) -> Any:
         return {name: getattr(obj, name) for name in self.fields}
@@ -73,6 +80,10 @@ class DataclassEntry(Entry):
 class StructEntry(Entry):
     """A `msgspec.Struct`: its fields."""
 
+    def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
+        super().__init__(cls, name, version, upgrade)
+        self.may_refuse = hasattr(cls, "__post_init__")
+
     def to_plain(self, obj: Any) -> Any:
         return {name: getattr(obj, name) for name in self.cls.__struct_fields__}
 
@@ -89,6 +100,10 @@ class ModelEntry(Entry):
 
     Extra fields are kept, too. After reading, all fields count as set.
     """
+
+    def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
+        super().__init__(cls, name, version, upgrade)
+        self.may_refuse = getattr(cls, "__pydantic_post_init__", None) is not None
 
     def to_plain(self, obj: Any) -> Any:
         fields = {name: obj.__dict__[name] for name in self.cls.model_fields}
@@ -291,6 +306,7 @@ def _kind(cls: Any) -> type[Entry]:
     if issubclass(cls, msgspec.Struct):
         return StructEntry
     if hasattr(cls, "model_fields") and hasattr(cls, "model_construct"):
+        _check_bases(cls)
         if getattr(cls, "__private_attributes__", None):
             raise InvalidInputError(
                 f"{cls.__qualname__} has private attributes, which would be lost; "
@@ -298,6 +314,7 @@ def _kind(cls: Any) -> type[Entry]:
             )
         return ModelEntry
     if dataclasses.is_dataclass(cls):
+        _check_bases(cls)
         _check_dataclass(cls)
         return DataclassEntry
     raise InvalidInputError(
@@ -306,8 +323,36 @@ def _kind(cls: Any) -> type[Entry]:
     )
 
 
+_HEAP_TYPE = 1 << 9
+"""The flag of a class that was not made in C."""
+_CONTAINERS = (UserDict, UserList, UserString, deque)
+
+
+def _check_bases(cls: Any) -> None:
+    """What an object holds by being a list, a dict, a number ... is no field."""
+    for base in cls.__mro__[1:-1]:
+        made_in_c = not base.__flags__ & _HEAP_TYPE and not issubclass(base, BaseException)
+        if base in _CONTAINERS or made_in_c:
+            raise InvalidInputError(
+                f"{cls.__qualname__} is a {base.__qualname__} besides its fields, and what it "
+                f"holds as such would be lost; make it a field"
+            )
+
+
+def _all_generated(cls: Any) -> bool:
+    """Whether a dataclass is built by nothing but the `__init__` that was made for it."""
+    code = getattr(cls.__init__, "__code__", None)
+    generated = code is not None and code.co_qualname.startswith("__create_fn__")
+    plain = cls.__new__ is object.__new__ and type(cls).__call__ is type.__call__
+    frozen = cls.__dataclass_params__.frozen  # its __init__ passes its __setattr__ by
+    return bool(generated and plain) and (frozen or cls.__setattr__ is object.__setattr__)
+
+
 def _check_dataclass(cls: Any) -> None:
-    """An `InitVar` without a default cannot be given back to the constructor."""
+    """Refuse a class whose constructor cannot be given the fields, and nothing but them.
+
+    An `InitVar` without a default would be missing.
+    """
     for name, spec in getattr(cls, "__dataclass_fields__", {}).items():
         kind = getattr(spec, "_field_type", None)
         if str(kind) == "_FIELD_INITVAR" and spec.default is dataclasses.MISSING:
@@ -315,6 +360,16 @@ def _check_dataclass(cls: Any) -> None:
                 f"{cls.__qualname__}.{name} is an InitVar without a default, which is not "
                 "stored: give it a default"
             )
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    try:
+        if names and cls.__init__ is object.__init__:
+            raise TypeError
+        inspect.signature(cls.__init__).bind(None, **dict.fromkeys(names))
+    except TypeError:
+        raise InvalidInputError(
+            f"{cls.__qualname__} cannot be built from its fields: its __init__ does not take "
+            "them by name; let it, or make fields with init=False of what it computes"
+        ) from None
 
 
 default_registry = Registry()

@@ -346,6 +346,11 @@ def in_use(path: str) -> bool:
     return False
 
 
+def left_log(path: str) -> bool:
+    """Whether there is a log that nobody has open: a process ended without moving it."""
+    return file_size(path + "-wal") > 0 and not in_use(path)
+
+
 def rewrite_wal(path: str) -> None:
     """Write a leftover log's bytes again in place, and sync them.
 

@@ -7,6 +7,7 @@ here with a sentence that says what is expected.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import AsyncGeneratorType, GeneratorType
@@ -51,6 +52,17 @@ def check_timeline(name: object) -> None:
     check_text(name, "the name of a timeline", 128, least=1)
     if "@" in str(name):
         raise InvalidInputError("the name of a timeline has no '@'")
+
+
+def check_new_timeline(name: object) -> None:
+    """Refuse a name that would break lines, lists and texts; there may be older ones that do."""
+    check_timeline(name)
+    for character in str(name):
+        if unicodedata.category(character) == "Cc":
+            raise InvalidInputError(
+                "the name of a timeline must not contain the control character "
+                f"U+{ord(character):04X}"
+            )
 
 
 def check_version(version: object) -> None:

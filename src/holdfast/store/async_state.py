@@ -189,7 +189,8 @@ class State(
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
-        return await self._make(self._handle.plan_delete, key, if_version)  # type: ignore[no-any-return]
+        plan = await self._do(self._handle.plan_delete, key, if_version)
+        return plan is not None and await self._pump.commit(plan)
 
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""

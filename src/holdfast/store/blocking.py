@@ -166,7 +166,8 @@ class State(
 
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
-        return self._run(self._handle.plan_delete(key, if_version))  # type: ignore[no-any-return]
+        plan = self._handle.plan_delete(key, if_version)
+        return plan is not None and self._run(plan)
 
     def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""

@@ -1,7 +1,7 @@
 """What differs between two states, as data and for people.
 
-Only parts of the two trees that differ are read. Inside a value the comparison is bounded:
-`MOST` changes are listed one by one, then the rest is counted.
+Only parts of the two trees that differ are read. `MOST` changes are listed one by one; the rest is
+counted, and its keys are named.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class Diff:
     after: str
     changes: list[Difference] = field(default_factory=list)
     omitted: int = 0
-    """Changes inside values that are not listed because there are too many."""
+    """Changes that are not listed one by one because there are too many."""
+    more: list[str] = field(default_factory=list)
+    """Their keys."""
 
     def __bool__(self) -> bool:
         return bool(self.changes or self.omitted)
@@ -80,8 +82,14 @@ class Diff:
 
     @property
     def keys(self) -> list[str]:
-        """Keys that differ."""
-        return list(dict.fromkeys(change.key for change in self.changes))
+        """All keys that differ."""
+        return list(dict.fromkeys([*(change.key for change in self.changes), *self.more]))
+
+    def omit(self, key: str) -> None:
+        """Count a change of a key, without listing it."""
+        self.omitted += 1
+        if self.more[-1:] != [key]:
+            self.more.append(key)
 
     def __str__(self) -> str:
         lines = [f"--- {self.before}", f"+++ {self.after}"]
@@ -257,19 +265,19 @@ def value_changes(
     key: str, path: str, before: Any, after: Any, found: Diff, steps: tuple[Any, ...] = ()
 ) -> None:
     """Add what differs between two values, at any depth; of objects in plain form, by field."""
-    if len(found.changes) >= MOST:
-        found.omitted += 1
-        return
     if before is after:
+        return
+    if len(found.changes) >= MOST:
+        if not same(before, after):
+            found.omit(key)
         return
     if before is _MISSING:
         found.changes.append(Difference(key, path, "added", None, after, steps))
     elif after is _MISSING:
         found.changes.append(Difference(key, path, "removed", before, None, steps))
     elif type(before) is dict and type(after) is dict:
-        listed = len(found)
         _field_changes(key, path, before, after, found, steps)
-        if len(found) == listed and list(before) != list(after):
+        if [name for name in before if name in after] != [name for name in after if name in before]:
             changed = Difference(key, path, "changed", before, after, steps)  # the order
             found.changes.append(changed)
     elif type(before) is list and type(after) is list:

@@ -42,7 +42,7 @@ from holdfast.store.stage import Stage
 from holdfast.store.sticky import Keep, sticky_of
 from holdfast.store.timeline import Timeline
 from holdfast.store.tombstones import deletion
-from holdfast.store.writing import ScopedChange, build_change
+from holdfast.store.writing import ScopedChange, ask_gates, build_change
 
 UPDATES = 100
 """How often `update` tries before it gives up."""
@@ -102,10 +102,17 @@ class LineHandle:
         plan = self._plan([Operation("expire", key, None, terms)], self._version)
         return None if self.reader.lasts(key, terms) else plan
 
-    def plan_delete(self, key: str, if_version: int | None) -> Plan:
-        """Remove one key; tells whether it was there."""
+    def plan_delete(self, key: str, if_version: int | None) -> Plan | None:
+        """Remove one key; tells whether it was there. None if there is not even the scope, which
+        must not come into being for that."""
         key = check_key(key)
         check_version(if_version)
+        self.check_present()
+        self.core.check_writable()
+        if not if_version and self.reader.now() is None:
+            request = Request(self.scope, self.timeline, [Operation("delete", key)], cause_now())
+            if ask_gates(self.core, request).operations == [Operation("delete", key)]:
+                return None
         expects = {key: if_version} if if_version is not None else None
         return self._plan(
             [Operation("delete", key)], lambda w: bool(w and w[0].answer[0]), expects=expects
@@ -229,6 +236,15 @@ class LineHandle:
         timeline, sequence = self.history.points.find(point)
         line = self.history.points.view(timeline, sequence)
         return LineHandle(self.core, self.scope, timeline, line, _time_of(point))
+
+    def pinned(self) -> LineHandle:
+        """A handle on the newest state that stays at its entry: many reads of one moment.
+
+        What has expired is judged by now, not by the entry's time.
+        """
+        _, timeline, sequence = self.place()
+        line = self.history.points.view(timeline, sequence)
+        return LineHandle(self.core, self.scope, timeline, line, self.core.clock.checked())
 
     def diff(self, since: Any, until: Any, reveal: bool = False, plain: bool = False) -> Diff:
         """What changed between two points; `until` is the newest state if it is left out."""

@@ -22,8 +22,8 @@ from holdfast.store.arguments import (
     check_filters,
     check_flag,
     check_limit,
+    check_new_timeline,
     check_text,
-    check_timeline,
     listed,
 )
 from holdfast.store.behind import link
@@ -344,7 +344,7 @@ class History:
 
     def plan_fork(self, name: str, point: Any, cause: Cause | None) -> Plan:
         """A new timeline that starts from a point; nothing is copied."""
-        check_timeline(name)
+        check_new_timeline(name)
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         ledger = source.ledger

@@ -42,6 +42,13 @@ def _holds_keys(ring: str) -> bool:
         storage.close()
 
 
+def has_logs(path: str) -> bool:
+    """Whether a crash left a log of the store or of its ring."""
+    from holdfast.storage.sqlite_guard import left_log  # engines are imported where they are used
+
+    return left_log(path) or left_log(f"{path}.keys")
+
+
 def check_lost(path: str) -> None:
     """Refuse a path without a file whose ring holds keys, before a file is made there: a store is
     made before its ring, so that this one was lost."""

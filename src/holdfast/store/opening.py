@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -14,9 +14,11 @@ from holdfast.errors import (
     Conflict,
     DamagedRecordError,
     ForeignSchemaError,
+    HoldfastError,
     InvalidInputError,
     KeyMissingError,
     KeyNotNeededError,
+    KeyringError,
     NewerFormatError,
     NotAStoreError,
     StoreNotFoundError,
@@ -32,14 +34,7 @@ from holdfast.seal.registry import Registry, default_registry
 from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Identity, Signer, parse_identity
-from holdfast.storage import (
-    address_of,
-    check_names_file,
-    file_of,
-    on_server,
-    open_storage,
-    shown,
-)
+from holdfast.storage import address_of, check_names_file, file_of, on_server, open_storage, shown
 from holdfast.storage.cached import Cached
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import leftovers, rows
@@ -104,12 +99,10 @@ class Opening:
                 leftovers.check_cut_off(path)
             if path is not None and self.create:
                 leftovers.check_lost(path)
-            storage = open_storage(
-                self.url,
-                durability=self.durability,
-                create=self.create,
-                read_only=self.read_only,
-            )
+            if path is not None and not self.read_only and leftovers.has_logs(path):
+                self.look()
+            how = {"create": self.create, "read_only": self.read_only}
+            storage = open_storage(self.url, durability=self.durability, **how)
         elif not all(hasattr(storage, name) for name in _ENGINE):
             raise InvalidInputError(
                 "storage is an engine: an object with all that holdfast.storage.contract.Storage "
@@ -130,6 +123,16 @@ class Opening:
         except BaseException:
             storage.close()
             raise
+
+    def look(self) -> None:
+        """Refuse who must not have the store before anything is touched: whoever opens it to write
+        moves what a crash left in logs."""
+        try:
+            replace(self, create=False, read_only=True, cache=None).run(None).close()
+        except (KeyringError, WitnessError):
+            raise
+        except HoldfastError:
+            pass  # opening it says what is wrong
 
     def check_source(self) -> None:
         """What cannot be used must not leave half a store behind: a key, or a place for one that
@@ -475,13 +478,11 @@ def read_meta(storage: Storage) -> Meta | None:
                 "the row that says what this store is, is missing", "store row"
             )
     try:
-        plain = PlainSeal(bytes(16)).open(_AD, row)
-        meta = _decode(plain)
+        return _decode(PlainSeal(bytes(16)).open(_AD, row))
     except (msgspec.MsgspecError, DamagedRecordError):
         raise DamagedRecordError(
             "the row that says what this store is, is damaged", "store row"
         ) from None
-    return meta
 
 
 def _warn_beside(source: KeySource, url: str) -> None:

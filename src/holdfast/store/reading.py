@@ -16,7 +16,8 @@ from holdfast.errors import (
     InvalidInputError,
     ScopeNotFoundError,
 )
-from holdfast.seal.codec import Codec, convert
+from holdfast.seal.codec import Codec
+from holdfast.seal.converting import convert
 from holdfast.seal.parts import ERASED
 from holdfast.store import refs, rows
 from holdfast.store.arguments import (

@@ -61,7 +61,7 @@ Seen = bytes | Unlike
 class Branch:
     """A value that is kept as a tree; only a mapping has keys."""
 
-    __slots__ = ("before", "keys", "kind", "new", "parts", "ref", "seen", "spans", "typed")
+    __slots__ = ("before", "items", "keys", "kind", "new", "parts", "ref", "seen", "spans", "typed")
 
     def __init__(self, kind: int, parts: list[Part], keys: list[Any] | None = None) -> None:
         self.kind = kind
@@ -78,6 +78,8 @@ class Branch:
         """What differs from a list before, if that is known."""
         self.new: list[int] | None = None
         """The places of the parts that were not there before; None: all."""
+        self.items = 0
+        """Of a whole value: how many items it has at most, at all depths."""
 
     def fresh(self) -> Sequence[int]:
         """The places of its parts that were not there before."""
@@ -119,24 +121,31 @@ class Splitter:
         `known` is what was stored last in its place, and was remembered.
         """
         if known is not None:
+            counts = [known.items]
             try:
-                part = self._split_known(value, known, 0)
+                part = self._split_known(value, known, 1, counts)
             except InvalidValueError:
                 part = None  # walked from the top, the error names the whole path
-            if part is not None and self._within_limits(part):
-                return part
-        return self._split(*self._examined(value))
+            if part is not None:
+                part.items = sum(counts)
+                if self._within_limits(part):
+                    return part
+        plain, raw, least, items = self._examined(value)
+        whole = self._split(plain, raw, least)
+        if type(whole) is Branch:
+            whole.items = items
+        return whole
 
     def split_item(self, value: Any) -> Part:
         """The same of an item of a list."""
-        return self._split(*self._examined(value, 2))
+        return self._split(*self._examined(value, 2)[:3])
 
     def _within_limits(self, branch: Branch) -> bool:
         """Whether parts that were recognised, and so not counted, surely keep the limits."""
         limits = self._codec.limits
-        count = _count(branch)
-        if count > limits.items:
+        if branch.items > limits.items:
             return False
+        count = _count(branch)
         return count * cutting.MOST <= limits.size or _size(branch) <= limits.size
 
     def _split(self, plain: Any, raw: bool, least: int = 0) -> Part:
@@ -190,13 +199,20 @@ class Splitter:
                     part.seen = seen
         return branch
 
-    def _split_known(self, value: Any, known: Branch, depth: int) -> Branch | None:
-        """A branch made with the help of the one before, or None where that does not help."""
+    def _split_known(
+        self, value: Any, known: Branch, depth: int, counts: list[int]
+    ) -> Branch | None:
+        """A branch made with the help of the one before, or None where that does not help.
+
+        To `counts` go the items that it may have beyond those of before. What is gone is not taken
+        off: that would cost more than a walk over the whole value now and then, when the sum has
+        come to the limit.
+        """
         kind = type(value)
         if depth > 32:
             return None
         if kind is list and known.seen is not None and len(value) >= MEMO_ITEMS:
-            return self._whole(self._known(value, known, known.seen))
+            return self._whole(self._known(value, known, known.seen, depth, counts))
         if kind is dict and value and known.keys is not None:
             stored = dict(zip(known.keys, known.parts, strict=True))
             keys: list[Any] = []
@@ -207,14 +223,22 @@ class Splitter:
                 keys.append(_map_key(key))
                 was, part = stored.get(key), None
                 if type(was) is Branch:
-                    part = self._split_known(inner, was, depth + 1)
-                parts.append(part or self._split(*self._examined(inner)))
+                    part = self._split_known(inner, was, depth + 1, counts)
+                parts.append(part or self._fresh(inner, depth + 1, counts)[0])
             branch = Branch(refs.MAP, parts, keys)
             branch.before = known
             return self._whole(branch)
         return None
 
-    def _known(self, items: list[Any], known: Branch, before: list[Seen]) -> Branch:
+    def _fresh(self, value: Any, depth: int, counts: list[int]) -> tuple[Part, bool]:
+        """A part that was not there before, and whether there are bytes in it."""
+        plain, raw, least, items = self._examined(value, depth)
+        counts.append(1 + items)
+        return self._split(plain, raw, least), raw
+
+    def _known(
+        self, items: list[Any], known: Branch, before: list[Seen], depth: int, counts: list[int]
+    ) -> Branch:
         """A list: with parts of the one before where it has the item."""
         items = items.copy()  # the caller's other threads may change theirs
         seen = _marshalled(items)
@@ -223,6 +247,8 @@ class Splitter:
         if spans is None:  # much is new, or has moved
             parts = list(map(dict(zip(before, known.parts, strict=True)).get, seen))
             new = [place for place, part in enumerate(parts) if part is None]
+            if len(set(seen)) < len(seen):  # n bytes have fewer than n items
+                counts += [refs.size_of(part.ref) for part in parts if part is not None]
         else:
             parts, new, same, done = [], [], [], 0
             for low, high, first, last in [*spans, (len(before), 0, 0, 0)]:
@@ -234,8 +260,7 @@ class Splitter:
                 done = high
             seen = same
         for place in new:
-            plain, raw, least = self._examined(items[place])
-            parts[place] = self._split(plain, raw, least)
+            parts[place], raw = self._fresh(items[place], depth + 1, counts)
             _note(seen, place, parts[place], raw)
         branch = Branch(refs.LIST, parts)
         branch.seen, branch.before, branch.new = seen, known, new
@@ -317,6 +342,7 @@ def remembered(part: Part) -> tuple[Branch, int] | None:
         known = Branch(refs.MAP, [one[1] for one in kept], [one[0] for one in kept])
         held = sum(len(str(one[0])) + 200 + one[2] for one in kept)
     known.ref = part.ref
+    known.items = part.items
     return known, held
 
 

@@ -348,12 +348,22 @@ class _Check:
         """Whether the time is used up."""
         return self.end is not None and time.monotonic() > self.end
 
-    def pause(self, ledger: Ledger, timeline: int, sequence: int) -> None:
-        """Tell how far it is, and stop if the time is used up, or nobody waits any more."""
+    def pause(
+        self,
+        ledger: Ledger,
+        timeline: int,
+        sequence: int,
+        stopping: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Tell how far it is, and stop if the time is used up, or nobody waits any more.
+
+        `stopping` says what only this part of the work knows.
+        """
         safe_point()
         if self.progress is not None:
             self.progress(str(ledger.scope), self.report.entries)
         if self.late():
+            stopping()
             self.report.resume = f"{ledger.number:x}/{timeline}/{sequence}/{ledger.scope}"
             raise _Budget
 

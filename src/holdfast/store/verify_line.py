@@ -125,7 +125,7 @@ class LineCheck:
             if ends:
                 break
             self._unannounced(line.sequence)
-            self.check.pause(self.ledger, line.number, line.sequence)
+            self.check.pause(self.ledger, line.number, line.sequence, self._name_keys)
         check_losses(self)
         self._unannounced(head[0])
         self._behind()
@@ -134,8 +134,12 @@ class LineCheck:
         self.uploads.read[line.number] = line.sequence
         if self.folding and not line.gone:
             check_lookups(self.check, line)
+        self._name_keys()
+
+    def _name_keys(self) -> None:
+        """Name the keys that use what was found to be damaged, also by a part of the work alone."""
         if self.damaged:
-            name_keys(self.check, self.ledger, [line.number], self._uses_damaged)
+            name_keys(self.check, self.ledger, [self.line.number], self._uses_damaged)
 
     def _in_time(self, page: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         """Rows of a page until the time is used up: at least one, so that it gets on."""

@@ -296,7 +296,7 @@ class ScopedChange:
         if value is ERASED:
             raise erased(self._reader.scope, key)
         if as_ is not None:
-            from holdfast.seal.codec import convert
+            from holdfast.seal.converting import convert
 
             return convert(value, as_, f"{self._reader.scope}: {key!r}")
         return value
