@@ -23,7 +23,7 @@ from holdfast.agents.machines.records import Keys
 from holdfast.agents.mailbox_keeping import INBOX
 from holdfast.checkpoints.bringing import put_together
 from holdfast.errors import PrunedError, StateIntegrityError
-from holdfast.recovery.records import PREFIX
+from holdfast.recovery.tracking import LAST
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.handles import LineHandle
@@ -34,7 +34,7 @@ from holdfast.store.timeline import Timeline
 PAGE = 500
 MOST_NAMED = 1000
 """Entries and keys that are named, of each kind."""
-_STICKY = (DRIFT, EFFECTS, INBOX, LOG, LOOP, PREFIX)
+_STICKY = (DRIFT, EFFECTS, INBOX, LOG, LOOP, LAST)
 """What parts of this library declare with the first key that they write there."""
 
 

@@ -41,7 +41,6 @@ from holdfast.recovery.meanwhile import (
     of_others,
     theirs,
 )
-from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage, sticky_replayed
 from holdfast.recovery.setting_aside import (
     BUDGET,
@@ -52,13 +51,11 @@ from holdfast.recovery.setting_aside import (
 from holdfast.recovery.strategies import check_state, is_empty, look, readable, unreadable
 from holdfast.recovery.tails import Tails, mend_handovers
 from holdfast.recovery.targets import Target
+from holdfast.recovery.tracking import LAST, narrow
 from holdfast.store.blocking import Store
 from holdfast.store.differing import index_of
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.lookup_building import settle_after
-
-LAST = PREFIX + "last"
-"""In the agent's scope: the recovery that it went through last. No restore takes it back."""
 
 
 def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,6 +140,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     if target.strategy == failures.NOTHING:
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
+    narrow(context.state)
     reason = f"recovery {context.record.id}"
     damaged, stranded = _damaged_sticky(context)
     lost = _lost(context, target, damaged)
@@ -304,7 +302,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     parts = own_change(context.state, reason=f"recovery {record.id}")
     part = parts.part(handle)
     part.set(LAST, said)
-    part.operations += sticky(handle, PREFIX)
+    part.operations += sticky(handle, LAST)
     plan = parts.plan()
     assert plan is not None
     context.state._run(plan)
