@@ -36,6 +36,7 @@ from holdfast.store.change import Change
 from holdfast.store.entries import Body
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
+from holdfast.store.leasing import leases_now
 from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment
 from holdfast.store.scopes import BESIDE, Scope, beside
@@ -266,8 +267,14 @@ class Record:
                 self.flush()
 
     def note(self, *, hold: bool = False, **fields: Any) -> None:
-        """Keep what has changed about it: at once, or with whatever is written next."""
+        """Keep what has changed about it: at once, or with whatever is written next.
+
+        Refused to a step that was given up: what it found out is not so any more.
+        """
         with self._lock:
+            for lease in leases_now():
+                if lease.core is self._handle.core:
+                    lease.check()
             self.data.update(fields)
             self._held[self.key] = self.data
             if not hold:
