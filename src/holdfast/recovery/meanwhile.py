@@ -20,6 +20,7 @@ from holdfast.store.entries import KEYED, MERGE, RESTORE, Body, Cause
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Entry
 from holdfast.store.lookups import derived
+from holdfast.store.scopes import RESERVED
 from holdfast.store.sticky import sticky_prefixes
 
 if TYPE_CHECKING:
@@ -140,7 +141,10 @@ def changed_since(handle: LineHandle, head: int) -> list[str]:
         return []
     then, now = handle.history.points.view(handle.timeline, head), handle.reader.now()
     assert now is not None
-    sticky = sticky_prefixes(handle.reader.declared())
+    # What was declared since, by a step of a user's own perhaps, does not excuse that it differs;
+    # parts of this library declare what has happened in the world with the first of it.
+    since = [one for one in sticky_prefixes(handle.reader.declared()) if one.startswith(RESERVED)]
+    sticky = (*sticky_prefixes(then.declared), *since)
     return [
         key
         for key, _, _ in tree_changes(then.ledger.trees, index_of(then), index_of(now))

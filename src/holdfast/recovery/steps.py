@@ -51,7 +51,7 @@ from holdfast.recovery.setting_aside import (
 from holdfast.recovery.strategies import check_state, is_empty, look, readable, unreadable
 from holdfast.recovery.tails import Tails, mend_handovers
 from holdfast.recovery.targets import Target
-from holdfast.recovery.tracking import LAST, narrow
+from holdfast.recovery.tracking import LAST, narrow, untold
 from holdfast.store.blocking import Store
 from holdfast.store.differing import index_of
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -364,6 +364,7 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         raise StateIntegrityError(
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
+    again(lambda: untold(context, point))
     return again(lambda: _put_back(context, point))
 
 
