@@ -103,7 +103,6 @@ class Spoiled:
                 self.over.set()
         return result
 
-
     def refuse(self, context: Any, action: Mapping[str, Any]) -> None:
         """A check that fails, once what was stuck has gone on beside this attempt."""
         self.on.set()
@@ -142,7 +141,9 @@ def hurried(procedure: Procedure, case: Case) -> dict[str, Any]:
 
 def made(store: sync.Store, case: Case, spoiled: Spoiled) -> sync.Recovery:
     """What recovers, with the mishap in it."""
-    steps = {} if case.mishap.startswith("ended") else {case.step: spoiled, "refuse": spoiled.refuse}
+    steps = (
+        {} if case.mishap.startswith("ended") else {case.step: spoiled, "refuse": spoiled.refuse}
+    )
     recovery = sync.Recovery(store, steps=steps)
     recovery.set(hurried(recovery.select(sync_failure(case.kind)), case))
     return recovery

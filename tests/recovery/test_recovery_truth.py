@@ -343,3 +343,21 @@ def test_an_agent_is_not_told_of_a_recovery_that_was_undone(store: sync.Store) -
     with pytest.raises(RecoveryFailedError):
         recovery.recover(state, "odd")
     assert state.get("$recovery/last")["recovery"] == good.id
+
+
+@pytest.mark.parametrize(
+    "correlation", ["recovery/ticket-7", "recovery/20261116T173354.000000-00ff"]
+)
+def test_work_whose_correlation_looks_like_a_recovery_is_lost_as_any_other(
+    store: sync.Store, correlation: str
+) -> None:
+    state = store.agent("7")
+    state.set("k", 1)
+    state.checkpoint("good")
+    with store.acting("ops", correlation=correlation):
+        state.set("orders", [1])
+        state.set("paid", True)
+    recovery = sync.Recovery(store)
+    assert recovery.plan(state, "state_corruption").lost == "2 entries after it"
+    assert recovery.recover(state, "state_corruption").lost == "2 entries after it"
+    assert recovery.recover(state, "state_corruption", point="good").lost == "nothing", "its own"

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 OWNER = BESIDE
 PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
-_ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
+ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 _T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
 GROUPS = PREFIX + "group/"
@@ -460,7 +460,7 @@ class Records:
         except StateIntegrityError as error:
             _pass_over(self.handle.scope, error)
             return [], str(error)
-        named = (key[len(PREFIX) :] for key in keys if _ID.fullmatch(key, len(PREFIX)))
+        named = (key[len(PREFIX) :] for key in keys if ID.fullmatch(key, len(PREFIX)))
         ids = sorted(named, reverse=True)[:limit]
         found = readable(ids, self.get)
         lost = len(ids) - len(found)

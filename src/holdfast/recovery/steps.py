@@ -38,8 +38,8 @@ from holdfast.recovery.meanwhile import (
     changed_since,
     damage_text,
     lost_text,
-    of_others,
     theirs,
+    work_of_others,
 )
 from holdfast.recovery.salvaging import Salvage, sticky_replayed
 from holdfast.recovery.setting_aside import (
@@ -191,7 +191,7 @@ def _lost(context: Context, target: Target, damaged: list[str]) -> str:
     head = context.first_head()
     if target.keys:
         return target.lost
-    count = sum(1 for _ in of_others(context.handle, context.record.id, head))
+    count = sum(1 for _ in work_of_others(context.handle, context.record.id, head))
     known = [one for one in (target.lost, lost_text(0, count)) if one != "nothing"]
     lost = "; ".join(known) or "nothing"
     return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
@@ -372,7 +372,7 @@ def _taken_back(context: Context) -> bool:
     """End the scope that the recovery made, for there was none; not if others wrote to it."""
     handle = context.handle
     head = handle.place()[2]
-    others = of_others(handle, context.record.id, 0)
+    others = work_of_others(handle, context.record.id, 0)
     if any(one.cause.component != CHECK for one in others):
         return False
     with suppress(ScopeNotFoundError):  # nothing was written
