@@ -1,10 +1,10 @@
 """Recoveries: every kind of failure, with a mishap at each step of its procedure; then a fleet.
 
 A step fails before or after it has done its work, once or always, takes too long and writes late,
-or goes on late in the middle of its work while a later step fails, or the recovery ends with it and another goes on. The agent must be where the report says: in the
-recovered state, or exactly where it was. Then a fleet of agents works in several stores at once,
-while they crash, are damaged and led astray, also in the middle of recoveries: none is lost, none
-runs twice, none is stuck.
+or goes on late in the middle of its work while a later step fails, or the recovery ends with it and
+another goes on. The agent must be where the report says: in the recovered state, or exactly where
+it was. Then a fleet of agents works in several stores at once, while they crash, are damaged and
+led astray, also in the middle of recoveries: none is lost, none runs twice, none is stuck.
 """
 
 from __future__ import annotations

@@ -154,7 +154,8 @@ def test_one_of_an_agent_that_was_deleted_since_has_failed(
     else:
         assert len(sync.Recovery(other).resume(state.scope)) == 1
     (report,) = sync.Recovery(other).reports(state.scope)
-    assert report.status == "failed" and "deleted or erased" in report.why
+    assert report.status == "failed"
+    assert "deleted or erased" in report.why
     assert sync.boot(other).items == []
     assert list(other.agent("7").log()) == []
 

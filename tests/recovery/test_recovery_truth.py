@@ -319,7 +319,8 @@ def test_what_a_step_declares_sticky_is_undone_like_all_else(
         recovery.recover(state, "odd")
     status = recovery.reports(state)[0].status
     if rollback:
-        assert status == "failed" and "other than before are the keys plan" in str(caught.value)
+        assert status == "failed"
+        assert "other than before are the keys plan" in str(caught.value)
         return
     assert status == "rolled_back"
     assert dict(state.items()) == {"plan": "good", "spent/ann": 1}
@@ -336,7 +337,8 @@ def test_an_agent_is_not_told_of_a_recovery_that_was_undone(store: sync.Store) -
     refuse.append(True)
     with pytest.raises(RecoveryFailedError):
         recovery.recover(state, "odd")
-    assert state.get("$recovery/last") is None and state.declared() == before
+    assert state.get("$recovery/last") is None
+    assert state.declared() == before
     refuse.clear()
     good = recovery.recover(state, "odd")
     refuse.append(True)

@@ -37,7 +37,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
-from holdfast.recovery.checking import TRIAL, refused_at
+from holdfast.recovery.checking import is_trial, refused_at
 from holdfast.recovery.erasures import is_erased, stays_erased
 from holdfast.recovery.foreign_subjects import check_opens
 from holdfast.recovery.meanwhile import Makers, changed_since, changes_after, lost_text
@@ -355,7 +355,7 @@ def timeline(context: Context) -> Target:
     others = [
         one
         for one in lines
-        if not (one.name == MAIN or one.name.startswith(TRIAL) or is_put_together(one.name))
+        if not (one.name == MAIN or is_put_together(one.name) or is_trial(handle.on(one.name)))
     ]
     for one in sorted(others, key=lambda info: _written(handle.on(info.name)), reverse=True):
         try:

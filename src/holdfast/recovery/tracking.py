@@ -58,7 +58,7 @@ def untold(context: Context, point: str) -> None:
     then = handle.view(point).reader
     with suppress(StateIntegrityError):  # of the newest state: the restore puts back what it can
         now = handle.reader.declared()
-        wanted: dict[str, Any] = dict.fromkeys((one.key for one in now.of(Sticky) if _own(one)))
+        wanted: dict[str, Any] = dict.fromkeys(one.key for one in now.of(Sticky) if _own(one))
         wanted |= {one.key: one.data() for one in then.declared().of(Sticky) if _own(one)}
         wanted[LAST] = then.get(LAST, None, None, True)
         parts = own_change(context.state, reason=f"recovery {context.record.id} failed")
