@@ -18,6 +18,7 @@ from holdfast.errors import (
     PointNotFoundError,
     RecoveryFailedError,
 )
+from holdfast.recovery.records import Record
 from holdfast.recovery.slots import recovering_lease
 
 NAIVE = datetime.now(UTC).replace(tzinfo=None)
@@ -373,3 +374,33 @@ def test_what_others_wrote_over_cannot_be_undone_and_is_named(place: Place) -> N
         recovery.recover(state, "p", point="good")
     assert recovery.reports(state)[0].status == "failed"
     assert state.get("orders") == [1, 4]
+
+
+def test_a_step_that_was_killed_is_done_again_and_adds_once_by_an_id(store: sync.Store) -> None:
+    state = agent(store)
+    ends = [True]
+
+    def pay(context: Any, action: Any) -> None:
+        id_ = f"pay {context.record.id} {context.record.attempt}"
+        with context.state.change(id=id_) as change:
+            change.append("paid", 10)
+
+    steps = [*STEPS, {"type": "pay"}]
+    recovery = sync.Recovery(store, steps={"pay": pay})
+    recovery.set({"id": "p", "triggers": ["odd"], "steps": steps})
+    note = Record.note_result
+
+    def lost(record: Any, part: str, result: Any, hold: bool = False) -> None:
+        if result.step == "pay" and ends:
+            ends.clear()
+            raise Killed
+        note(record, part, result, hold)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Record, "note_result", lost)
+        with pytest.raises(Killed):
+            recovery.recover(state, "odd")
+    assert state.get("paid") == [10]
+    (report,) = recovery.resume(state)
+    assert report.success
+    assert state.get("paid") == [10]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 CHECK = "check"
 """The component that checks act as: they are to look, and what they write is not the recovery's."""
+SHOWN = 10
+"""Names that a text gives."""
 PAGE = 500
 """Entries that are read at once."""
 _BY_TIME = {READ: ("expire",), SWEPT: ("delete",)}
@@ -229,5 +231,11 @@ def damage_text(lost: str, damaged: Collection[str]) -> str:
 
 def named(keys: Iterable[str]) -> str:
     """Some keys, for people."""
-    known = sorted(keys)
-    return ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
+    return some(sorted(keys))
+
+
+def some(names: Iterable[str]) -> str:
+    """The first of some names, and how many more there are, for people."""
+    known = list(names)
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return ", ".join(known[:SHOWN]) + more

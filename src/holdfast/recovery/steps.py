@@ -41,7 +41,7 @@ from holdfast.recovery.meanwhile import (
     theirs,
     work_of_others,
 )
-from holdfast.recovery.salvaging import Salvage, sticky_replayed
+from holdfast.recovery.salvaging import MOST_NAMED, Salvage, sticky_replayed
 from holdfast.recovery.setting_aside import (
     BUDGET,
     copies_of,
@@ -144,6 +144,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     reason = f"recovery {context.record.id}"
     damaged, stranded = _damaged_sticky(context)
     lost = _lost(context, target, damaged)
+    more: dict[str, Any] = {"damaged_keys": damaged[:MOST_NAMED]} if damaged else {}
     if target.copy is not None:
         entry, backup = _from_copy(context, target, reason)
     elif target.strategy == failures.DEFAULTS:
@@ -152,7 +153,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         entry, backup = _keys_of(context, target, reason)
     elif target.replay:
         salvage = Salvage(context.handle, _number(target.point), target.replay)
-        salvage.replay()
+        more |= salvage.replay().data()
         with salvage.put_together(reason) as point:
             entry, backup = _to(context, point, reason)
     else:
@@ -160,7 +161,8 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     if damaged or stranded:
         tasks = mend_handovers(context.store, context.agent)
         context.record.note(hold=True, tasks=tasks)
-    return {"restored": entry, "backup": backup, "lost": lost, **_reconciled(context)}
+    more |= _reconciled(context)
+    return {"restored": entry, "backup": backup, "lost": lost, **more}
 
 
 def _reconciled(context: Context) -> dict[str, Any]:
