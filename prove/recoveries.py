@@ -88,8 +88,9 @@ class Spoiled:
         if mishap == "before" or (mishap == "once" and self.calls == 1):
             raise OSError("the disk went away")
         if mishap == "stuck" and self.calls == 1:
+            stuck: Any = Stuck(context, self.on)
             try:
-                return do(Stuck(context, self.on), action)
+                return do(stuck, action)
             finally:
                 self.over.set()
         result = do(context, action)
@@ -141,9 +142,9 @@ def hurried(procedure: Procedure, case: Case) -> dict[str, Any]:
 
 def made(store: sync.Store, case: Case, spoiled: Spoiled) -> sync.Recovery:
     """What recovers, with the mishap in it."""
-    steps = (
-        {} if case.mishap.startswith("ended") else {case.step: spoiled, "refuse": spoiled.refuse}
-    )
+    steps: dict[str, Any] = {case.step: spoiled, "refuse": spoiled.refuse}
+    if case.mishap.startswith("ended"):
+        steps = {}
     recovery = sync.Recovery(store, steps=steps)
     recovery.set(hurried(recovery.select(sync_failure(case.kind)), case))
     return recovery
