@@ -1611,6 +1611,20 @@ BUGS = (
         "tests/recovery/test_recovery_damage.py",
     ),
     Bug(
+        "what a step that was given up finds out late",
+        "recovery/records.py",
+        "                    lease.check()\n",
+        "                    pass\n",
+        "tests/recovery/test_step_threads.py",
+    ),
+    Bug(
+        "notices that a consumer loses because what it read is sticky",
+        "recovery/steps.py",
+        "part.operations += sticky(handle, LAST)",
+        'part.operations += sticky(handle, "$recovery/")',
+        "tests/recovery/test_consumers_recovered.py",
+    ),
+    Bug(
         "two recoveries of an agent at once",
         "recovery/slots.py",
         'return lease_name("recovery", str(agent), *slot)',

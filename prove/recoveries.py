@@ -1,10 +1,10 @@
 """Recoveries: every kind of failure, with a mishap at each step of its procedure; then a fleet.
 
 A step fails before or after it has done its work, once or always, takes too long and writes late,
-or the recovery ends with it and another goes on. The agent must be where the report says: in the
-recovered state, or exactly where it was. Then a fleet of agents works in several stores at once,
-while they crash, are damaged and led astray, also in the middle of recoveries: none is lost, none
-runs twice, none is stuck.
+or goes on late in the middle of its work while a later step fails, or the recovery ends with it and
+another goes on. The agent must be where the report says: in the recovered state, or exactly where
+it was. Then a fleet of agents works in several stores at once, while they crash, are damaged and
+led astray, also in the middle of recoveries: none is lost, none runs twice, none is stuck.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LITTLE = 0.07
 """Seconds that a step is given which takes longer."""
 STORE = 30
 """Cases in one store."""
-MISHAPS = ("before", "after", "once", "late", "ended", "ended twice")
+MISHAPS = ("before", "after", "once", "late", "stuck", "ended", "ended twice")
 GOOD: dict[str, Any] = {"task": {"id": 1}, "log": ["a"]}
 NOW: dict[str, Any] = {"task": {"id": 2}, "log": ["a", "b"], "plan": "odd"}
 BACK = ("newest_valid",)
@@ -77,6 +77,8 @@ class Spoiled:
         self.calls = 0
         self.over = threading.Event()
         """What came too late is over."""
+        self.on = threading.Event()
+        """What is stuck may go on: another attempt has come to its checks."""
 
     def __call__(self, context: Any, action: Mapping[str, Any]) -> Any:
         self.calls += 1
@@ -85,6 +87,12 @@ class Spoiled:
             self.over.wait(0.8 * LITTLE)  # the recovery is still at work when it writes
         if mishap == "before" or (mishap == "once" and self.calls == 1):
             raise OSError("the disk went away")
+        if mishap == "stuck" and self.calls == 1:
+            stuck: Any = Stuck(context, self.on)
+            try:
+                return do(stuck, action)
+            finally:
+                self.over.set()
         result = do(context, action)
         if mishap == "after":
             raise OSError("the disk went away")
@@ -96,11 +104,35 @@ class Spoiled:
                 self.over.set()
         return result
 
+    def refuse(self, context: Any, action: Mapping[str, Any]) -> None:
+        """A check that fails, once what was stuck has gone on beside this attempt."""
+        self.on.set()
+        if not self.over.wait(20):
+            raise RuntimeError(f"{self.case}: what was stuck never ended")
+        raise OSError("the disk went away")
+
+
+class Stuck:
+    """The context of a step that hangs in the middle: when it looks at the agent once more."""
+
+    def __init__(self, context: Any, on: threading.Event) -> None:
+        self._context = context
+        self._on = on
+        self._looks = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self._looks += name in ("handle", "state")
+        if self._looks == 2:
+            self._on.wait(20)
+        return getattr(self._context, name)
+
 
 def hurried(procedure: Procedure, case: Case) -> dict[str, Any]:
     """The procedure without pauses, and with little time for a step that takes too long."""
     data = {**procedure.data(), "backoff": 1}
-    if case.mishap == "late":
+    if case.mishap == "stuck":
+        data["validation"] = [{"type": "refuse"}]
+    if case.mishap in ("late", "stuck"):
         data["steps"] = [
             {**step, "timeout": 1000 * LITTLE} if step["type"] == case.step else step
             for step in data["steps"]
@@ -110,7 +142,9 @@ def hurried(procedure: Procedure, case: Case) -> dict[str, Any]:
 
 def made(store: sync.Store, case: Case, spoiled: Spoiled) -> sync.Recovery:
     """What recovers, with the mishap in it."""
-    steps = {} if case.mishap.startswith("ended") else {case.step: spoiled}
+    steps: dict[str, Any] = {case.step: spoiled, "refuse": spoiled.refuse}
+    if case.mishap.startswith("ended"):
+        steps = {}
     recovery = sync.Recovery(store, steps=steps)
     recovery.set(hurried(recovery.select(sync_failure(case.kind)), case))
     return recovery
@@ -190,6 +224,10 @@ def _wrong_with_report(case: Case, report: RecoveryReport) -> Iterator[str]:
     ours = [one for part, one in report.steps if part == "steps" and one.step == case.step]
     critical = {"notify_systems": False, "cleanup": False}.get(case.step, True)
     always = case.mishap in ("before", "after")
+    if case.mishap == "stuck":
+        if report.success:
+            yield "a check always failed, and success is reported"
+        return
     if always and critical and report.success:
         yield "a critical step always failed, and success is reported"
     if (not always or not critical) and not report.success:

@@ -109,6 +109,26 @@ def test_a_value_that_later_entries_only_changed_is_left_out_and_named(place: Pl
     assert "doubtful keys: story" in report.lost
 
 
+def test_a_report_names_all_that_is_lost_where_its_text_names_some(place: Place) -> None:
+    state = place.open().agent("7")
+    with state.change() as change:
+        for n in range(11):
+            change.set(f"list{n:02}", ["word " * 200] * 40)
+    state.checkpoint("good")
+    for n in range(12):
+        state.set(f"lost{n:02}", n)
+    for n in range(11):
+        state.append(f"list{n:02}", n)
+    for n in range(12):
+        damage(place, b"E", 2 + n)
+    report = sync.Recovery(place.open()).recover("agent:7", "corruption_detected")
+    assert "10, 11, 12 and 2 more did" in report.lost
+    assert "list09 and 1 more" in report.lost
+    (done,) = [one.result for _, one in report.steps if one.step == "restore_state"]
+    assert done["lost_entries"] == list(range(3, 15))
+    assert done["doubtful_keys"] == [f"list{n:02}" for n in range(11)]
+
+
 def test_damage_in_the_past_alone_costs_nothing(place: Place) -> None:
     state = place.open().agent("7")
     with state.change() as change:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from store_kit import Place
+from store_kit import Hands, Place
 
 from holdfast import sync
 from holdfast.errors import (
@@ -18,6 +18,7 @@ from holdfast.errors import (
     PointNotFoundError,
     RecoveryFailedError,
 )
+from holdfast.recovery.records import Record
 from holdfast.recovery.slots import recovering_lease
 
 NAIVE = datetime.now(UTC).replace(tzinfo=None)
@@ -111,6 +112,67 @@ def test_what_is_no_work_keeps_none_from_being_taken_up(store: sync.Store) -> No
     assert report.success
     assert state.get("plan") == "good"
     assert len(sync.Mailbox(state).waiting()) == 1
+
+
+@pytest.mark.parametrize("passes", ["read", "swept"])
+def test_what_only_time_does_keeps_none_from_being_taken_up(
+    timed: sync.Store, hands: Hands, passes: str
+) -> None:
+    state = agent(timed)
+    state.set("login", "ann", ttl=1000, sliding=True)
+    state.set("cache", 1, ttl=10)
+    state.checkpoint("later")
+    state.set("plan", "odd")
+    recovery = sync.Recovery(timed)
+    killed(timed, state, "restore_state")
+    hands.move(900)
+    if passes == "read":
+        assert state.get("login") == "ann"
+    else:
+        assert timed.sweep().keys == 1
+    assert state.log(limit=1)[0].cause.actor == "system"
+    (report,) = recovery.resume(state)
+    assert report.success, report.why
+    killed(timed, state, "restore_state")
+    state.expire("login", ttl=5)  # somebody wants that
+    (report,) = recovery.resume(state)
+    assert "others wrote since" in report.why
+
+
+@pytest.mark.parametrize("step", ["locate_checkpoint", "restore_state", "update_tracking"])
+@pytest.mark.parametrize("boot", [False, True])
+def test_one_of_an_agent_that_was_deleted_since_has_failed(
+    place: Place, step: str, boot: bool
+) -> None:
+    store = place.open()
+    state = agent(store)
+    killed(store, state, step)
+    store.delete(state.scope)
+    other = place.open()
+    if boot:
+        (item,) = sync.boot(other).items
+        assert (item.scope, item.kind, item.outcome) == (state.scope, "recovery", "left")
+    else:
+        assert len(sync.Recovery(other).resume(state.scope)) == 1
+    (report,) = sync.Recovery(other).reports(state.scope)
+    assert report.status == "failed"
+    assert "deleted or erased" in report.why
+    assert sync.boot(other).items == []
+    assert list(other.agent("7").log()) == []
+
+
+def test_a_name_is_given_to_another_checkpoint_before_one_goes_on(store: sync.Store) -> None:
+    state = agent(store)
+
+    def progress(title: str, _: str) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        sync.Recovery(store).recover(state, "drift", point="good", progress=progress)
+    state.checkpoint("good")
+    (report,) = sync.Recovery(store).resume(state)
+    assert report.success
+    assert state.get("plan") == "good"
 
 
 def test_a_check_that_raises_fails_a_group_and_ends_it(place: Place) -> None:
@@ -312,3 +374,33 @@ def test_what_others_wrote_over_cannot_be_undone_and_is_named(place: Place) -> N
         recovery.recover(state, "p", point="good")
     assert recovery.reports(state)[0].status == "failed"
     assert state.get("orders") == [1, 4]
+
+
+def test_a_step_that_was_killed_is_done_again_and_adds_once_by_an_id(store: sync.Store) -> None:
+    state = agent(store)
+    ends = [True]
+
+    def pay(context: Any, action: Any) -> None:
+        id_ = f"pay {context.record.id} {context.record.attempt}"
+        with context.state.change(id=id_) as change:
+            change.append("paid", 10)
+
+    steps = [*STEPS, {"type": "pay"}]
+    recovery = sync.Recovery(store, steps={"pay": pay})
+    recovery.set({"id": "p", "triggers": ["odd"], "steps": steps})
+    note = Record.note_result
+
+    def lost(record: Any, part: str, result: Any, hold: bool = False) -> None:
+        if result.step == "pay" and ends:
+            ends.clear()
+            raise Killed
+        note(record, part, result, hold)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Record, "note_result", lost)
+        with pytest.raises(Killed):
+            recovery.recover(state, "odd")
+    assert state.get("paid") == [10]
+    (report,) = recovery.resume(state)
+    assert report.success
+    assert state.get("paid") == [10]

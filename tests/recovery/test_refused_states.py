@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     Unavailable,
 )
+from holdfast.recovery.checking import Trials
 from holdfast.recovery.strategies import Target
 
 STEPS = ("backup_current", "locate_checkpoint", "verify_integrity", "restore_state")
@@ -243,7 +245,7 @@ def test_a_check_sees_the_sticky_keys_of_now(store: sync.Store) -> None:
 def test_a_trial_that_a_killed_process_left_is_no_timeline_to_return_to(store: sync.Store) -> None:
     state = store.agent("7")
     state.set("n", 0)
-    state.fork("recovery-trial-left")
+    Trials(state._handle)._begun()
     state.set("n", 1)
     recovery = recoverer(store, "validate_state", order=["timeline"], validate=[lambda now: True])
     with pytest.raises(HoldfastError, match="there is no other timeline"):
@@ -252,6 +254,36 @@ def test_a_trial_that_a_killed_process_left_is_no_timeline_to_return_to(store: s
     step = recoverer(store, "validate_state", validate=[lambda now: True])
     step.recover(state, "agent_crash")
     assert [one.name for one in state.timelines()] == ["main"]
+
+
+def test_a_timeline_of_a_users_own_is_no_trial_whatever_its_name(store: sync.Store) -> None:
+    state = store.agent("7")
+    state.set("n", 0)
+    state.checkpoint("good")
+    state.fork("recovery-trial-ann").set("n", "the work of a day")
+    recoverer(store, "validate_state", validate=[lambda now: True]).recover(state, "drift")
+    assert state.on("recovery-trial-ann").get("n") == "the work of a day"
+    recovery = recoverer(store, order=["timeline"])
+    assert recovery.recover(state, "drift").success
+    assert state.get("n") == "the work of a day"
+
+
+def test_a_step_that_is_given_up_leaves_no_trial(store: sync.Store) -> None:
+    state = store.agent("7")
+    state.set("n", 0)
+    state.checkpoint("good")
+    state.set("n", 1)
+    over = threading.Event()
+    try:
+        hangs = recoverer(store, validate=[lambda now: over.wait(60)])
+        one = {"type": "locate_checkpoint", "timeout": 300}
+        last = {"type": "validate_state"}
+        hangs.set({"id": "quick", "triggers": ["drift"], "retries": 0, "steps": [one, last]})
+        with pytest.raises(HoldfastError, match="it took more than"):
+            hangs.recover(state, "drift")
+        assert [line.name for line in state.timelines()] == ["main"]
+    finally:
+        over.set()
 
 
 @pytest.mark.parametrize("way", ["check", "step"])

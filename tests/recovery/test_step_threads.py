@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import LeaseLostError, RecoveryFailedError
+from holdfast.recovery import records, steps
 
 SECONDS = 60
 """After which something hangs."""
@@ -108,3 +109,52 @@ def test_what_is_refused_once_the_step_is_given_up(store: sync.Store, how: Any) 
     assert over.wait(SECONDS)
     assert refused == [LeaseLostError if how in OWN else None]
     assert state.get("plan") == (1 if how in OWN else 2)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_a_step_finds_out_late_does_not_count(
+    store: sync.Store, others: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = store.agent("7")
+    state.set("plan", 1)
+    state.checkpoint("good")
+    state.set("plan", 2)
+    second, over = threading.Event(), threading.Event()
+    late: list[threading.Thread] = []
+    looked, note = steps.unreadable, records.Record.note
+
+    def hangs_once(handle: Any) -> Any:
+        found = looked(handle)
+        if not late:
+            late.append(threading.current_thread())
+            assert second.wait(SECONDS)
+        return found
+
+    def noted(record: Any, **fields: Any) -> None:
+        try:
+            note(record, **fields)
+        finally:
+            if threading.current_thread() in late:
+                over.set()
+
+    def fails(context: Any, action: Any) -> None:
+        """In the second attempt, once the state is put back."""
+        if others:
+            thread = threading.Thread(target=lambda: state.set("theirs", True))
+            thread.start()
+            thread.join(SECONDS)
+        second.set()
+        assert over.wait(SECONDS)
+        raise RuntimeError("it does not work")
+
+    monkeypatch.setattr(steps, "unreadable", hangs_once)
+    monkeypatch.setattr(records.Record, "note", noted)
+    recovery = sync.Recovery(store, steps={"fails": fails})
+    locate = {"type": "locate_checkpoint", "action": {"strategies": ["newest_valid"]}}
+    backup = {"type": "backup_current", "timeout": 1500}
+    done = [backup, locate, {"type": "restore_state"}, {"type": "fails"}]
+    recovery.set({"id": "p", "triggers": ["odd"], "retries": 1, "backoff": 1, "steps": done})
+    with pytest.raises(RecoveryFailedError):
+        recovery.recover(state, "odd")
+    assert recovery.reports(state)[0].status == "rolled_back"
+    assert dict(state.items()) == {"plan": 2} | ({"theirs": True} if others else {})

@@ -40,7 +40,7 @@ from holdfast.recovery.records import (
     is_own,
     notices_scope,
 )
-from holdfast.recovery.recovered import every_scope
+from holdfast.recovery.recovered import every_scope, recovered_agents
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.slots import LEASE
 from holdfast.recovery.strategies import check_state
@@ -200,8 +200,11 @@ class Booting:
     def run(self, scopes: list[Scope] | None) -> BootReport:
         """All of it."""
         begun = time.monotonic()
+        gone: list[Scope] = []
         if scopes is None:
             scopes = every_scope(self._handle, self._unnamed)
+            there = set(scopes)
+            gone = [one for one in recovered_agents(self._handle) if one not in there]
         with acting("boot"):
             self._groups()  # before their members, who are looked at one by one
             for scope in scopes:
@@ -215,8 +218,21 @@ class Booting:
                 except StateIntegrityError as error:
                     self._report.methods[str(scope)] = "none"
                     self._failed(scope, "state", "damaged", error)
+            for scope in gone:
+                self._gone(scope)
         self._report.seconds = time.monotonic() - begun
         return self._report
+
+    def _gone(self, scope: Scope) -> None:
+        """Recoveries of an agent that is not there any more come to their end, too."""
+        if is_own(scope):
+            return
+        try:
+            self._recoveries(self._store.scope(scope))
+        except (LeaseLostError, StoreClosedError):
+            raise
+        except HoldfastError as error:
+            self._failed(scope, "recovery", "unfinished", error)
 
     def _unnamed(self, key: bytes, error: Exception) -> None:
         """A scope whose row in the directory is damaged: nobody knows its name."""

@@ -157,9 +157,7 @@ class Trials:
 
     def _begun(self) -> LineHandle:
         handle, history = self._handle, self._handle.history
-        for one in history.timelines():
-            if one.name.startswith(TRIAL):  # a process that was killed has left it
-                _end(handle.on(one.name))
+        end_trials(handle)
         self._head = handle.place()[2]
         name, cause = TRIAL + os.urandom(6).hex(), cause_now(reason=_REASON)
         fork, forked = history.plan_fork(name, self._head, cause)
@@ -170,6 +168,28 @@ class Trials:
         line, self._line = self._line, None
         if line is not None:
             _end(line)
+
+
+def end_trials(handle: LineHandle) -> None:
+    """End what a process that was killed, or a step that was given up, has left of trials.
+
+    Only for who holds the lease under which the agent is recovered.
+    """
+    try:
+        for one in handle.history.timelines():
+            if is_trial(line := handle.on(one.name)):
+                _end(line)
+    except HoldfastError as error:
+        log.warning("%s: timelines of trials may be left behind: %s", handle.scope, error)
+
+
+def is_trial(line: LineHandle) -> bool:
+    """Whether a timeline is one that a recovery made; another may be named like that."""
+    if not line.timeline.startswith(TRIAL):
+        return False
+    first = next(line.history.entries(newest_first=False), None)
+    cause = first[2].cause if first is not None else None
+    return cause is not None and cause.reason == _REASON
 
 
 def _end(line: LineHandle) -> None:

@@ -26,6 +26,7 @@ from holdfast.errors import (
 from holdfast.recovery.builtin import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
+from holdfast.recovery.erasures import scope_now
 from holdfast.recovery.failures import (
     COPY,
     DEFAULTS,
@@ -192,15 +193,14 @@ class Recovery(Procedures, Looking):
         return record
 
     def _found(self, scope: Scope, failure: Failure) -> Failure:
-        """The failure with a point that can be kept; refused if that, or its time, is not there."""
+        """The failure with its point as TIMELINE@NUMBER: a name may be given to another checkpoint
+        before a recovery that was killed goes on. Refused if that, or its time, is not there."""
         points = self._handle.line(scope).history.points
         with suppress(StateIntegrityError):  # then the recovery says what it can do
             if failure.at is not None:
                 points.find(failure.at)
             if failure.point is not None:
-                found = "{}@{}".format(*points.find(failure.point))
-                if not isinstance(failure.point, str | int):
-                    return replace(failure, point=found)
+                return replace(failure, point="{}@{}".format(*points.find(failure.point)))
         return failure
 
     def _chosen(self, scope: Scope, asked: Failure, procedure: str | None) -> Procedure:
@@ -425,6 +425,9 @@ class Recovery(Procedures, Looking):
 
     def _take_up(self, record: Record, progress: Progress | None) -> RecoveryReport:
         """Go on with one that another began, unless that would undo what was done since."""
+        if self._is_gone(record):
+            record.finish(FAILED, f"{record.agent} was deleted or erased since it began")
+            return report_of(record)
         handle = self._handle.line(record.agent)
         other = first_of_others(handle, record.id, record.data.get("head"))
         if other is None:
@@ -432,6 +435,13 @@ class Recovery(Procedures, Looking):
         why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
         record.finish(FAILED, why + self._standing(record))
         return report_of(record)
+
+    def _is_gone(self, record: Record) -> bool:
+        """Whether the agent of an unfinished recovery was there, or was made by it, and is not."""
+        if scope_now(self._handle.core, record.agent) is not None:
+            return False
+        done = record.done("steps").values()
+        return not record.absent or any(one.result.get("restored") for one in done)
 
     def _standing(self, record: Record) -> str:
         return standing(self._handle.line(record.agent), record.id, record.data.get("head"))

@@ -7,8 +7,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ScopeErasedError, StateIntegrityError
+from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle
 from holdfast.store.ledger import Ledger
+from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import erased_ids
 
 if TYPE_CHECKING:
@@ -30,12 +32,16 @@ def stays_erased(context: Context) -> str:
     return f"{context.agent} was erased in this store, and stays erased"
 
 
-def ledger_now(context: Context) -> Ledger | None:
-    """The agent's scope as it is now; None if it is not there, or was erased or deleted since."""
-    core = context.store.core
+def scope_now(core: Core, agent: Scope) -> Ledger | None:
+    """A scope as it is now; None if it is not there, or was erased or deleted since."""
     with suppress(StateIntegrityError):  # then it is there, and damaged
-        core.current(context.agent)
-    return core.known(context.agent)
+        core.current(agent)
+    return core.known(agent)
+
+
+def ledger_now(context: Context) -> Ledger | None:
+    """The same of an agent that is recovered."""
+    return scope_now(context.store.core, context.agent)
 
 
 def unless_erased(context: Context, there: LineHandle) -> Callable[[Ledger], None]:

@@ -94,7 +94,8 @@ class Failure:
     """By default that of its kind."""
     point: Any = None
     """The point that is to be returned to, if somebody said so: a checkpoint, its name or id, an
-    entry or its number; for a group of agents, a group of checkpoints, its name or one of it."""
+    entry or its number; for a group of agents, a group of checkpoints, its name or one of it. A
+    recovery of one agent keeps it as TIMELINE@NUMBER, whatever bears its name later."""
     at: Any = None
     """The time that is to be returned to, if somebody said so."""
     evidence: Mapping[str, Any] = field(default_factory=dict)

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.errors import MissingError, PrunedError, StateIntegrityError
+from holdfast.recovery.records import GROUPS, ID, PREFIX, notices_scope, scope_of
 from holdfast.store import rows
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
 from holdfast.store.entries import KEYED, MERGE, RESTORE, Body, Cause
-from holdfast.store.handles import LineHandle
+from holdfast.store.expiring import READ, SWEPT
+from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Entry
 from holdfast.store.lookups import derived
+from holdfast.store.scopes import RESERVED
 from holdfast.store.sticky import sticky_prefixes
 
 if TYPE_CHECKING:
@@ -27,8 +30,12 @@ if TYPE_CHECKING:
 
 CHECK = "check"
 """The component that checks act as: they are to look, and what they write is not the recovery's."""
+SHOWN = 10
+"""Names that a text gives."""
 PAGE = 500
 """Entries that are read at once."""
+_BY_TIME = {READ: ("expire",), SWEPT: ("delete",)}
+"""What is written as time passes, by why it is."""
 WHOLE = frozenset(("restore", "merge"))
 """What changes a state without naming keys."""
 
@@ -38,16 +45,31 @@ def correlation_of(recovery: str) -> str:
     return f"recovery/{recovery}"
 
 
-def of_a_recovery(cause: Cause | None) -> bool:
-    """Whether any recovery made an entry."""
-    return bool(recovery_of(cause))
+class Makers:
+    """Tells entries that recoveries of an agent made from those of a program whose correlations
+    only begin like theirs: by what is kept of recoveries, of the agent or of a group."""
 
+    def __init__(self, handle: LineHandle) -> None:
+        store = StoreHandle(handle.core)
+        self._places = [
+            (store.line(scope_of(handle.scope)).reader, PREFIX),
+            (store.line(notices_scope()).reader, GROUPS),
+        ]
+        self._known: dict[str, bool] = {}
 
-def recovery_of(cause: Cause | None) -> str:
-    """The recovery that made an entry; empty if none did."""
-    known = (cause.correlation or "") if cause is not None else ""
-    prefix = correlation_of("")
-    return known.removeprefix(prefix) if known.startswith(prefix) else ""
+    def of(self, cause: Cause | None) -> str:
+        """The recovery that made an entry; empty if none did."""
+        said = (cause.correlation or "") if cause is not None else ""
+        begin = correlation_of("")
+        id_ = said.removeprefix(begin) if said.startswith(begin) else ""
+        if not ID.fullmatch(id_):
+            return ""
+        if id_ not in self._known:
+            try:
+                self._known[id_] = any(one.exists(prefix + id_) for one, prefix in self._places)
+            except StateIntegrityError:
+                self._known[id_] = True  # nobody can say, and it looks like one
+        return id_ if self._known[id_] else ""
 
 
 def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
@@ -56,6 +78,12 @@ def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
     Those that cannot be read, and what lies below them, are left out.
     """
     return (entry for entry, own in _changes(handle, recovery, head) if not own)
+
+
+def work_of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
+    """The same without what nobody did: keys that expired, or slid because they were read."""
+    found = of_others(handle, recovery, head)
+    return (entry for entry in found if entry.kinds != _BY_TIME.get(entry.cause))
 
 
 def _changes(handle: LineHandle, recovery: str, head: int) -> Iterator[tuple[Entry, bool]]:
@@ -94,7 +122,7 @@ def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entr
     sticky: tuple[str, ...] = ()
     with suppress(StateIntegrityError):
         sticky = sticky_prefixes(handle.reader.declared())
-    for entry in of_others(handle, recovery, head):
+    for entry in work_of_others(handle, recovery, head):
         stays = entry.keys and all(derived(key) or key.startswith(sticky) for key in entry.keys)
         if not stays:
             return entry
@@ -140,7 +168,10 @@ def changed_since(handle: LineHandle, head: int) -> list[str]:
         return []
     then, now = handle.history.points.view(handle.timeline, head), handle.reader.now()
     assert now is not None
-    sticky = sticky_prefixes(handle.reader.declared())
+    # What was declared since, by a step of a user's own perhaps, does not excuse that it differs;
+    # parts of this library declare what has happened in the world with the first of it.
+    since = [one for one in sticky_prefixes(handle.reader.declared()) if one.startswith(RESERVED)]
+    sticky = (*sticky_prefixes(then.declared), *since)
     return [
         key
         for key, _, _ in tree_changes(then.ledger.trees, index_of(then), index_of(now))
@@ -162,13 +193,15 @@ def changes_after(handle: LineHandle, sequence: int, head: int) -> int:
     except StateIntegrityError:
         declared = handle.view(sequence).reader.declared()
     stay = sticky_prefixes(declared)
+    makers = Makers(handle)
     low, high = rows.entry(line.prefix, sequence + 1), rows.entry(line.prefix, head) + b"\0"
     count = 0
     while page := line.ledger.storage.scan(low, high, limit=PAGE):
         for key, row in page:
             if rows.sequence_of(key) in known:
                 try:
-                    count += _takes_away(line.ledger.open_entry(key, row)[1], stay)
+                    body = line.ledger.open_entry(key, row)[1]
+                    count += not makers.of(body.cause) and _takes_away(body, stay)
                 except (PrunedError, StateIntegrityError):
                     count += 1
         low = page[-1][0] + b"\0"
@@ -177,8 +210,6 @@ def changes_after(handle: LineHandle, sequence: int, head: int) -> int:
 
 def _takes_away(body: Body, stay: tuple[str, ...]) -> bool:
     """Whether undoing an entry changes a state, by its operations."""
-    if of_a_recovery(body.cause):
-        return False
     keys = [op[1] for op in body.ops if op[0] in KEYED]
     if any(not derived(key) and not key.startswith(stay) for key in keys):
         return True
@@ -200,5 +231,11 @@ def damage_text(lost: str, damaged: Collection[str]) -> str:
 
 def named(keys: Iterable[str]) -> str:
     """Some keys, for people."""
-    known = sorted(keys)
-    return ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
+    return some(sorted(keys))
+
+
+def some(names: Iterable[str]) -> str:
+    """The first of some names, and how many more there are, for people."""
+    known = list(names)
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return ", ".join(known[:SHOWN]) + more

@@ -26,6 +26,7 @@ from holdfast.recovery.records import (
     notices_scope,
 )
 from holdfast.recovery.recovered import recovered_agents
+from holdfast.recovery.tracking import narrow
 from holdfast.store.arguments import check_text
 from holdfast.store.blocking import State
 from holdfast.store.cause import cause_now
@@ -106,6 +107,7 @@ def deliver(
     committed together with the note that the notice was had.
     """
     check_text(consumer, "the name of a consumer", 100, least=1)
+    narrow(state)
     reading = _Reading(store, state, consumer, function)
     while reading.page():
         pass

@@ -37,6 +37,7 @@ from holdfast.store.entries import Body
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.held import held
 from holdfast.store.history import Plan
+from holdfast.store.leasing import leases_now
 from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment
 from holdfast.store.scopes import BESIDE, Scope, beside
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 OWNER = BESIDE
 PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
-_ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
+ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 _T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
 GROUPS = PREFIX + "group/"
@@ -267,8 +268,14 @@ class Record:
                 self.flush()
 
     def note(self, *, hold: bool = False, **fields: Any) -> None:
-        """Keep what has changed about it: at once, or with whatever is written next."""
+        """Keep what has changed about it: at once, or with whatever is written next.
+
+        Refused to a step that was given up: what it found out is not so any more.
+        """
         with self._lock:
+            for lease in leases_now():
+                if lease.core is self._handle.core:
+                    lease.check()
             self.data.update(fields)
             self._held[self.key] = self.data
             if not hold:
@@ -454,7 +461,7 @@ class Records:
         except StateIntegrityError as error:
             _pass_over(self.handle.scope, error)
             return [], str(error)
-        named = (key[len(PREFIX) :] for key in keys if _ID.fullmatch(key, len(PREFIX)))
+        named = (key[len(PREFIX) :] for key in keys if ID.fullmatch(key, len(PREFIX)))
         ids = sorted(named, reverse=True)[:limit]
         found = readable(ids, self.get)
         lost = len(ids) - len(found)

@@ -28,7 +28,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.recovery.background import called, log
-from holdfast.recovery.checking import UNANSWERED, VALIDATE
+from holdfast.recovery.checking import UNANSWERED, VALIDATE, end_trials
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.erasures import ledger_now
 from holdfast.recovery.meanwhile import changed_since, named, on_top, theirs
@@ -108,6 +108,8 @@ class Running:
         for slot in slots:
             with suppress(Unavailable):  # then its lease runs out, or is broken
                 slot.close(idle=slot in idle)
+        if self.context.settings.validate:  # a step that was given up cannot end its trial
+            end_trials(self.context.handle)
 
     def abandon(self, why: str) -> None:
         """End it without going on, and undo it; then it is over, and another can be begun.

@@ -23,7 +23,8 @@ from holdfast.agents.machines.records import Keys
 from holdfast.agents.mailbox_keeping import INBOX
 from holdfast.checkpoints.bringing import put_together
 from holdfast.errors import PrunedError, StateIntegrityError
-from holdfast.recovery.records import PREFIX
+from holdfast.recovery.meanwhile import some
+from holdfast.recovery.tracking import LAST
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.handles import LineHandle
@@ -33,8 +34,8 @@ from holdfast.store.timeline import Timeline
 
 PAGE = 500
 MOST_NAMED = 1000
-"""Entries and keys that are named, of each kind."""
-_STICKY = (DRIFT, EFFECTS, INBOX, LOG, LOOP, PREFIX)
+"""Entries and keys that a report names, of each kind."""
+_STICKY = (DRIFT, EFFECTS, INBOX, LOG, LOOP, LAST)
 """What parts of this library declare with the first key that they write there."""
 
 
@@ -51,9 +52,16 @@ class Salvaged:
     def __str__(self) -> str:
         if not self.lost:
             return "nothing"
-        names = ", ".join(map(str, self.lost[:10])) + (" …" if len(self.lost) > 10 else "")
-        text = f"what entries {names} did" if len(self.lost) > 1 else f"what entry {names} did"
-        return f"{text}; doubtful keys: {', '.join(self.doubtful[:10])}" if self.doubtful else text
+        entries = "entries" if len(self.lost) > 1 else "entry"
+        text = f"what {entries} {some(map(str, self.lost))} did"
+        return f"{text}; doubtful keys: {some(self.doubtful)}" if self.doubtful else text
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, kept as the result of a step: what the text names only some of."""
+        return {
+            "lost_entries": self.lost[:MOST_NAMED],
+            "doubtful_keys": self.doubtful[:MOST_NAMED],
+        }
 
 
 class Salvage:
@@ -89,7 +97,7 @@ class Salvage:
             self._lose(missing)
         if self.result.lost:
             self._declare_again()
-        self.result.doubtful = sorted(self._doubtful)[:MOST_NAMED]
+        self.result.doubtful = sorted(self._doubtful)
         return self.result
 
     def put_together(
@@ -124,8 +132,7 @@ class Salvage:
 
     def _lose(self, sequence: int) -> None:
         self._sure = set()
-        if len(self.result.lost) < MOST_NAMED:
-            self.result.lost.append(sequence)
+        self.result.lost.append(sequence)
 
     def _entry(self, sequence: int, envelope: Envelope, body: Body) -> None:
         overlay = self._line.overlay

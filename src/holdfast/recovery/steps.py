@@ -38,11 +38,10 @@ from holdfast.recovery.meanwhile import (
     changed_since,
     damage_text,
     lost_text,
-    of_others,
     theirs,
+    work_of_others,
 )
-from holdfast.recovery.records import PREFIX
-from holdfast.recovery.salvaging import Salvage, sticky_replayed
+from holdfast.recovery.salvaging import MOST_NAMED, Salvage, sticky_replayed
 from holdfast.recovery.setting_aside import (
     BUDGET,
     copies_of,
@@ -52,13 +51,11 @@ from holdfast.recovery.setting_aside import (
 from holdfast.recovery.strategies import check_state, is_empty, look, readable, unreadable
 from holdfast.recovery.tails import Tails, mend_handovers
 from holdfast.recovery.targets import Target
+from holdfast.recovery.tracking import LAST, narrow, untold
 from holdfast.store.blocking import Store
 from holdfast.store.differing import index_of
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.lookup_building import settle_after
-
-LAST = PREFIX + "last"
-"""In the agent's scope: the recovery that it went through last. No restore takes it back."""
 
 
 def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,9 +140,11 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     if target.strategy == failures.NOTHING:
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
+    narrow(context.state)
     reason = f"recovery {context.record.id}"
     damaged, stranded = _damaged_sticky(context)
     lost = _lost(context, target, damaged)
+    more: dict[str, Any] = {"damaged_keys": damaged[:MOST_NAMED]} if damaged else {}
     if target.copy is not None:
         entry, backup = _from_copy(context, target, reason)
     elif target.strategy == failures.DEFAULTS:
@@ -154,7 +153,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         entry, backup = _keys_of(context, target, reason)
     elif target.replay:
         salvage = Salvage(context.handle, _number(target.point), target.replay)
-        salvage.replay()
+        more |= salvage.replay().data()
         with salvage.put_together(reason) as point:
             entry, backup = _to(context, point, reason)
     else:
@@ -162,7 +161,8 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     if damaged or stranded:
         tasks = mend_handovers(context.store, context.agent)
         context.record.note(hold=True, tasks=tasks)
-    return {"restored": entry, "backup": backup, "lost": lost, **_reconciled(context)}
+    more |= _reconciled(context)
+    return {"restored": entry, "backup": backup, "lost": lost, **more}
 
 
 def _reconciled(context: Context) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _lost(context: Context, target: Target, damaged: list[str]) -> str:
     head = context.first_head()
     if target.keys:
         return target.lost
-    count = sum(1 for _ in of_others(context.handle, context.record.id, head))
+    count = sum(1 for _ in work_of_others(context.handle, context.record.id, head))
     known = [one for one in (target.lost, lost_text(0, count)) if one != "nothing"]
     lost = "; ".join(known) or "nothing"
     return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
@@ -304,7 +304,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     parts = own_change(context.state, reason=f"recovery {record.id}")
     part = parts.part(handle)
     part.set(LAST, said)
-    part.operations += sticky(handle, PREFIX)
+    part.operations += sticky(handle, LAST)
     plan = parts.plan()
     assert plan is not None
     context.state._run(plan)
@@ -366,6 +366,7 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         raise StateIntegrityError(
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
+    again(lambda: untold(context, point))
     return again(lambda: _put_back(context, point))
 
 
@@ -373,7 +374,7 @@ def _taken_back(context: Context) -> bool:
     """End the scope that the recovery made, for there was none; not if others wrote to it."""
     handle = context.handle
     head = handle.place()[2]
-    others = of_others(handle, context.record.id, 0)
+    others = work_of_others(handle, context.record.id, 0)
     if any(one.cause.component != CHECK for one in others):
         return False
     with suppress(ScopeNotFoundError):  # nothing was written

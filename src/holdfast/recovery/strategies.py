@@ -37,16 +37,10 @@ from holdfast.errors import (
 )
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
-from holdfast.recovery.checking import TRIAL, refused_at
+from holdfast.recovery.checking import is_trial, refused_at
 from holdfast.recovery.erasures import is_erased, stays_erased
 from holdfast.recovery.foreign_subjects import check_opens
-from holdfast.recovery.meanwhile import (
-    changed_since,
-    changes_after,
-    lost_text,
-    of_a_recovery,
-    recovery_of,
-)
+from holdfast.recovery.meanwhile import Makers, changed_since, changes_after, lost_text
 from holdfast.recovery.meanwhile import named as names_of
 from holdfast.recovery.records import SUCCEEDED, Records
 from holdfast.recovery.salvaging import Salvage
@@ -193,12 +187,13 @@ def is_empty(handle: LineHandle) -> bool:
     before = line.ledger.before
     if line.sequence == before:
         return True
-    made: set[str] = set()
+    made, makers = set(), Makers(handle)
     try:
         for _, _, body in handle.history.entries():
-            if not of_a_recovery(body.cause) or any(op[0] == entries.LOST for op in body.ops):
+            maker = makers.of(body.cause)
+            if not maker or any(op[0] == entries.LOST for op in body.ops):
                 return False
-            made.add(recovery_of(body.cause))
+            made.add(maker)
         return not (changed_since(handle, before) or any(_succeeded(handle, id) for id in made))
     except (PrunedError, StateIntegrityError):
         return False  # there is something, and it is damaged, or goes on from what was pruned
@@ -360,7 +355,7 @@ def timeline(context: Context) -> Target:
     others = [
         one
         for one in lines
-        if not (one.name == MAIN or one.name.startswith(TRIAL) or is_put_together(one.name))
+        if not (one.name == MAIN or is_put_together(one.name) or is_trial(handle.on(one.name)))
     ]
     for one in sorted(others, key=lambda info: _written(handle.on(info.name)), reverse=True):
         try:

@@ -41,6 +41,8 @@ REMOVED = 1000
 ACTOR = "system"
 READ = Cause(ACTOR, "read")
 """Why the expiry of a key was put off that was read."""
+SWEPT = Cause(ACTOR, "expired")
+"""Why a key was removed that had expired."""
 
 Decide = Callable[[Stage, str], tuple[Any, ...] | None]
 """The operation on a key at a stage, if there is something to do."""
@@ -125,7 +127,7 @@ def _remove(handle: LineHandle, keys: list[str]) -> int:
         slot = stage.slot(key)
         return ("delete", key) if slot is not None and slot.over(stage.now) else None
 
-    change, done = _judging(handle.scope, handle.timeline, keys, gone, Cause(ACTOR, "expired"))
+    change, done = _judging(handle.scope, handle.timeline, keys, gone, SWEPT)
     try:
         handle.core.run(change)
     except (Conflict, ScopeNotFoundError):
