@@ -12,6 +12,7 @@ from test_recovery_killed import faulty
 
 from holdfast import sync
 from holdfast.errors import LeaseHeldError, LeaseLostError
+from holdfast.recovery.records import Record
 from holdfast.recovery.slots import Slot, recovering, recovering_lease
 from holdfast.store.asking import Asking, taken
 from holdfast.store.leasing import Lease, leases_now
@@ -138,3 +139,21 @@ def test_what_came_with_a_lease_that_others_broke_is_given_back(place: Place) ->
         other.break_lease(recovering_lease(AGENT))
         assert owners(other)[recovering_lease(AGENT, "0")]
     assert not any(owners(other).values())
+
+
+def test_a_backup_is_made_also_if_a_step_beside_kept_the_beginning(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = store.agent("7")
+    state.set("k", 1)
+    state.checkpoint("good")
+    note = Record.note
+
+    def kept_meanwhile(record: Record, *, hold: bool = False, **fields: Any) -> None:
+        note(record, hold=hold, **fields)
+        record.flush()
+
+    monkeypatch.setattr(Record, "note", kept_meanwhile)
+    report = sync.Recovery(store).recover("agent:7", "agent_crash")
+    assert report.success
+    assert len(state.checkpoints(type="recovery")) == 1

@@ -228,13 +228,18 @@ def test_a_diff_names_the_subject_that_changed(sealed: Place) -> None:
 
 def test_a_diff_of_parts_that_are_sealed(sealed: Place) -> None:
     state = sealed.open().agent("a")
+    points = []
     for first, second in ((WHO, None), (WHO, OTHER), (OTHER, WHO)):
         state.delete("l")
         state.append("l", 1, subject=first)
-        state.append("l", 2, subject=second)
-    assert str(state.diff(3, 6)).splitlines()[2:] == [f"~ l (subject): {WHO!r} → {[WHO, OTHER]!r}"]
+        points.append(state.append("l", 2, subject=second))
+    before, both, turned = points
+    told = str(state.diff(before, both)).splitlines()[2:]
+    assert told == [f"~ l (subject): {WHO!r} → {[WHO, OTHER]!r}"]
     # Who it is for has not changed, and nobody erased it.
-    assert [(c.path, c.before, c.after) for c in state.diff(6, 9)] == [("l", [1, 2], [1, 2])]
+    assert [(c.path, c.before, c.after) for c in state.diff(both, turned)] == [
+        ("l", [1, 2], [1, 2])
+    ]
 
 
 def test_a_merge_names_the_subject_that_changed(sealed: Place) -> None:

@@ -385,8 +385,8 @@ class Record:
     ) -> None:
         """Keep what was held back, in one change, with what is planned of another scope."""
         with self._lock:
-            if self._held:
-                write(self._handle, self._held, sign, notice, along)
+            if self._held or along is not None:  # a step beside may have kept it meanwhile
+                write(self._handle, self._held or {self.key: self.data}, sign, notice, along)
                 self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
