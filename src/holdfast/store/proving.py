@@ -7,6 +7,7 @@ an encrypted store each of them comes with what opens its commitment, and with n
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from holdfast.store.floors import floor_of
 from holdfast.store.history import fold_once
 from holdfast.store.ledger import Ledger
 from holdfast.store.lookups import derived
+from holdfast.store.losses import all_told
 from holdfast.store.proof_files import Opened, Proof, chain_file
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import check_key
@@ -197,6 +199,9 @@ def export_chain(handle: LineHandle, path: str | os.PathLike[str], feed: bool) -
         yield len(signed)
         yield from signed
         yield _anchor(line)
+        if feed:
+            told = (one.at for one in all_told(line.ledger, line.number) if one.at <= last)
+            yield from (_opened_body(line, at) for at in itertools.islice(told, 1))
         lanes = [(lane, end) for lane, end in ends.items() if end]
         yield len(lanes)
         for lane, end in lanes:
@@ -217,8 +222,13 @@ def _anchor(line: Timeline) -> tuple[Any, ...]:
         return ()
     if floor.anchor > line.sequence:
         raise Conflict(f"{line.ledger.scope} was pruned while it was exported; export it again")
-    body = _plain_body(line.ledger, rows.entry(line.prefix, floor.anchor))
-    return floor.anchor, body, line.ledger.opening(b"body", body)
+    return _opened_body(line, floor.anchor)
+
+
+def _opened_body(line: Timeline, sequence: int) -> tuple[int, bytes, bytes]:
+    """An entry's body, with what shows that it is the one that its envelope commits to."""
+    body = _plain_body(line.ledger, rows.entry(line.prefix, sequence))
+    return sequence, body, line.ledger.opening(b"body", body)
 
 
 def _envelopes(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, Envelope, bytes]]:
