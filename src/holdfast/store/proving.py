@@ -18,6 +18,7 @@ from holdfast.errors import (
     InvalidInputError,
     LimitExceededError,
     StateIntegrityError,
+    TimelineNotFoundError,
 )
 from holdfast.store import entries, refs, rows
 from holdfast.store.arguments import check_flag
@@ -131,7 +132,15 @@ def _newest(handle: LineHandle) -> tuple[str, int]:
         row = rows.entry(line.prefix, line.origin)
         _, body = line.ledger.open_entry(row, line.ledger.storage.get([row])[0])
         _, number, sequence, *_ = body.ops[0]
-        name, line = names[number], points.view(names[number], sequence)
+        name = names[number]
+        try:
+            line = points.view(name, sequence)
+        except TimelineNotFoundError:
+            raise CheckpointNotFoundError(
+                f"{handle.scope}: the present state has come by no checkpoint since it was taken "
+                f"over from the timeline {name}, which was ended since; make one, or say with `at` "
+                "which is meant"
+            ) from None
     return name, line.checkpoint
 
 
