@@ -277,6 +277,7 @@ def check_chain(data: bytes, options: Any) -> dict[str, Any]:
     reader, signer, vouched, points = Reader(data), "", 0, dict[int, Any]()
     gone, commitments, floor, kept, lanes = set[int](), [b""], 0, set[int](), dict[int, Any]()
     lineage, scope, line, first, count = fields(reader.read(), "b16 b16 b9 n n")
+    lost, until = list[int](), dict[int, int]()
     need(0 < count <= len(data) // 80 and first + count < 1 << 40, "it claims more than it holds")
     place, hashes = lineage + scope + line, [sha256(b"holdfast/first/1\0", lineage, scope, line)]
     for number in range(first, first + count):
@@ -302,7 +303,13 @@ def check_chain(data: bytes, options: Any) -> dict[str, Any]:
         need(right, "its anchor names another entry, or none")
         kept = {number for number, _ in bases}
     need(max(gone, default=0) <= floor and not gone & kept, "bodies are gone that no anchor names")
-    for lane, rows in (fields(reader.read(), "n n") for _ in range(reader.read())):
+    if type(many := reader.read()) is list:  # the newest entry that tells of a loss
+        at, *body = fields(many, "n b b")
+        plain = named_by(commitments[max(at - first + 1, 0)], b"body", body)
+        code, *lost, _, _, ends = fields(unpack(plain)[1][0], "n n n n n l")
+        need(code == 14 and at <= vouched, "no signature vouches for what it tells of a loss")
+        until, many = dict(ends), reader.read()
+    for lane, rows in (fields(reader.read(), "n n") for _ in range(many)):
         tags, named = lanes[lane] = [bytes(32)], []  # of its rows; what it names of the timeline
         for number in range(1, rows + 1):
             items, opening = fields(reader.read(), "b b")
@@ -311,11 +318,13 @@ def check_chain(data: bytes, options: Any) -> dict[str, Any]:
             for item in (items[at : at + 48] for at in range(0, len(items), 48)):
                 if item[:8] == place[33:] and any(item[13:16]):  # else it is a link
                     last = int.from_bytes(item[8:13], "big") + int.from_bytes(item[13:16], "big")
-                    named.append((number, last - 1))
-                    need(hashes[last - first :][:1] == [item[16:]], "the feed names another entry")
+                    there = hashes[last - first :][:1] == [item[16:]]
+                    need(there or number <= until.get(lane, 0), "the feed names another entry")
+                    named += [(number, last - 1)] if there else []
     need(reader.at == len(data), "there is more in it than there should be")
     told = f"entries {first} to {first + count - 1} of scope {scope.hex()} follow from each other, "
     told += f"a signature vouches for those up to {vouched}, {len(gone)} are pruned"
+    told += f", {lost[0]} to {lost[1]} were lost once, as the chain tells" if lost else ""
     facts = {"kind": "chain", "told": told, "store": lineage.hex(), "signer": signer}
     facts |= {"first": first, "last": first + count - 1, "vouched": vouched, "pruned": len(gone)}
     facts |= {"head": hashes[-1].hex(), "checkpoints": len(points)}

@@ -60,6 +60,36 @@ def test_a_ring_that_is_none_any_more(tmp_path: Path, way: str) -> None:
         assert store.agent("a").get("k") == "words"
 
 
+def test_a_ring_that_is_found_damaged_after_opening(tmp_path: Path) -> None:
+    """Whichever page of its file it is: the store's own recovery does nothing for it."""
+    file = tmp_path / "data" / "store.db"
+    file.parent.mkdir()
+    key = f"file:{tmp_path / 'key'}"
+    with sync.open(f"sqlite:{file}", key=key) as store:
+        for number in range(60):
+            store.agent(str(number)).set("k", number)
+    ring = Path(f"{file}.keys")
+    good = ring.read_bytes()
+    late = 0
+    for at in range(4096, len(good), 4096):
+        for end in ("-wal", "-shm"):
+            Path(f"{ring}{end}").unlink(missing_ok=True)
+        ring.write_bytes(good[:at] + b"\xff" + good[at + 1 :])
+        try:
+            store = sync.open(f"sqlite:{file}", key=key)
+        except DamagedRingError:
+            continue
+        with store:
+            for number in range(60):
+                try:
+                    assert store.agent(str(number)).get("k") == number
+                except DamagedRecordError as error:
+                    late += 1
+                    assert type(error) is DamagedRingError
+                    assert "put the ring back from a copy" in str(error)
+    assert late
+
+
 def test_an_encrypted_store_whose_file_is_missing(tmp_path: Path) -> None:
     """Nothing is made in its place, with the key or without it."""
     file, key = tmp_path / "store.db", "passphrase:some long passphrase"

@@ -13,6 +13,7 @@ from store_kit import Between, Place, put_row, rows_of
 import holdfast
 from holdfast import Keep, sync
 from holdfast.errors import (
+    CheckpointNotFoundError,
     CheckpointValidationError,
     Conflict,
     GateRefusedError,
@@ -204,6 +205,26 @@ def test_what_was_adopted_or_merged_stays(store: sync.Store) -> None:
     with pytest.raises(StillNeededError, match="main was merged with it"):
         Retention(store).end(state, "other")
     assert store.verify().ok
+
+
+def test_a_proof_by_the_newest_checkpoint_says_if_that_was_on_an_ended_timeline(
+    store: sync.Store,
+) -> None:
+    state = store.agent("1")
+    state.set("k", 1)
+    trial = state.fork("trial")
+    trial.set("k", 2)
+    trial.checkpoint("there")
+    state.adopt("trial")
+    backup = state.checkpoints()[0]
+    state.set("k", 3)
+    assert state.prove("k").sequence == trial.checkpoints()[0].sequence
+    state.prune(state.place()[2], keep=[backup])
+    Retention(store).end(state, "trial")
+    with pytest.raises(CheckpointNotFoundError, match=r"timeline trial, which was ended.*make one"):
+        state.prove("k")
+    state.checkpoint("anew")
+    assert not state.prove("k").absent
 
 
 COMMITS = 4

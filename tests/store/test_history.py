@@ -403,3 +403,18 @@ def test_a_log_passes_over_no_missing_entry(place: Place, which: int, newest_fir
     put_row(storage, rows_of(storage, b"E")[which][0], None)
     with pytest.raises(StateIntegrityError, match=f"entry {which + 1}.*missing"):
         state.log(newest_first=newest_first)
+
+
+@pytest.mark.parametrize("which", [1, 3, 5])
+def test_a_list_of_checkpoints_is_without_those_that_are_missing(place: Place, which: int) -> None:
+    state = place.open().agent("a")
+    for number in range(3):
+        state.set("k", number)
+        state.checkpoint(f"c{number}")
+    state.set("k", 3)
+    storage = place.storage()
+    put_row(storage, rows_of(storage, b"E")[which][0], None)
+    left = [f"c{number}" for number in (2, 1, 0) if number != which // 2]
+    assert [one.name for one in state.checkpoints()] == left
+    with pytest.raises(StateIntegrityError, match=f"entry {which + 1}.*missing"):
+        state.log()

@@ -169,6 +169,17 @@ def test_after_the_erase(sealed: Place) -> None:
     assert WHO not in str(told.value)
 
 
+def test_bytes_read_in_pieces_after_the_erase(sealed: Place) -> None:
+    store = sealed.open()
+    state = store.agent("a")
+    state.set("raw", b"secret" * 10, subject=WHO)
+    assert state.read_range("raw", 0, 6) == b"secret"
+    store.erase_subject(WHO)
+    for read in (lambda: state.read_range("raw"), lambda: state.open_read("raw")):
+        with pytest.raises(ErasedError, match=r"agent:a: the value of 'raw' .* erased"):
+            read()
+
+
 def test_what_differs_is_told_without_its_content(sealed: Place) -> None:
     store = sealed.open()
     state = store.agent("a")

@@ -205,7 +205,7 @@ class History:
         check_filters(tag=tag, name=name)
         check_limit(limit)
         found: list[Checkpoint] = []
-        for line, sequence, envelope, body in self.points.statements():
+        for line, sequence, envelope, body in self.points.statements(passed=[]):
             if limit is not None and len(found) >= limit:
                 break
             item = self.described(line, self.timeline, sequence, envelope, body)

@@ -15,12 +15,14 @@ from holdfast.errors import (
     InvalidInputError,
     MissingError,
 )
+from holdfast.seal.parts import ERASED
 from holdfast.store import refs
 from holdfast.store.arguments import check_index
 from holdfast.store.floors import floor_of, pruned
 from holdfast.store.ledger import Ledger
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import check_key
+from holdfast.store.subjects import erased
 from holdfast.store.trees import Node
 
 AT_ONCE = 64
@@ -117,6 +119,8 @@ class LongReader:
             self.size = self._bytes.size
             return
         value = None if refs.is_tree(slot.ref) else reader.value(timeline, self.key, slot, True)
+        if value is ERASED:
+            raise erased(reader.scope, self.key)
         if type(value) is not bytes:
             raise InvalidInputError(
                 f"{reader.scope}: the value of {self.key!r} is not bytes; `get` reads it"

@@ -31,11 +31,12 @@ class StateMerging:
         stays as it is, and merging it again brings only what is new.
 
         `strategy` decides what both changed in different ways: `ours`, `theirs`, `newest` (who
-        wrote the key last), `both` (theirs beside ours, as NAME~theirs), or a function that gets
-        each `MergeConflict` and returns the value, or `DELETED`; it may be called again when
-        somebody was faster, in another thread, and should have no effects of its own. With `ask` a
-        merge that has conflicts changes nothing and raises `MergeConflictError`, which lists all
-        of them. A dry run returns them, with the diff of what would change.
+        wrote the key last), `both` (theirs beside ours, as NAME~theirs; ours of what Holdfast
+        keeps under `$`), or a function that gets each `MergeConflict` and returns the value, or
+        `DELETED`; it may be called again when somebody was faster, in another thread, and should
+        have no effects of its own. With `ask` a merge that has conflicts changes nothing and raises
+        `MergeConflictError`, which lists all of them. A dry run returns them, with the diff of what
+        would change.
         """
         from holdfast.store.merging import merge_state
 
@@ -62,11 +63,12 @@ class AsyncStateMerging:
         stays as it is, and merging it again brings only what is new.
 
         `strategy` decides what both changed in different ways: `ours`, `theirs`, `newest` (who
-        wrote the key last), `both` (theirs beside ours, as NAME~theirs), or a function that gets
-        each `MergeConflict` and returns the value, or `DELETED`; it may be called again when
-        somebody was faster, in another thread, and should have no effects of its own. With `ask` a
-        merge that has conflicts changes nothing and raises `MergeConflictError`, which lists all
-        of them. A dry run returns them, with the diff of what would change.
+        wrote the key last), `both` (theirs beside ours, as NAME~theirs; ours of what Holdfast
+        keeps under `$`), or a function that gets each `MergeConflict` and returns the value, or
+        `DELETED`; it may be called again when somebody was faster, in another thread, and should
+        have no effects of its own. With `ask` a merge that has conflicts changes nothing and raises
+        `MergeConflictError`, which lists all of them. A dry run returns them, with the diff of what
+        would change.
         """
         from holdfast.store.merging import merge_state
 

@@ -52,7 +52,7 @@ from holdfast.store.long_merging import Carried
 from holdfast.store.lookups import derived
 from holdfast.store.merge_conflicts import MergeConflict, Span, newer
 from holdfast.store.merged_meta import merge_meta, meta_along, meta_beside
-from holdfast.store.scopes import Scope
+from holdfast.store.scopes import RESERVED, Scope
 from holdfast.store.sealed_merging import Decisions
 from holdfast.store.sealed_values import Shown, opened_changes, shown
 from holdfast.store.slots import Slot, meta_of, ref_of, said_of
@@ -388,7 +388,8 @@ class Merging:
         if strategy == "both" and not whole(conflict.key):
             if ours is DELETED or theirs is DELETED:
                 return theirs if ours is DELETED else ours
-            return Both(ours, theirs)
+            # Of the library's own records nobody would read a second one.
+            return ours if conflict.key[0] == RESERVED else Both(ours, theirs)
         if strategy == "newest":
             return theirs if newer(self.handle.scope, conflict.key, *spans) else ours
         return theirs if strategy == "theirs" else ours

@@ -32,6 +32,7 @@ from holdfast.seal.limits import ValueLimits
 from holdfast.seal.masters import damaged
 from holdfast.seal.registry import Registry, default_registry
 from holdfast.seal.ring import Ring
+from holdfast.seal.ring_storage import RingStorage
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Identity, Signer, parse_identity
 from holdfast.storage import address_of, check_names_file, file_of, on_server, open_storage, shown
@@ -319,7 +320,7 @@ class Opening:
         url = self.ring_url()
         try:
             # Under a passphrase, who reads the ring can guess it at leisure.
-            return open_storage(
+            ring = open_storage(
                 url,
                 durability=self.durability,
                 create=create,
@@ -331,6 +332,7 @@ class Opening:
                 f"the store is encrypted and its ring ({shown(url)}) is missing; put it back from "
                 "a copy"
             ) from None
+        return RingStorage(ring, shown(url))
 
     def beside(self) -> str | None:
         """Where the signer of a plain store lies if none is given; none without a file."""

@@ -7,6 +7,7 @@ an encrypted store each of them comes with what opens its commitment, and with n
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from holdfast.errors import (
     InvalidInputError,
     LimitExceededError,
     StateIntegrityError,
+    TimelineNotFoundError,
 )
 from holdfast.store import entries, refs, rows
 from holdfast.store.arguments import check_flag
@@ -30,6 +32,7 @@ from holdfast.store.floors import floor_of
 from holdfast.store.history import fold_once
 from holdfast.store.ledger import Ledger
 from holdfast.store.lookups import derived
+from holdfast.store.losses import all_told
 from holdfast.store.proof_files import Opened, Proof, chain_file
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import check_key
@@ -129,7 +132,15 @@ def _newest(handle: LineHandle) -> tuple[str, int]:
         row = rows.entry(line.prefix, line.origin)
         _, body = line.ledger.open_entry(row, line.ledger.storage.get([row])[0])
         _, number, sequence, *_ = body.ops[0]
-        name, line = names[number], points.view(names[number], sequence)
+        name = names[number]
+        try:
+            line = points.view(name, sequence)
+        except TimelineNotFoundError:
+            raise CheckpointNotFoundError(
+                f"{handle.scope}: the present state has come by no checkpoint since it was taken "
+                f"over from the timeline {name}, which was ended since; make one, or say with `at` "
+                "which is meant"
+            ) from None
     return name, line.checkpoint
 
 
@@ -197,6 +208,9 @@ def export_chain(handle: LineHandle, path: str | os.PathLike[str], feed: bool) -
         yield len(signed)
         yield from signed
         yield _anchor(line)
+        if feed:
+            told = (one.at for one in all_told(line.ledger, line.number) if one.at <= last)
+            yield from (_opened_body(line, at) for at in itertools.islice(told, 1))
         lanes = [(lane, end) for lane, end in ends.items() if end]
         yield len(lanes)
         for lane, end in lanes:
@@ -217,8 +231,13 @@ def _anchor(line: Timeline) -> tuple[Any, ...]:
         return ()
     if floor.anchor > line.sequence:
         raise Conflict(f"{line.ledger.scope} was pruned while it was exported; export it again")
-    body = _plain_body(line.ledger, rows.entry(line.prefix, floor.anchor))
-    return floor.anchor, body, line.ledger.opening(b"body", body)
+    return _opened_body(line, floor.anchor)
+
+
+def _opened_body(line: Timeline, sequence: int) -> tuple[int, bytes, bytes]:
+    """An entry's body, with what shows that it is the one that its envelope commits to."""
+    body = _plain_body(line.ledger, rows.entry(line.prefix, sequence))
+    return sequence, body, line.ledger.opening(b"body", body)
 
 
 def _envelopes(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, Envelope, bytes]]:

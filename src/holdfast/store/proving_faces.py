@@ -41,7 +41,8 @@ class StateProving:
 
         `holdfast-verify` checks it without a key. With `feed` it also holds the rows of all lanes
         of the store (numbers and hashes, some 80 bytes a commit), so that a witness can be compared
-        with it. Returns the number of entries.
+        with it, and what the timeline itself tells of entries that it lost. Returns the number of
+        entries.
         """
         from holdfast.store.proving import export_chain
 

@@ -62,8 +62,9 @@ def keyless(core: Core, key: bytes, scope: Scope, id: bytes) -> HoldfastError:
             "can read it any more; erase it here, too"
         )
     return KeyMissingError(
-        f"the ring holds no key for {scope}; use the ring that belongs to this store. "
-        "If these are files of earlier, the scope may have been erased since"
+        f"the ring holds no key for {scope}; use the ring that belongs to this store, or a copy of "
+        "it, if its file was damaged. If these are files of earlier, the scope may have been "
+        "erased since"
     )
 
 
