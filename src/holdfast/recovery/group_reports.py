@@ -40,8 +40,9 @@ class GroupRecoveryReport(Ending):
     """What was done (`set_aside`, `look`, `put_back`, `reconcile`, `check`), and how many seconds
     it took."""
     why: str
-    """Why it failed; or, of one that succeeded, what was left undone, or why the agents, as they
-    are, are not of one moment: one has lost entries, and there was nothing to return to."""
+    """Why it failed; or, of one that succeeded, what was left undone, who goes back further than
+    the time that was asked for, or why the agents, as they are, are not of one moment: one has lost
+    entries, and there was nothing to return to."""
     started_at: datetime
     finished_at: datetime | None
 
