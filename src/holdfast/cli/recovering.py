@@ -172,11 +172,13 @@ def report_shape(report: RecoveryReport) -> dict[str, Any]:
         "restored_from": report.restored_from,
         "passed": report.passed,
         "lost": report.lost,
+        "warning": report.warning,
         "transitions": report.transitions,
         "why": report.why,
         "started_at": time_text(report.started_at),
         "finished_at": time_text(ended) if ended is not None else None,
         "seconds": report.seconds,
+        "signed": report.signed,
         "steps": [{"part": part, **tagged(one.data())} for part, one in report.steps],
     }
 
@@ -198,6 +200,7 @@ def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
         "started_at": time_text(report.started_at),
         "finished_at": time_text(ended) if ended is not None else None,
         "seconds": report.seconds,
+        "signed": report.signed,
         "steps": dict(report.steps),
     }
 

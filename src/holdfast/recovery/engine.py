@@ -23,6 +23,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     StateIntegrityError,
 )
+from holdfast.recovery.background import log
 from holdfast.recovery.builtin import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
@@ -450,7 +451,10 @@ class Recovery(Procedures, Looking):
                 running.run()
                 if record.agent == notices_scope():  # what ended meanwhile told nobody
                     make_up(self._handle)
-        return report_of(record)
+        report = report_of(record)
+        if report.warning:
+            log.warning("%s: recovery %s: %s", record.agent, record.id, report.warning)
+        return report
 
     def _context(self, record: Record, past: Sequence[Record] | None = None) -> Context:
         """What a recovery has to work with; `past` are those before it, if they are known."""

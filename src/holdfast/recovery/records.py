@@ -17,7 +17,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.checkpoints.holding import held, plan_release
 from holdfast.errors import (
     GateRefusedError,
     HoldfastError,
@@ -30,6 +29,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.letting_go import letting_go
 from holdfast.recovery.procedure import Procedure
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
@@ -312,7 +312,8 @@ class Record:
         was held for it is let go in it, too.
         """
         now, before = moment(self._handle.core.clock.claimed()), dict(self.data)
-        self.note(hold=True, status=status, why=why[:4000], finished_at=now)
+        signed = self._handle.core.signer is not None
+        self.note(hold=True, status=status, why=why[:4000], finished_at=now, signed=signed)
         try:
             try:
                 self.flush(self._signed(status), self.notice(), self._letting_go(status))
@@ -335,22 +336,9 @@ class Record:
             self.flush(self._signed(status))
 
     def _letting_go(self, status: str) -> Plan | None:
-        """The state before is needed no more; None if none is held, or it is not known."""
         line = StoreHandle(self._handle.core).line(self.agent)
-        try:
-            since = self.data.get("first", self.data.get("head")) or 0
-            known = [
-                one.checkpoint.id
-                for one in held(line, since)
-                if one.why == "recovery" and one.checkpoint.metadata["recovery"] == self.id
-            ]
-            if known:
-                return plan_release(line, known, status, f"after recovery {self.id}")
-        except ScopeNotFoundError:
-            pass  # it was taken back, or erased meanwhile
-        except HoldfastError:
-            log.warning("%s: the state before is still held", self.agent, exc_info=True)
-        return None
+        since = self.data.get("first", self.data.get("head")) or 0
+        return letting_go(line, self.id, since, status)
 
     def notice(self) -> dict[str, Any]:
         """What dependent systems are told of its end."""

@@ -30,9 +30,11 @@ from holdfast.checkpoints.past_damage import damaged_sticky, past_damage
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     Conflict,
+    GateRefusedError,
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
+    MissingError,
     OutcomeUnknown,
     RecoveryFailedError,
     StateIntegrityError,
@@ -43,6 +45,7 @@ from holdfast.recovery.background import log
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
+from holdfast.recovery.letting_go import letting_go
 from holdfast.recovery.meanwhile import (
     changes_after,
     correlation_of,
@@ -393,25 +396,44 @@ class Together:
         return plan[0]
 
     def _finish(self, id_: str, data: dict[str, Any], status: str) -> None:
-        """Let members tell what they lost, then keep how it ended, under a signature.
+        """Let members tell what they lost, then keep how it ended, and let go of what was held.
 
         In this order: one that has ended is not taken up again.
         """
         for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
             tell_tail(self._store.line(Scope.parse(agent)), tail, id_)
         data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
-        failure = Failure.of(data["failure"])
+        data["signed"] = self._store.core.signer is not None
+        try:
+            self._store.core.run(self._ending(id_, data, self._let_go(id_, data)))
+        except (StateIntegrityError, MissingError, GateRefusedError):
+            # A member is damaged, or no more; that may keep no recovery from its end.
+            log.warning("recovery %s: what it held of members is held", id_, exc_info=True)
+            self._store.core.run(self._ending(id_, data, []))
+        counted(self._store.core.meter, data)
+
+    def _let_go(self, id_: str, data: Mapping[str, Any]) -> list[Target]:
+        """What lets go of the states before, where there was something to put back."""
+        plans = [
+            letting_go(self._store.line(Scope.parse(one)), id_, data["heads"][one], data["status"])
+            for one in data.get("points", ())
+        ]
+        return [target for plan in plans if plan is not None for target in plan[0].targets]
+
+    def _ending(self, id_: str, data: Mapping[str, Any], along: Sequence[Target]) -> Change:
+        """The change that says how one ended, with notices, under a signature."""
+        failure, status = Failure.of(data["failure"]), data["status"]
         parts = ChangeParts(self._store, cause_now(reason=f"recovery {id_}"), None, owner=True)
         part = parts.part(self._handle)
-        part.set(GROUPS + id_, data)
+        part.set(GROUPS + id_, dict(data))
         for agent in data["agents"]:
             part.append(NOTICES, notice_of(agent, id_, failure, status))
         plan = parts.plan()
         assert plan is not None
         sign = self._handle.plan_checkpoint(f"recovery {id_}", "recovery", [status], "", None)
         sign_along(self._handle, plan[0], sign)
-        self._store.core.run(plan[0])
-        counted(self._store.core.meter, data)
+        plan[0].targets.extend(along)
+        return plan[0]
 
     def all(self) -> list[tuple[str, dict[str, Any]]]:
         """(id, what is kept) of each, the newest first."""
