@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 from typing import Any
 
 import pytest
 from store_kit import Hands, Place
 
+import holdfast
 from holdfast import Message, Task, sync
 from holdfast.errors import (
     CheckpointNotFoundError,
     HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
     LeaseNotFoundError,
     PointNotFoundError,
     RecoveryFailedError,
@@ -123,6 +128,44 @@ def test_what_cannot_be_meant_is_refused_and_leaves_no_report(store: sync.Store)
     assert recovery.statistics().recoveries == 0
     report = recovery.recover_group(states, "drift", point="together")
     assert "served: named" in str(report)
+
+
+@pytest.mark.parametrize("face", ["blocking", "async"])
+def test_a_check_that_hangs_ends_the_recovery_of_a_group(place: Place, face: str) -> None:
+    """And what it writes later is refused, and its members can be recovered at once."""
+    store = place.open()
+    states = team(store)
+    states[1].set("done", ["odd"])
+    goes_on, ended = threading.Event(), threading.Event()
+    refused: list[type[BaseException]] = []
+
+    def hang(state: Any) -> None:
+        assert goes_on.wait(60)
+        try:
+            state.set("note", "too late")
+        except HoldfastError as error:
+            refused.append(type(error))
+        ended.set()
+
+    try:
+        with pytest.raises(RecoveryFailedError, match=r"changed nothing.*more than 0\.05 s"):
+            if face == "blocking":
+                recovery = sync.Recovery(store, validate=[hang])
+                recovery.recover_group(states, "state_corruption", timeout=0.05)
+            else:
+                checked = holdfast.Recovery(store, validate=[hang])
+                asyncio.run(checked.recover_group(states, "state_corruption", timeout=0.05))
+    finally:
+        goes_on.set()
+    assert ended.wait(60)
+    assert refused == [LeaseLostError]
+    assert done(states) == [[], ["odd"], []]
+    recovery = sync.Recovery(store)
+    assert recovery.group_reports()[0].status == "failed"
+    assert recovery.recover_group(states, "state_corruption").success
+    assert done(states) == [[], [], []]
+    with pytest.raises(InvalidInputError, match="timeout"):
+        recovery.recover_group(states, "state_corruption", timeout=-1)
 
 
 @pytest.mark.parametrize("which", [0, 1])

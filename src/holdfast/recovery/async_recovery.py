@@ -23,6 +23,7 @@ from holdfast.recovery.quarantine import Quarantined
 from holdfast.recovery.reports import SLOW, RecoveryReport, RecoveryStatistics
 from holdfast.recovery.running import Progress
 from holdfast.recovery.strategies import Strategy
+from holdfast.recovery.together import TIMEOUT
 from holdfast.recovery.transitions import Machines
 from holdfast.store.blocking import State
 from holdfast.store.cancelling import read_away, to_the_end
@@ -158,6 +159,7 @@ class Recovery:
         point: Any = None,
         at: Any = None,
         wait: float = 0,
+        timeout: float = TIMEOUT,
     ) -> GroupRecoveryReport:
         """Bring several agents back to one moment: all of them in one commit, or none.
 
@@ -165,11 +167,18 @@ class Recovery:
         that is whole and passes every check, `point` (a group, its name, or a checkpoint of it),
         the time `at`, or, for failures that leave the state alone, now. Letters that they sent each
         other since, in the change in which they processed another, are taken back: they are sent
-        again. If there is no such moment, `RecoveryFailedError`, and nothing was changed.
+        again. If there is no such moment, or reading and checking them takes more than `timeout`
+        seconds, `RecoveryFailedError`, and nothing was changed.
         """
         self._calls.use()
         return await to_the_end(
-            self._blocking.recover_group, agents, failure, point=point, at=at, wait=wait
+            self._blocking.recover_group,
+            agents,
+            failure,
+            point=point,
+            at=at,
+            wait=wait,
+            timeout=timeout,
         )
 
     async def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:

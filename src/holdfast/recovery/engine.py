@@ -66,7 +66,7 @@ from holdfast.recovery.slots import recovering
 from holdfast.recovery.steps import STEPS, losing_by
 from holdfast.recovery.strategies import Strategy
 from holdfast.recovery.tails import Tails, depth_for
-from holdfast.recovery.together import Together
+from holdfast.recovery.together import TIMEOUT, Together
 from holdfast.store.arguments import (
     check_count,
     check_function,
@@ -288,6 +288,7 @@ class Recovery(Procedures, Looking):
         point: Any = None,
         at: Any = None,
         wait: float = 0,
+        timeout: float = TIMEOUT,
     ) -> GroupRecoveryReport:
         """Bring several agents back to one moment: all of them in one commit, or none.
 
@@ -295,15 +296,17 @@ class Recovery(Procedures, Looking):
         that is whole and passes every check, `point` (a group, its name, or a checkpoint of it),
         the time `at`, or, for failures that leave the state alone, now. Letters that they sent each
         other since, in the change in which they processed another, are taken back: they are sent
-        again. If there is no such moment, `RecoveryFailedError`, and nothing was changed.
+        again. If there is no such moment, or reading and checking them takes more than `timeout`
+        seconds, `RecoveryFailedError`, and nothing was changed.
         """
+        check_seconds(timeout, "timeout")
         asked = given_failure(failure, point, at)
         asked = replace(asked, point=named_group(asked.point))
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         for scope in scopes:
             check_there(self._handle, scope)
         self._mend_groups()
-        return self._together.recover(scopes, asked, wait, self._end_unfinished)
+        return self._together.recover(scopes, asked, wait, timeout, self._end_unfinished)
 
     def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
         """Go on with recoveries of groups whose process ended in the middle.

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
@@ -55,6 +56,7 @@ from holdfast.recovery.meanwhile import (
     of_others,
 )
 from holdfast.recovery.moments import Moment, Moments
+from holdfast.recovery.procedure import PROCEDURE_TIMEOUT
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
@@ -70,7 +72,7 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.salvaging import sticky_replayed
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside
-from holdfast.recovery.slots import LEASE, recovering_lease
+from holdfast.recovery.slots import FIRST, LEASE, Slot, recovering_lease
 from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
 from holdfast.store.blocking import State, Store
@@ -87,6 +89,8 @@ from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
 from holdfast.store.writing import Asked, build_change
 
+TIMEOUT = PROCEDURE_TIMEOUT / 1000
+"""Seconds that checks of a group may take, if nothing else is said: those of a procedure."""
 _GOES_ON = (LeaseLostError, OutcomeUnknown, StoreClosedError, Unavailable)
 """After these, another process, or this one later, goes on where it stands."""
 
@@ -130,6 +134,7 @@ class Together:
         agents: Iterable[Scope],
         failure: Failure,
         wait: float,
+        timeout: float,
         settle: Callable[[Scope], None],
     ) -> GroupRecoveryReport:
         """Begin one and bring it to its end; `settle` ends what was begun of one agent alone."""
@@ -154,6 +159,7 @@ class Together:
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
                 "gone": {scope: tail for scope, tail in gone.items() if tail is not None},
+                "timeout": timeout,
                 "steps": steps,
             }
             self._blocking._core.run(self._note(id_, data))
@@ -256,7 +262,7 @@ class Together:
         steps = data["steps"]
         if "strategy" not in data:
             with _timed(steps, "look"):
-                found, data["passed"] = self._moments.look(scopes, data)
+                found, data["passed"] = self._looked(scopes, data)
             if found is None:
                 passed = data["passed"].items()
                 data["why"] = "; ".join(f"{name}: {why}" for name, why in passed)[:2000]
@@ -286,6 +292,24 @@ class Together:
             raise RecoveryFailedError(f"recovery {id_} of {len(scopes)} agents failed: {why}", id_)
         self._finish(id_, data, SUCCEEDED)
         return group_report(id_, data)
+
+    def _looked(
+        self, scopes: Sequence[Scope], data: Mapping[str, Any]
+    ) -> tuple[Moment | None, dict[str, str]]:
+        """Look for a moment; checks, which may hang, get as long as the recovery was given."""
+        if not self._settings.validate:
+            return self._moments.look(scopes, data)
+        seconds = data.get("timeout", TIMEOUT)
+        slot = Slot(self._blocking, recovering_lease(scopes[0], FIRST))
+        try:
+            looked = slot.answer(lambda: self._moments.look(scopes, data))
+            wait_for([looked], seconds)
+            if looked.done():
+                return looked.result()
+            slot.give_up()
+            return None, {"time": f"to read and check moments took more than {seconds:g} s"}
+        finally:
+            slot.close(idle=False)
 
     # putting them back
 
