@@ -283,7 +283,7 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         agents = [scope] if scope is not None else recovered_agents(store._handle)
         found = [one for agent in agents for one in made.reports(agent, limit)]
         groups = made.group_reports(limit) if scope is None else _groups_of(made, scope)[:limit]
-    found.sort(key=lambda one: one.started_at, reverse=True)
+    found.sort(key=lambda one: one.id, reverse=True)  # which clocks do not put in disorder
     if session.json:
         shown = {
             "recoveries": [report_shape(one) for one in found],
@@ -292,7 +292,7 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         output.document(shown)
         return
     every: list[RecoveryReport | GroupRecoveryReport] = [*found, *groups]
-    every.sort(key=lambda one: one.started_at, reverse=True)
+    every.sort(key=lambda one: one.id, reverse=True)
     output.table(
         ["recovery", "agent", "status", "failure", "strategy", "lost", "seconds"],
         [

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -186,6 +186,18 @@ class RecoveryStepResult:
     def data(self) -> dict[str, Any]:
         """Plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def new_id(now: datetime, newest: str = "") -> str:
+    """The id of a recovery that is begun now, after another one: they sort in this order.
+
+    So where the clock is behind that of the machine that began the one before, an id says a later
+    time than it is; `started_at` does not.
+    """
+    if newest:
+        last = datetime.fromisoformat(newest.partition("-")[0]).replace(tzinfo=UTC)
+        now = max(now, last + timedelta(microseconds=1))
+    return f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
 
 
 def notice_of(
@@ -402,6 +414,8 @@ class Records:
         """A new one, which is kept before anything is done, or with the first thing that is."""
         record = self.draft(failure, procedure)
         record.data["gone"] = gone
+        with suppress(StateIntegrityError):  # then they are mended, or nothing can be kept
+            record.id = new_id(record.data["started_at"], next(iter(self._ids()), ""))
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
             head = record.data["head"] = self._store.line(self.agent).place()[2]
             record.data["absent"] = not head and self._store.core.known(self.agent) is None
@@ -411,7 +425,7 @@ class Records:
     def draft(self, failure: Failure, procedure: Procedure) -> Record:
         """A new one that is not kept yet."""
         now = moment(self.handle.core.clock.claimed())
-        id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
+        id_ = new_id(now)
         said = {
             "agent": str(self.agent),
             "failure": failure.data(),
@@ -437,15 +451,19 @@ class Records:
     def look(self, limit: int | None = None) -> tuple[list[Record], str | None]:
         """The same, and what of it is damaged, if something is."""
         try:
-            keys = self.handle.reader.keys(PREFIX, None, "")
+            ids = self._ids()[:limit]
         except StateIntegrityError as error:
             _pass_over(self.handle.scope, error)
             return [], str(error)
-        named = (key[len(PREFIX) :] for key in keys if _ID.fullmatch(key, len(PREFIX)))
-        ids = sorted(named, reverse=True)[:limit]
         found = readable(ids, self.get)
         lost = len(ids) - len(found)
         return found, f"{lost} records cannot be read" if lost else None
+
+    def _ids(self) -> list[str]:
+        """The ids of those that were begun, the newest first."""
+        keys = self.handle.reader.keys(PREFIX, None, "")
+        named = (key[len(PREFIX) :] for key in keys if _ID.fullmatch(key, len(PREFIX)))
+        return sorted(named, reverse=True)
 
     def unsettled(self) -> bool:
         """Whether one has not ended, or may not have: what is kept of them is damaged."""

@@ -14,7 +14,6 @@ handed over since stay where they are.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait as wait_for
@@ -66,6 +65,7 @@ from holdfast.recovery.records import (
     SUCCEEDED,
     check_writable,
     counted,
+    new_id,
     notice_of,
     notices_scope,
     sign_along,
@@ -146,7 +146,8 @@ class Together:
                 settle(scope)
             self._moments.check_asked(scopes, failure)
             now = moment(self._store.core.clock.claimed())
-            id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
+            newest = max(self._handle.reader.keys(GROUPS, None, ""), default="")
+            id_ = new_id(now, newest.removeprefix(GROUPS))
             steps: dict[str, float] = {}
             with _timed(steps, "set_aside"):
                 gone = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
