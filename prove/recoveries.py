@@ -3,8 +3,14 @@
 A step fails before or after it has done its work, once or always, takes too long and writes late,
 or goes on late in the middle of its work while a later step fails, or the recovery ends with it and
 another goes on. The agent must be where the report says: in the recovered state, or exactly where
-it was. Then a fleet of agents works in several stores at once, while they crash, are damaged and
-led astray, also in the middle of recoveries: none is lost, none runs twice, none is stuck.
+it was. For kinds that are damage this is done twice: with an agent that is whole, for which
+somebody only says so, and with one whose newest entry is damaged (where no step comes too late: how
+long mending takes is not known). That one is repaired, or as damaged as it was, or what a repair
+made stands and the report says so; and another recovery repairs it. Each kind is answered by its
+own procedure, in a soak by every other one, too.
+
+Then a fleet of agents works in several stores at once, while they crash, are damaged and led
+astray, also in the middle of recoveries: none is lost, none runs twice, none is stuck.
 """
 
 from __future__ import annotations
@@ -12,16 +18,19 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast import sync
-from holdfast.errors import HoldfastError, RecoveryFailedError
-from holdfast.recovery.failures import FAILURES
+from holdfast.errors import HoldfastError, RecoveryFailedError, StateIntegrityError
+from holdfast.recovery.failures import DAMAGED, FAILURES
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.steps import STEPS
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Batch
+from holdfast.store import rows
 from prove import fleet
 from prove.common import LONG, SHORT, Findings, Result, TooMany, folder
 
@@ -48,18 +57,24 @@ class Case:
     procedure: str
     step: str
     mishap: str
+    damaged: bool
+    """Whether the newest entry of the agent is damaged."""
 
     def __str__(self) -> str:
-        return f"{self.kind} by {self.procedure}, {self.step} {self.mishap}"
+        what = f"{self.kind} (damaged)" if self.damaged else self.kind
+        return f"{what} by {self.procedure}, {self.step} {self.mishap}"
 
 
-def cases(recovery: sync.Recovery) -> Iterator[Case]:
-    """Each kind of failure, each step of what answers it, each mishap."""
+def cases(recovery: sync.Recovery, *, every: bool) -> Iterator[Case]:
+    """Each kind of failure, each step of what answers it, or of every procedure, each mishap."""
     for kind in FAILURES:
-        procedure = recovery.select(sync_failure(kind))
-        for step in procedure.steps:
-            for mishap in MISHAPS:
-                yield Case(kind, procedure.id, step.type, mishap)
+        answers = recovery.procedures() if every else [recovery.select(sync_failure(kind))]
+        for procedure in answers:
+            for damaged in (False, True) if kind in DAMAGED else (False,):
+                for step in procedure.steps:
+                    for mishap in MISHAPS:
+                        if not (damaged and mishap == "late"):  # to mend takes a time of its own
+                            yield Case(kind, procedure.id, step.type, mishap, damaged)
 
 
 def sync_failure(kind: str) -> Any:
@@ -146,7 +161,7 @@ def made(store: sync.Store, case: Case, spoiled: Spoiled) -> sync.Recovery:
     if case.mishap.startswith("ended"):
         steps = {}
     recovery = sync.Recovery(store, steps=steps)
-    recovery.set(hurried(recovery.select(sync_failure(case.kind)), case))
+    recovery.set(hurried(recovery.select(sync_failure(case.kind), case.procedure), case))
     return recovery
 
 
@@ -164,9 +179,29 @@ def agent(store: sync.Store, name: str) -> sync.State:
     return state
 
 
-def plain(state: sync.State) -> dict[str, Any]:
-    """What a user sees of an agent."""
-    return dict(state.items())
+def damage(url: str, keys: Sequence[bytes]) -> None:
+    """Flip a bit of rows, while nobody has the store open."""
+    storage = open_storage(url, durability="normal")
+    for key in keys:
+        row = storage.get([key])[0]
+        assert row is not None
+        storage.commit(Batch(drops=[key]))
+        storage.commit(Batch(puts=[(key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])]))
+    storage.close()
+
+
+def newest_row(state: sync.State) -> bytes:
+    """The key of the row of an agent's newest entry."""
+    line = state._handle.history.points.line()
+    return rows.entry(line.prefix, line.sequence)
+
+
+def plain(state: sync.State) -> dict[str, Any] | None:
+    """What a user sees of an agent; None if it cannot be read."""
+    try:
+        return dict(state.items())
+    except StateIntegrityError:
+        return None
 
 
 def recovered(store: sync.Store, state: sync.State, case: Case) -> RecoveryReport:
@@ -186,7 +221,7 @@ def recovered(store: sync.Store, state: sync.State, case: Case) -> RecoveryRepor
             if recovery.reports(state):
                 recovery.resume(state, progress=progress)
             else:
-                recovery.recover(state, case.kind, progress=progress)
+                recovery.recover(state, case.kind, procedure=case.procedure, progress=progress)
             break
         except Ended:
             recovery = made(store, case, spoiled)
@@ -199,13 +234,17 @@ def recovered(store: sync.Store, state: sync.State, case: Case) -> RecoveryRepor
 
 def wrong_with(store: sync.Store, case: Case, name: str) -> Iterator[str]:
     """Run a case; what is wrong."""
-    state = agent(store, name)
+    state = store.agent(name)
     report = recovered(store, state, case)
-    if report.status not in ("succeeded", "rolled_back"):
-        yield f"ended as {report.status}: {report.why}"
-    wanted = GOOD if report.success and report.strategy in BACK else NOW
-    if plain(state) != wanted:
-        yield f"{report.status} by {report.strategy}, and the agent has {plain(state)}"
+    if case.damaged:
+        yield from _wrong_with_repair(state, report)
+        wanted = GOOD
+    else:
+        if report.status not in ("succeeded", "rolled_back"):
+            yield f"ended as {report.status}: {report.why}"
+        wanted = GOOD if report.success and report.strategy in BACK else NOW
+        if plain(state) != wanted:
+            yield f"{report.status} by {report.strategy}, and the agent has {plain(state)}"
     yield from _wrong_with_report(case, report)
     told = [one for one in sync.Recovery(store).notices(limit=1000) if one.agent == f"agent:{name}"]
     if len(told) != 1:
@@ -215,9 +254,21 @@ def wrong_with(store: sync.Store, case: Case, name: str) -> Iterator[str]:
     ]
     if held:
         yield f"leases are held: {held}"
-    again = sync.Recovery(store).recover(state, "agent_crash")
+    again = sync.Recovery(store).recover(state, case.kind if case.damaged else "agent_crash")
     if not again.success or plain(state) != wanted:
         yield "it could not be recovered again"
+
+
+def _wrong_with_repair(state: sync.State, report: RecoveryReport) -> Iterator[str]:
+    """What is wrong with an agent whose newest entry was damaged, and its report."""
+    found = plain(state)
+    if found not in (None, GOOD):
+        yield f"{report.status} by {report.strategy}, and the agent has {found}"
+    allowed = {"rolled_back"} if found is None else {"succeeded", "failed"}
+    if report.status not in allowed:
+        yield f"{report.status}, and it {'can' if found else 'cannot'} be read: {report.why}"
+    if found is not None and report.lost == "nothing":
+        yield "what was lost is not reported"
 
 
 def _wrong_with_report(case: Case, report: RecoveryReport) -> Iterator[str]:
@@ -236,25 +287,31 @@ def _wrong_with_report(case: Case, report: RecoveryReport) -> Iterator[str]:
         yield "a step that failed is not reported as failed"
     if report.success and report.strategy in BACK and report.lost == "nothing":
         yield "what was lost is not reported"
-    if not report.success and (not report.why or report.lost != "nothing"):
+    if report.status == "rolled_back" and (not report.why or report.lost != "nothing"):
         yield f"rolled back, but: {report.why!r}, lost: {report.lost}"
 
 
 def injected(seed: int, scale: int, found: Findings) -> int:
     """Every mishap; how many cases there were."""
     with sync.open("memory:") as store:
-        chosen = list(cases(sync.Recovery(store)))
+        chosen = list(cases(sync.Recovery(store), every=scale == LONG))
     if scale == SHORT:
         chosen = random.Random(seed).sample(chosen, 60)
     for first in range(0, len(chosen), STORE):
         with folder() as place:
-            url = f"sqlite:{place / 'store.db'}" if scale == LONG else "memory:"
-            with sync.open(url) as store:
-                _inject(store, chosen[first : first + STORE], found)
+            url, some = f"sqlite:{place / 'store.db'}", chosen[first : first + STORE]
+            durability = "full" if scale == LONG else "normal"
+            with sync.open(url, durability=durability) as store:
+                states = [(case, agent(store, str(n))) for n, case in enumerate(some)]
+                damaged = [newest_row(state) for case, state in states if case.damaged]
+            damage(url, damaged)
+            with sync.open(url, durability=durability) as store:
+                _inject(store, some, found)
     return len(chosen)
 
 
 def _inject(store: sync.Store, chosen: list[Case], found: Findings) -> None:
+    damaged = {f"agent:{number}" for number, case in enumerate(chosen) if case.damaged}
     for number, case in enumerate(chosen):
         try:
             wrong = list(wrong_with(store, case, str(number)))
@@ -263,7 +320,8 @@ def _inject(store: sync.Store, chosen: list[Case], found: Findings) -> None:
         for text in wrong:
             found.note(f"{case}: {text}")
     for finding in store.verify().findings:
-        found.note(f"verify: {finding}")
+        if finding.scope not in damaged or finding.keys:  # else it is past: only a copy heals it
+            found.note(f"verify: {finding}")
 
 
 def run(seed: int, scale: int) -> Result:

@@ -87,7 +87,7 @@ def test_the_rest_of_the_commands(cli: Cli, agent: str) -> None:
     assert told[2]["cause"]["actor"] == "tester"
     assert told[3]["checkpoints"][0]["name"] == "safe"
     assert told[5]["help"] == [
-        "goto POINT: an entry's number, a time, a checkpoint; or first, or last"
+        "goto POINT: an entry's number, a time, a checkpoint (or its id); or first, or last"
     ]
 
 

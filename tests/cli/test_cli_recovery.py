@@ -14,6 +14,9 @@ from holdfast import Scope, sync
 from holdfast.recovery.slots import recovering_lease
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
+from holdfast.store import rows
+from holdfast.store.handles import StoreHandle
+from holdfast.store.verify_report import Finding
 
 URL = "sqlite:holdfast.db"
 
@@ -315,6 +318,28 @@ def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -
     again = cli("repair")
     assert again.code == 1
     assert "its newest state is whole, its past is not" in again.err
+
+
+def test_what_is_damaged_in_its_turn_hides_nothing_else_that_was_set_aside(
+    cli: Cli, agent: str
+) -> None:
+    with sync.open(URL) as store:
+        for scope in ("agent:7", "agent:9"):
+            store.scope(scope).set("plan", 1)
+            row = f"45{'00' * 13}"
+            damaged = Finding("damage", "an entry", "it was changed", scope, row=row)
+            sync.Recovery(store).quarantine(scope).add([damaged])
+        kept = StoreHandle(store._core).line("custom:$recovery/agent:7")
+        line = kept.history.points.line()
+        key = rows.entry(line.prefix, line.sequence)
+    storage = open_storage(URL, durability="normal")
+    number = [one for one, _ in storage.scan(b"E", b"F")].index(key)
+    storage.close()
+    damage(b"E", number)
+    listed = cli("quarantine list --json")
+    assert listed.code == 0
+    assert [one["scope"] for one in listed.json["quarantine"]] == ["agent:9"]
+    assert cli("quarantine list agent:7").code == 6
 
 
 def test_a_damaged_key_alone_comes_from_the_newest_whole_checkpoint(cli: Cli, many: Path) -> None:

@@ -277,7 +277,6 @@ def test_a_task_that_a_restore_brought_back_is_taken_out_again(place: Place) -> 
     assert sync.boot(store).items == []
 
 
-@pytest.mark.spec("S80")
 @pytest.mark.parametrize("how", ["delete", "erase"])
 def test_a_scope_that_goes_meanwhile_keeps_no_other_from_being_settled(
     place: Place, how: str
@@ -300,6 +299,7 @@ def test_a_scope_that_goes_meanwhile_keeps_no_other_from_being_settled(
     assert heard == ["a", "c"]  # what is not there is said before anything is done
 
 
+@pytest.mark.spec("S80")
 def test_nothing_is_done_before_the_system_is_ready(place: Place) -> None:
     store = place.open()
     sync.Mailbox(store.agent("7")).send("hello")

@@ -211,3 +211,33 @@ def test_the_async_face_says_the_same() -> None:
             assert "old_checkpoint" in kinds(found)
 
     asyncio.run(main())
+
+
+def test_a_group_that_was_not_recovered_is_told_until_its_members_are(
+    timed: sync.Store, hands: Hands
+) -> None:
+    states = [timed.agent("a"), timed.agent("b"), timed.agent("c")]
+    for state in states:
+        state.set("plan", 1)
+        state.checkpoint("good")
+    recovery = sync.Recovery(timed)
+    with pytest.raises(RecoveryFailedError):
+        recovery.recover_group(states, "state_corruption")  # there is no group of checkpoints
+
+    def told(of: sync.State | None = None) -> list[str]:
+        return [one.next for one in recovery.health(of).concerns if one.kind == "failed_recovery"]
+
+    assert told() == told(states[0]) == ["holdfast recovery show agent:a"]
+    hands.move(1)
+    recovery.recover(states[0], "agent_crash")
+    assert told(states[0]) == []
+    assert told() == ["holdfast recovery show agent:b"]
+    recovery.recover_group(states[1:], "agent_crash")
+    assert told() == []
+    hands.move(1)
+    with pytest.raises(RecoveryFailedError):
+        recovery.recover_group(states[1:], "state_corruption")
+    assert len(told()) == 1
+    for state in states[1:]:
+        timed.delete(state.scope)
+    assert told() == []

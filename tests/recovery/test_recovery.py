@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,17 @@ def test_a_configuration_file_gives_the_same_procedure() -> None:
         Procedure.from_yaml("a: 1")
     with pytest.raises(ProcedureValidationError, match="speed is no field"):
         Procedure.from_yaml("id: a\nsteps: []\nspeed: 3")
+
+
+def test_a_whole_configuration_gives_its_procedures_and_none_of_its_other_lists() -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    _, _, rest = page.read_text(encoding="utf-8").partition("```yaml\n")
+    (found,) = Procedure.from_yaml(rest.partition("```")[0])
+    assert [step.type for step in found.steps] == [
+        *("backup_current", "locate_checkpoint", "restore_state", "validate_state"),
+    ]
+    with pytest.raises(ProcedureValidationError, match="no procedures"):
+        Procedure.from_yaml("checkpointing:\n  policies: [{name: often, conditions: []}]")
 
 
 def test_a_bad_state_goes_back_to_the_newest_checkpoint_that_is_whole(store: sync.Store) -> None:

@@ -404,3 +404,36 @@ def test_a_step_that_was_killed_is_done_again_and_adds_once_by_an_id(store: sync
     (report,) = recovery.resume(state)
     assert report.success
     assert state.get("paid") == [10]
+
+
+def test_what_is_over_holds_nothing_back(store: sync.Store) -> None:
+    """Backups of restores are held until they are confirmed: those of recoveries by nobody."""
+
+    def refuse(context: Any, action: Any) -> None:
+        raise ValueError("no")
+
+    a, b = agent(store, "a"), agent(store, "b")
+    mine = a.restore("good").backup  # somebody else's, which stays held
+    assert mine is not None
+    failing = {"id": "f", "triggers": ["odd"], "steps": [*STEPS, {"type": "refuse"}], "retries": 1}
+    recovery = sync.Recovery(
+        store,
+        steps={"refuse": refuse},
+        procedures=[{**failing, "backoff": 1}],
+        order=["newest_valid"],
+    )
+    a.set("plan", "odd")
+    with pytest.raises(RecoveryFailedError):
+        recovery.recover(a, "odd")
+    assert recovery.reports(a)[0].status == "rolled_back"
+    recovery.recover(a, "corruption_detected", procedure="standard_recovery", point="good")
+    assert a.get("plan") == "good"
+    groups = sync.CheckpointGroups(store)
+    groups.create([a, b], "both")
+    for state in (a, b):
+        state.set("plan", "odd")
+    recovery.recover_group([a, b], "state_corruption", point="both")
+    assert a.get("plan") == "good"
+    assert [one.checkpoint.id for one in sync.Checkpoints(a).held()] == [mine.id]
+    assert sync.Checkpoints(b).held() == []
+    assert store.verify().ok

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 from typing import Any
 
 import pytest
-from store_kit import Place
+from store_kit import Hands, Place
 
+import holdfast
 from holdfast import Message, Task, sync
 from holdfast.errors import (
     CheckpointNotFoundError,
     HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
     LeaseNotFoundError,
+    PointNotFoundError,
     RecoveryFailedError,
     ScopeNotFoundError,
 )
@@ -124,6 +130,44 @@ def test_what_cannot_be_meant_is_refused_and_leaves_no_report(store: sync.Store)
     assert "served: named" in str(report)
 
 
+@pytest.mark.parametrize("face", ["blocking", "async"])
+def test_a_check_that_hangs_ends_the_recovery_of_a_group(place: Place, face: str) -> None:
+    """And what it writes later is refused, and its members can be recovered at once."""
+    store = place.open()
+    states = team(store)
+    states[1].set("done", ["odd"])
+    goes_on, ended = threading.Event(), threading.Event()
+    refused: list[type[BaseException]] = []
+
+    def hang(state: Any) -> None:
+        assert goes_on.wait(60)
+        try:
+            state.set("note", "too late")
+        except HoldfastError as error:
+            refused.append(type(error))
+        ended.set()
+
+    try:
+        with pytest.raises(RecoveryFailedError, match=r"changed nothing.*more than 0\.05 s"):
+            if face == "blocking":
+                recovery = sync.Recovery(store, validate=[hang])
+                recovery.recover_group(states, "state_corruption", timeout=0.05)
+            else:
+                checked = holdfast.Recovery(store, validate=[hang])
+                asyncio.run(checked.recover_group(states, "state_corruption", timeout=0.05))
+    finally:
+        goes_on.set()
+    assert ended.wait(60)
+    assert refused == [LeaseLostError]
+    assert done(states) == [[], ["odd"], []]
+    recovery = sync.Recovery(store)
+    assert recovery.group_reports()[0].status == "failed"
+    assert recovery.recover_group(states, "state_corruption").success
+    assert done(states) == [[], [], []]
+    with pytest.raises(InvalidInputError, match="timeout"):
+        recovery.recover_group(states, "state_corruption", timeout=-1)
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_group_may_be_named_by_itself_or_by_a_checkpoint_of_any_agent(
     store: sync.Store, which: int
@@ -178,6 +222,59 @@ def test_a_named_group_or_a_time_can_be_asked_for(store: sync.Store) -> None:
     recovery.recover_group(states, "drift", point="together")
     assert done(states) == [[], [], []]
     assert [one.strategy for one in recovery.group_reports()] == ["named", "point_in_time"]
+
+
+def test_a_change_of_several_is_on_one_side_of_a_time_whatever_clocks_say(place: Place) -> None:
+    """The machine that moves the money is two seconds ahead, so by each agent's own history it did
+    so before the time for one of them, and after it for the other."""
+    right, ahead = Hands(), Hands()
+    ahead.wall += 2
+    store, other = place.open(clock=right.clock), place.open(clock=ahead.clock)
+    states = [store.agent("a"), store.agent("b"), store.agent("c")]
+    for state in states:
+        state.set("money", 100)
+    sync.Mailbox(states[0]).send("first")
+    right.move(10)
+    ahead.move(10)
+    a, b, c = (other.agent(one) for one in "abc")
+    with other.change() as change:  # which is divided only once that of a and b is undone
+        change[b].set("money", 50)
+        change[c].set("money", 150)
+    with other.change() as change:
+        change[a].set("money", 50)
+        change[b].set("money", 100)
+    with sync.Mailbox(a).next() as mail:
+        mail.change.set("did", mail.content)
+        mail.send(b, "second")
+    right.move(1)
+    for name in "ac":
+        store.agent(name).set("note", "by the right clock, so before the time")
+    right.move(5)
+    report = sync.Recovery(store).recover_group(states, "drift", at=right.time(11.5))
+    assert [state.get("money") for state in states] == [100, 100, 100]
+    assert states[0].get("did") is None
+    assert [one.content for one in sync.Mailbox(states[0]).waiting()] == ["first"]
+    assert not sync.Mailbox(states[1]).waiting()
+    assert "agent:a by 3 entries" in report.why
+    assert "agent:c by 2 entries" in report.why
+    assert store.verify().ok
+
+
+def test_a_time_before_which_only_a_part_of_a_first_change_lies_is_refused(place: Place) -> None:
+    right, ahead = Hands(), Hands()
+    ahead.wall += 2
+    store, other = place.open(clock=right.clock), place.open(clock=ahead.clock)
+    store.agent("a").set("money", 100)
+    with other.change() as change:
+        change[other.agent("a")].set("money", 50)
+        change[other.agent("b")].set("money", 50)
+    right.move(1)
+    store.agent("b").set("note", "by the right clock")
+    recovery = sync.Recovery(store)
+    with pytest.raises(PointNotFoundError, match="its first entry is of a change of several"):
+        recovery.recover_group(["agent:a", "agent:b"], "drift", at=right.time(1))
+    assert recovery.group_reports() == []
+    assert [store.agent(one).get("money") for one in "ab"] == [50, 50]
 
 
 def test_a_task_that_was_handed_over_since_has_one_owner(store: sync.Store) -> None:

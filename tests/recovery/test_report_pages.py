@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from html.parser import HTMLParser
 
 import pytest
+from store_kit import Place
 
 import holdfast
 from holdfast import sync
@@ -98,3 +100,41 @@ def test_a_group_has_pages_and_times_too(store: sync.Store) -> None:
     assert r"\<script\>" in report.markdown()
     (kept,) = sync.Recovery(store).group_reports()
     assert kept.html() == report.html()
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_page_says_signed_only_of_what_is(place: Place, signed: bool) -> None:
+    store = place.open()
+    states = [store.agent("7"), store.agent("8")]
+    for state in states:
+        state.set("plan", 1)
+    store._core.signer = store._core.signer if signed else None  # as one that is not here
+    recovery = sync.Recovery(store)
+    alone, group = (
+        recovery.recover("agent:7", "agent_crash"),
+        recovery.recover_group(states, "agent_crash"),
+    )
+    for report, scope in ((alone, "custom:$recovery/agent:7"), (group, "custom:$recovery")):
+        assert report.signed == signed == bool(store.scope(scope).checkpoints()[0].signed_by)
+        for page in (report.markdown(), report.html()):
+            assert ("kept and signed in" in page) == signed
+            assert ("kept, unsigned, in" in page) == (not signed)
+
+
+def test_that_an_agent_begins_with_defaults_is_said_and_logged(
+    store: sync.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = store.agent("7")
+    state.set("plan", 1)
+    recovery = sync.Recovery(store, defaults={"plan": 0}, order=["newest_valid", "defaults"])
+    with caplog.at_level(logging.WARNING, "holdfast.recovery"):
+        report = recovery.recover(state, "state_corruption")
+    assert state.get("plan") == 0
+    assert "defaults" in report.warning
+    for text in (str(report), report.markdown(), report.html()):
+        assert "warning" in text
+    assert [report.id in one.getMessage() for one in caplog.records] == [True]
+    state.checkpoint("good")
+    caplog.clear()
+    assert recovery.recover(state, "state_corruption").warning == ""
+    assert not caplog.records

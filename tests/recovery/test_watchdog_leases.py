@@ -102,3 +102,30 @@ def test_a_watchdog_that_loses_its_own_lease_tells_what_it_did(
         found = asyncio.run(main())
     assert outcomes(found) == {"7": "told", "8": "failed", "9": "told"}
     assert [one.agent.id for one in watched.unanswered()] == ["8"]  # for who acts now
+
+
+@pytest.mark.parametrize("off", [600.0, -600.0])
+def test_who_takes_over_waits_for_no_wall_clock(
+    silent: tuple[Any, Any], hands: Hands, off: float
+) -> None:
+    _, guard = silent
+    told: list[str] = []
+
+    def refuse(scope: Scope, failure: Any) -> None:
+        raise RuntimeError("not now")
+
+    first = sync.Watchdog(guard, on_failure=refuse)
+    first.look()
+    pass_a_lease(hands, guard)
+    assert set(outcomes(first.look()).values()) == {"failed"}
+    hands.wall += off  # the pause is measured by what passes
+    assert first.look() == []
+    hands.move(1.1)
+    assert set(outcomes(first.look()).values()) == {"failed"}
+    hands.wall -= 2 * off
+    assert first.look() == []
+    first.stop()
+    second = sync.Watchdog(guard, on_failure=lambda scope, failure: told.append(scope.id))
+    assert set(outcomes(second.look()).values()) == {"told"}
+    assert sorted(told) == sorted(AGENTS)
+    assert second.unanswered() == []

@@ -136,7 +136,7 @@ class Console(cmd.Cmd):
         self._step(-_number(_arguments(words, 1), 1))
 
     def do_goto(self, words: list[str]) -> None:
-        """goto POINT: an entry's number, a time, a checkpoint; or first, or last"""
+        """goto POINT: an entry's number, a time, a checkpoint (or its id); or first, or last"""
         (where,) = _arguments(words, 1, least=1)
         head = self.state.place()[2]
         self.go({"first": 0, "last": head}.get(where, point(where)))

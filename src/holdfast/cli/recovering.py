@@ -172,11 +172,13 @@ def report_shape(report: RecoveryReport) -> dict[str, Any]:
         "restored_from": report.restored_from,
         "passed": report.passed,
         "lost": report.lost,
+        "warning": report.warning,
         "transitions": report.transitions,
         "why": report.why,
         "started_at": time_text(report.started_at),
         "finished_at": time_text(ended) if ended is not None else None,
         "seconds": report.seconds,
+        "signed": report.signed,
         "steps": [{"part": part, **tagged(one.data())} for part, one in report.steps],
     }
 
@@ -198,6 +200,7 @@ def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
         "started_at": time_text(report.started_at),
         "finished_at": time_text(ended) if ended is not None else None,
         "seconds": report.seconds,
+        "signed": report.signed,
         "steps": dict(report.steps),
     }
 
@@ -280,7 +283,7 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         agents = [scope] if scope is not None else recovered_agents(store._handle)
         found = [one for agent in agents for one in made.reports(agent, limit)]
         groups = made.group_reports(limit) if scope is None else _groups_of(made, scope)[:limit]
-    found.sort(key=lambda one: one.started_at, reverse=True)
+    found.sort(key=lambda one: one.id, reverse=True)  # which clocks do not put in disorder
     if session.json:
         shown = {
             "recoveries": [report_shape(one) for one in found],
@@ -289,7 +292,7 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         output.document(shown)
         return
     every: list[RecoveryReport | GroupRecoveryReport] = [*found, *groups]
-    every.sort(key=lambda one: one.started_at, reverse=True)
+    every.sort(key=lambda one: one.id, reverse=True)
     output.table(
         ["recovery", "agent", "status", "failure", "strategy", "lost", "seconds"],
         [

@@ -221,17 +221,21 @@ def quarantine() -> None:
 @pass_session
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
-    from holdfast.recovery.records import check_there
+    from holdfast.recovery.records import check_there, readable
     from holdfast.recovery.recovered import recovered_agents
     from holdfast.store.scopes import Scope
     from holdfast.sync import Recovery
 
     with session.reading() as store:
         made = Recovery(store)
-        agents = [scope] if scope is not None else recovered_agents(store._handle)
-        found = [one for agent in agents for one in made.quarantine(agent).list()]
-        if scope is not None and not found:
-            check_there(store._handle, Scope.parse(scope))
+        if scope is not None:
+            found = made.quarantine(scope).list()
+            if not found:
+                check_there(store._handle, Scope.parse(scope))
+        else:  # what is damaged in its turn keeps nobody from seeing the rest
+            agents = recovered_agents(store._handle)
+            lists = readable(agents, lambda agent: made.quarantine(agent).list())
+            found = [one for some in lists for one in some]
     found = [one for one in found if everything or one.released_at is None]
     if session.json:
         output.document({"quarantine": [_shape(one) for one in found]})

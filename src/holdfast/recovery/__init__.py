@@ -13,8 +13,8 @@ Glossary of this layer:
 - **Finding failure**: a watchdog over agents that run (`watchdog`, `watching`; what it found is
   kept in `sightings`), boot recovery of what was unfinished (`booting`), and a scrubber
   (`scrubbing`) that heals rows from copies (`healing`).
-- **Report**: what was found, tried, done and lost (`reports`), under a signed checkpoint; also as
-  a page (`report_pages`).
+- **Report**: what was found, tried, done and lost (`reports`), under a checkpoint, which is
+  signed if the signer is there; also as a page (`report_pages`).
 - **Configuration**: how an agent's state is to be kept, as one document (`configuration`); setting
   it up (`managing`) says what is in force.
 - **Health**: how well a store is, with reasons and next steps (`health`, `placement`).

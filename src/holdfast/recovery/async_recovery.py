@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.agents.machines.async_machine import Machine
@@ -23,11 +24,15 @@ from holdfast.recovery.quarantine import Quarantined
 from holdfast.recovery.reports import SLOW, RecoveryReport, RecoveryStatistics
 from holdfast.recovery.running import Progress
 from holdfast.recovery.strategies import Strategy
+from holdfast.recovery.together import TIMEOUT
 from holdfast.recovery.transitions import Machines
 from holdfast.store.blocking import State
 from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.on_loop import OnLoop
 from holdfast.store.scopes import Scope
+
+WAITING = 32
+"""Recoveries that one `Recovery` has at work, or waiting for each other, at a time."""
 
 
 def machines_on_loop(
@@ -64,6 +69,8 @@ class Recovery:
         machines: Mapping[str, MachineDefinition] | None = None,
     ) -> None:
         self._calls = OnLoop()
+        self._waiting = ThreadPoolExecutor(WAITING, "holdfast-recovering")
+        """For what may wait for others, long: nothing else is to wait for a thread meanwhile."""
         self._blocking = blocking.Recovery(
             store,
             procedures=procedures,
@@ -124,6 +131,7 @@ class Recovery:
             point=point,
             at=at,
             wait=wait,
+            pool=self._waiting,
             progress=progress,
         )
 
@@ -147,6 +155,7 @@ class Recovery:
             failure,
             procedure=procedure,
             wait=wait,
+            pool=self._waiting,
             beside=beside,
         )
 
@@ -158,6 +167,7 @@ class Recovery:
         point: Any = None,
         at: Any = None,
         wait: float = 0,
+        timeout: float = TIMEOUT,
     ) -> GroupRecoveryReport:
         """Bring several agents back to one moment: all of them in one commit, or none.
 
@@ -165,11 +175,19 @@ class Recovery:
         that is whole and passes every check, `point` (a group, its name, or a checkpoint of it),
         the time `at`, or, for failures that leave the state alone, now. Letters that they sent each
         other since, in the change in which they processed another, are taken back: they are sent
-        again. If there is no such moment, `RecoveryFailedError`, and nothing was changed.
+        again. If there is no such moment, or reading and checking them takes more than `timeout`
+        seconds, `RecoveryFailedError`, and nothing was changed.
         """
         self._calls.use()
         return await to_the_end(
-            self._blocking.recover_group, agents, failure, point=point, at=at, wait=wait
+            self._blocking.recover_group,
+            agents,
+            failure,
+            point=point,
+            at=at,
+            wait=wait,
+            pool=self._waiting,
+            timeout=timeout,
         )
 
     async def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
@@ -179,7 +197,7 @@ class Recovery:
         `wait` seconds, then it is left out. One whose agents were changed by others since it began
         is ended as failed, and changes nothing.
         """
-        return await to_the_end(self._blocking.resume_groups, wait=wait)
+        return await to_the_end(self._blocking.resume_groups, pool=self._waiting, wait=wait)
 
     async def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
         """What became of the recoveries of groups, the newest first."""
@@ -218,7 +236,9 @@ class Recovery:
         reports of those that did not succeed.
         """
         self._calls.use()
-        return await to_the_end(self._blocking.resume, agent, wait=wait, progress=progress)
+        return await to_the_end(
+            self._blocking.resume, agent, pool=self._waiting, wait=wait, progress=progress
+        )
 
     async def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
         """End a recovery that was begun and never ended, of an agent or of a group.

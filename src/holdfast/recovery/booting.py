@@ -369,8 +369,6 @@ class Booting:
         methods[str(scope)] = "none"
         report = self._asked.recovery.recover(scope, failure)
         methods[str(scope)] = method = _METHODS.get(report.strategy or "", "checkpoint")
-        if method == "default":
-            log.warning("%s begins with defaults: nothing else could be read", scope)
         self._note(scope, "state", method, "completed", f"lost: {report.lost}", report)
 
     def _operations(self, state: State) -> None:

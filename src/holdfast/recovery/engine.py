@@ -23,6 +23,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     StateIntegrityError,
 )
+from holdfast.recovery.background import log
 from holdfast.recovery.builtin import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
@@ -66,7 +67,7 @@ from holdfast.recovery.slots import recovering
 from holdfast.recovery.steps import STEPS, losing_by
 from holdfast.recovery.strategies import Strategy
 from holdfast.recovery.tails import Tails, depth_for
-from holdfast.recovery.together import Together
+from holdfast.recovery.together import TIMEOUT, Together
 from holdfast.store.arguments import (
     check_count,
     check_function,
@@ -287,6 +288,7 @@ class Recovery(Procedures, Looking):
         point: Any = None,
         at: Any = None,
         wait: float = 0,
+        timeout: float = TIMEOUT,
     ) -> GroupRecoveryReport:
         """Bring several agents back to one moment: all of them in one commit, or none.
 
@@ -294,15 +296,17 @@ class Recovery(Procedures, Looking):
         that is whole and passes every check, `point` (a group, its name, or a checkpoint of it),
         the time `at`, or, for failures that leave the state alone, now. Letters that they sent each
         other since, in the change in which they processed another, are taken back: they are sent
-        again. If there is no such moment, `RecoveryFailedError`, and nothing was changed.
+        again. If there is no such moment, or reading and checking them takes more than `timeout`
+        seconds, `RecoveryFailedError`, and nothing was changed.
         """
+        check_seconds(timeout, "timeout")
         asked = given_failure(failure, point, at)
         asked = replace(asked, point=named_group(asked.point))
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         for scope in scopes:
             check_there(self._handle, scope)
         self._mend_groups()
-        return self._together.recover(scopes, asked, wait, self._end_unfinished)
+        return self._together.recover(scopes, asked, wait, timeout, self._end_unfinished)
 
     def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
         """Go on with recoveries of groups whose process ended in the middle.
@@ -460,7 +464,10 @@ class Recovery(Procedures, Looking):
                 running.run()
                 if record.agent == notices_scope():  # what ended meanwhile told nobody
                     make_up(self._handle)
-        return report_of(record)
+        report = report_of(record)
+        if report.warning:
+            log.warning("%s: recovery %s: %s", record.agent, record.id, report.warning)
+        return report
 
     def _context(self, record: Record, past: Sequence[Record] | None = None) -> Context:
         """What a recovery has to work with; `past` are those before it, if they are known."""

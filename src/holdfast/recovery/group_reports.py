@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import notices_scope
-from holdfast.recovery.report_pages import Page
+from holdfast.recovery.report_pages import Page, kept_as
 from holdfast.recovery.reports import Ending
 from holdfast.recovery.tails import tail_text
 from holdfast.store.scopes import Scope
@@ -40,10 +40,14 @@ class GroupRecoveryReport(Ending):
     """What was done (`set_aside`, `look`, `put_back`, `reconcile`, `check`), and how many seconds
     it took."""
     why: str
-    """Why it failed; or, of one that succeeded, what was left undone, or why the agents, as they
-    are, are not of one moment: one has lost entries, and there was nothing to return to."""
+    """Why it failed; or, of one that succeeded, what was left undone, who goes back further than
+    the time that was asked for, or why the agents, as they are, are not of one moment: one has lost
+    entries, and there was nothing to return to."""
     started_at: datetime
     finished_at: datetime | None
+    signed: bool | None = None
+    """Whether the checkpoint that covers it is signed; None until it ended, or if that is not
+    known of an older one."""
 
     @property
     def about(self) -> str:
@@ -85,7 +89,7 @@ class GroupRecoveryReport(Ending):
             ("started", self.started_at.isoformat()),
             ("finished", ended.isoformat() if ended is not None else ""),
             ("took", f"{self.seconds:.3f} s" if ended is not None else ""),
-            ("kept and signed in", str(notices_scope())),
+            (kept_as(self.signed), str(notices_scope())),
         ]
         title = f"Recovery of {len(self.agents)} agents: {self.status}"
         steps = [[step, "done", f"{took:.3f}"] for step, took in self.steps.items()]
@@ -121,4 +125,5 @@ def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
         data.get("why", ""),
         data["started_at"],
         data.get("finished_at"),
+        data.get("signed"),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.agents.effect_book import Book
 from holdfast.agents.handovers import Handovers
@@ -208,11 +208,34 @@ def _groups(store: StoreHandle, agent: Scope | None) -> Iterator[Concern]:
         known = Together(store, Settings()).reports(None)
     except StateIntegrityError:
         return  # told of as damage
-    for one in known:
-        if one.finished_at is None and (agent is None or agent in one.agents):
+    newer: set[Scope] = set()
+    for one in known:  # the newest first
+        mine = agent is None or agent in one.agents
+        if one.finished_at is None and mine:
             what = f"recovery {one.id} of {one.about} has not ended; unless somebody is at it"
             step = f"holdfast recovery boot, or holdfast recovery abandon {one.id}"
             yield _concern("unfinished_recovery", "", what, step)
+        elif one.status == FAILED and mine:
+            left = [
+                scope
+                for scope in one.agents
+                if scope not in newer and not _answered_since(store, scope, one.started_at)
+            ]
+            if left and (agent is None or agent in left):
+                what = f"recovery {one.id} of {one.about} did not succeed"
+                step = f"holdfast recovery show {agent or left[0]}"
+                yield _concern("failed_recovery", "", what, step)
+        newer.update(one.agents)
+
+
+def _answered_since(store: StoreHandle, scope: Scope, time: datetime) -> bool:
+    """Whether a member of a group was recovered by itself since, or is no more."""
+    newest = Records(store, scope).all(1)
+    try:
+        gone = not store.line(scope).place()[2]
+    except StateIntegrityError:
+        gone = False
+    return gone or bool(newest and newest[0].data["started_at"] > time)
 
 
 def _secrets(store: StoreHandle) -> Iterator[Concern]:

@@ -15,6 +15,8 @@ from holdfast.errors import (
     CheckpointNotFoundError,
     InvalidInputError,
     MissingError,
+    PointNotFoundError,
+    PrunedError,
     RecoveryValidationError,
     StateIntegrityError,
 )
@@ -22,13 +24,16 @@ from holdfast.recovery import failures
 from holdfast.recovery.checking import Trials, Unasked, Untried, refusal
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.meanwhile import PAGE
 from holdfast.recovery.strategies import check_state, newest_of, readable
 from holdfast.recovery.tails import MAIN, Tail, tail_text
 from holdfast.recovery.targets import Unfit
+from holdfast.store import rows
 from holdfast.store.blocking import State
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint, said
 from holdfast.store.scopes import Scope
+from holdfast.store.timeline import Timeline
 
 _FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
 """Strategies that lead to one moment."""
@@ -42,7 +47,8 @@ class Moment:
     points: Mapping[Scope, tuple[str, int]]
     """Empty: as they are."""
     why: str = ""
-    """In what it is no moment of all of them, if there is nothing better."""
+    """In what it is no moment of all of them, if there is nothing better; or who goes back further
+    than the time that was asked for."""
 
 
 def named_group(point: Any) -> Any:
@@ -74,6 +80,42 @@ def _of_groups(handle: LineHandle, named: Any) -> Iterator[Checkpoint]:
         id_ = said(one.metadata, "group", "")
         if id_ and (named is None or named in (one.name, id_)):
             yield one
+
+
+def undivided_cuts(lines: Mapping[Scope, Timeline], cuts: Mapping[Scope, int]) -> dict[Scope, int]:
+    """The newest entry of each, at or before its cut, such that no change of several is divided.
+
+    What lies behind a cut is read, and says what was changed along with it: clocks, by which a time
+    is found in each timeline alone, differ between machines. An entry that cannot be read says
+    nothing; then its change may be divided.
+    """
+    found = dict(cuts)
+    scopes = {(line.ledger.number, line.number): scope for scope, line in lines.items()}
+    todo = [(line, found[scope] + 1, line.sequence) for scope, line in lines.items()]
+    while todo:
+        for number, timeline, sequence in _changed_along(*todo.pop()):
+            scope = scopes.get((number, timeline))
+            if scope is None or sequence > found[scope]:
+                continue
+            line = lines[scope]
+            if sequence - 1 <= line.ledger.before:
+                raise PointNotFoundError(
+                    f"{scope}: its first entry is of a change of several agents, of which a part "
+                    "lies behind that time"
+                )
+            todo.append((line, sequence, found[scope]))
+            found[scope] = sequence - 1
+    return found
+
+
+def _changed_along(line: Timeline, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    """Entries of other timelines that are of one change with some of these."""
+    low, high = rows.entry(line.prefix, first), rows.entry(line.prefix, last) + b"\0"
+    while page := line.ledger.storage.scan(low, high, limit=PAGE):
+        for key, row in page:
+            with suppress(PrunedError, StateIntegrityError):
+                yield from line.ledger.open_entry(key, row)[1].also
+        low = page[-1][0] + b"\0"
 
 
 def _lacking(gone: Mapping[Scope, Tail]) -> str:
@@ -136,12 +178,12 @@ class Moments:
         what the others may have from it. So that comes last, and is said.
         """
         if failure.at is not None:
-            points = self._at(scopes, failure.at)
+            points, why = self._at(scopes, failure.at)
             late = {one: tail for one, tail in gone.items() if points[one][1] >= tail[MAIN][0] - 1}
             if late:
                 passed[str(failure.at)] = f"{_lacking(late)}, which may be of before that time"
             else:
-                yield str(failure.at), Moment(failures.TIME, points)
+                yield str(failure.at), Moment(failures.TIME, points, why)
             return
         kind = failure.kind
         known = self._settings.pinned(kind) or failures.kind_of(kind).strategies
@@ -160,8 +202,18 @@ class Moments:
             why = f"{passed.pop(failures.NOTHING)}; {left}"
             yield failures.NOTHING, Moment(failures.NOTHING, {}, why)
 
-    def _at(self, scopes: Sequence[Scope], time: Any) -> dict[Scope, tuple[str, int]]:
-        return {one: self._store.line(one).history.points.find(time) for one in scopes}
+    def _at(self, scopes: Sequence[Scope], time: Any) -> tuple[dict[Scope, tuple[str, int]], str]:
+        """Where each of them was at a time, and who goes back further than that, for people."""
+        points = {one: self._store.line(one).history.points for one in scopes}
+        then = {one: known.find(time)[1] for one, known in points.items()}
+        cuts = undivided_cuts({one: known.line() for one, known in points.items()}, then)
+        further = [f"{one} by {then[one] - n} entries" for one, n in cuts.items() if n < then[one]]
+        why = (
+            "changes of several of them lie on both sides of that time, by the clocks of who made "
+            f"them, and are undone for all: further back goes {', '.join(further)}"
+        )
+        found = {one: known.find(cuts[one]) for one, known in points.items()}
+        return found, why if further else ""
 
     def _groups(
         self, scopes: Sequence[Scope], strategy: str, named: Any, passed: dict[str, str]

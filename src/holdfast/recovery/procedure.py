@@ -253,13 +253,16 @@ class Procedure:
 
 def _listed(data: Any) -> Sequence[Any]:
     if isinstance(data, Mapping):
-        if "steps" in data:
-            return [data]
-        given = data.get("procedures", [])
-        for part in [given] if given else data.values():
-            if found := _listed(part):
-                return found
+        return [data] if "steps" in data else _named_procedures(data)
     return data if isinstance(data, list) else []
+
+
+def _named_procedures(data: Mapping[Any, Any]) -> Sequence[Any]:
+    """What stands in a document as `procedures`; its other lists are of something else."""
+    if "procedures" in data:
+        return _listed(data["procedures"])
+    inside = (_named_procedures(part) for part in data.values() if isinstance(part, Mapping))
+    return next(filter(None, inside), [])
 
 
 def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:

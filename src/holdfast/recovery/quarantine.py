@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.recovery.background import log
 from holdfast.recovery.records import PREFIX, scope_of, write
 from holdfast.store.arguments import check_text
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -70,10 +71,15 @@ class Quarantine:
         for found, content in zip(rows.values(), contents, strict=True):
             digest = _digest_of(content)
             before = known.get(found.row, [])
-            if len(new) == MOST_ROWS:
-                break
             if any(self._digest(key) == digest for key in before):
                 continue
+            if len(new) == MOST_ROWS:
+                log.warning(
+                    "%s: more than %d rows are damaged: the others are not set aside",
+                    self.agent,
+                    MOST_ROWS,
+                )
+                break
             new.append(f"{found.row}.{len(before) + 1}" if before else found.row)
             kept: dict[str, Any] = {
                 "place": found.place,

@@ -13,11 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.checkpoints.holding import plan_release
 from holdfast.errors import (
     GateRefusedError,
     HoldfastError,
@@ -30,12 +29,12 @@ from holdfast.errors import (
 )
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.letting_go import letting_go
 from holdfast.recovery.procedure import Procedure
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
 from holdfast.store.entries import Body
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
-from holdfast.store.held import held
 from holdfast.store.history import Plan
 from holdfast.store.leasing import leases_now
 from holdfast.store.metering import RECOVERIES, Meter
@@ -190,6 +189,18 @@ class RecoveryStepResult:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+def new_id(now: datetime, newest: str = "") -> str:
+    """The id of a recovery that is begun now, after another one: they sort in this order.
+
+    So where the clock is behind that of the machine that began the one before, an id says a later
+    time than it is; `started_at` does not.
+    """
+    if newest:
+        last = datetime.fromisoformat(newest.partition("-")[0]).replace(tzinfo=UTC)
+        now = max(now, last + timedelta(microseconds=1))
+    return f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
+
+
 def notice_of(
     agent: str, recovery: str, failure: Failure, status: str, message: str = ""
 ) -> dict[str, Any]:
@@ -320,7 +331,8 @@ class Record:
         was held for it is let go in it, too.
         """
         now, before = moment(self._handle.core.clock.claimed()), dict(self.data)
-        self.note(hold=True, status=status, why=why[:4000], finished_at=now)
+        signed = self._handle.core.signer is not None
+        self.note(hold=True, status=status, why=why[:4000], finished_at=now, signed=signed)
         try:
             try:
                 self.flush(self._signed(status), self.notice(), self._letting_go(status))
@@ -343,22 +355,9 @@ class Record:
             self.flush(self._signed(status))
 
     def _letting_go(self, status: str) -> Plan | None:
-        """The state before is needed no more; None if none is held, or it is not known."""
         line = StoreHandle(self._handle.core).line(self.agent)
-        try:
-            since = self.data.get("first", self.data.get("head")) or 0
-            known = [
-                one.checkpoint.id
-                for one in held(line, since)
-                if one.why == "recovery" and one.checkpoint.metadata["recovery"] == self.id
-            ]
-            if known:
-                return plan_release(line, known, status, f"after recovery {self.id}")
-        except ScopeNotFoundError:
-            pass  # it was taken back, or erased meanwhile
-        except HoldfastError:
-            log.warning("%s: the state before is still held", self.agent, exc_info=True)
-        return None
+        since = self.data.get("first", self.data.get("head")) or 0
+        return letting_go(line, self.id, since, status)
 
     def notice(self) -> dict[str, Any]:
         """What dependent systems are told of its end."""
@@ -422,6 +421,8 @@ class Records:
         """A new one, which is kept before anything is done, or with the first thing that is."""
         record = self.draft(failure, procedure)
         record.data["gone"] = gone
+        with suppress(StateIntegrityError):  # then they are mended, or nothing can be kept
+            record.id = new_id(record.data["started_at"], next(iter(self._ids()), ""))
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
             head = record.data["head"] = self._store.line(self.agent).place()[2]
             record.data["absent"] = not head and self._store.core.known(self.agent) is None
@@ -431,7 +432,7 @@ class Records:
     def draft(self, failure: Failure, procedure: Procedure) -> Record:
         """A new one that is not kept yet."""
         now = moment(self.handle.core.clock.claimed())
-        id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
+        id_ = new_id(now)
         said = {
             "agent": str(self.agent),
             "failure": failure.data(),
@@ -457,15 +458,19 @@ class Records:
     def look(self, limit: int | None = None) -> tuple[list[Record], str | None]:
         """The same, and what of it is damaged, if something is."""
         try:
-            keys = self.handle.reader.keys(PREFIX, None, "")
+            ids = self._ids()[:limit]
         except StateIntegrityError as error:
             _pass_over(self.handle.scope, error)
             return [], str(error)
-        named = (key[len(PREFIX) :] for key in keys if ID.fullmatch(key, len(PREFIX)))
-        ids = sorted(named, reverse=True)[:limit]
         found = readable(ids, self.get)
         lost = len(ids) - len(found)
         return found, f"{lost} records cannot be read" if lost else None
+
+    def _ids(self) -> list[str]:
+        """The ids of those that were begun, the newest first."""
+        keys = self.handle.reader.keys(PREFIX, None, "")
+        named = (key[len(PREFIX) :] for key in keys if ID.fullmatch(key, len(PREFIX)))
+        return sorted(named, reverse=True)
 
     def unsettled(self) -> bool:
         """Whether one has not ended, or may not have: what is kept of them is damaged."""

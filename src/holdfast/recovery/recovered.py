@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from holdfast.errors import InvalidScopeError
 from holdfast.recovery.background import log
 from holdfast.recovery.records import OWNER, PREFIX, is_own, readable
 from holdfast.store import directory
@@ -20,7 +23,8 @@ def recovered_agents(store: StoreHandle) -> list[Scope]:
             continue
         name = scope.id.removeprefix(PREFIX)
         if ":" in name or name == "global":
-            found.append(Scope.parse(name))
+            with suppress(InvalidScopeError):  # else a scope of somebody else, who may call it so
+                found.append(Scope.parse(name))
         else:
             found += readable([scope], lambda one: _agent_of(store.line(one)))
     return [one for one in found if one is not None]

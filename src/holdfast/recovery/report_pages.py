@@ -87,6 +87,13 @@ class Page:
         return _PAGE.format(title=title, body="\n".join(body))
 
 
+def kept_as(signed: bool | None) -> str:
+    """What is said in front of the scope that keeps a report."""
+    if signed is None:
+        return "kept in"
+    return "kept and signed in" if signed else "kept, unsigned, in"
+
+
 def page_of(report: RecoveryReport) -> Page:
     """The page of a recovery of one agent."""
     title = f"Recovery of {report.agent}: {report.status.replace('_', ' ')}"
@@ -110,12 +117,13 @@ def _facts(report: RecoveryReport) -> tuple[tuple[str, str], ...]:
         ("attempts", str(report.attempts)),
         ("served" if report.success else "tried last", served),
         ("lost", report.lost),
+        ("warning", report.warning),
         *((f"transition of {name}", how) for name, how in report.transitions.items()),
         ("why it did not succeed", report.why),
         ("started", report.started_at.isoformat()),
         ("finished", ended.isoformat() if ended is not None else ""),
         ("took", f"{report.seconds:.3f} s" if ended is not None else ""),
-        ("kept and signed in", str(scope_of(report.agent))),
+        (kept_as(report.signed), str(scope_of(report.agent))),
     )
 
 

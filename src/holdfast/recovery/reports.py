@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from holdfast.recovery import report_pages
-from holdfast.recovery.failures import COPY, Failure
+from holdfast.recovery.failures import COPY, DEFAULTS, Failure
 from holdfast.recovery.records import FAILED, SUCCEEDED, Record, RecoveryStepResult
 from holdfast.recovery.tails import MAIN, tail_text
 from holdfast.store.scopes import Scope
@@ -62,6 +62,16 @@ class RecoveryReport(Ending):
     transitions: dict[str, str] = field(default_factory=dict)
     """What became of open transitions, by the names of their machines: complete, roll_back, or left
     to the caller, with the reason (`left: …`)."""
+    signed: bool | None = None
+    """Whether the checkpoint that covers it is signed; None until it ended, or if that is not
+    known of an older one."""
+
+    @property
+    def warning(self) -> str:
+        """What somebody should look at though it succeeded; empty if there is nothing."""
+        if self.success and self.strategy == DEFAULTS:
+            return "it begins with defaults, for no other state served"
+        return ""
 
     @property
     def about(self) -> str:
@@ -84,6 +94,7 @@ class RecoveryReport(Ending):
             lines.append(f"  {how}: {self.strategy}, {self.restored_from or 'nothing'}")
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         lines.append(f"  lost: {self.lost}")
+        lines += [f"  warning: {self.warning}"] if self.warning else []
         lines += [f"  transition of {name}: {how}" for name, how in self.transitions.items()]
         if self.why:
             lines.append(f"  why: {self.why}")
@@ -119,6 +130,7 @@ def report_of(record: Record) -> RecoveryReport:
         data["started_at"],
         data.get("finished_at"),
         _transitions(record, results),
+        data.get("signed"),
     )
 
 

@@ -38,7 +38,8 @@ class Unanswered:
     error: str
     """How the last of these ended."""
     due: datetime
-    """When it is tried again."""
+    """When it is tried again, by the wall clock of the watchdog that answered in vain; one that
+    takes over from it tries at once."""
     term: int = 0
     cycle: int = 0
     head: int | None = None
@@ -53,6 +54,9 @@ class Sightings:
     def __init__(self, store: StoreHandle) -> None:
         self._store = store
         self._handle = store.line(notices_scope())
+        self._pauses: dict[str, tuple[int, float]] = {}
+        """For each failure that was answered in vain here: how often, and when it is tried again by
+        the monotonic clock. Wall clocks of several machines say nothing of each other."""
 
     def _now(self) -> datetime:
         return moment(self._store.core.clock.claimed())
@@ -63,9 +67,12 @@ class Sightings:
         return sorted((_read(value) for _, value in items), key=lambda one: one.found_at)
 
     def due(self) -> list[Unanswered]:
-        """Those that are to be answered now."""
-        now = self._now()
-        return [one for one in self.all() if one.due <= now]
+        """Those that are to be answered now: all but those for which a pause lasts here."""
+        return [one for one in self.all() if not self._pauses_for(one)]
+
+    def _pauses_for(self, one: Unanswered) -> bool:
+        tries, end = self._pauses.get(_name(one.agent), (0, 0.0))
+        return one.tries == tries > 0 and self._store.core.clock.ticks() < end
 
     def add(self, sighting: Sighting) -> None:
         """Keep a new one. Of an agent one is kept, the gravest.
@@ -92,9 +99,11 @@ class Sightings:
         due = self._now() + timedelta(seconds=pause)
         more |= {"tries": one.tries + 1, "error": error[:1000], "due": due}
         write(self._handle, {OPEN + _name(one.agent): _data(one) | more})
+        self._pauses[_name(one.agent)] = one.tries + 1, self._store.core.clock.ticks() + pause
 
     def answered(self, one: Unanswered) -> None:
         """It is over."""
+        self._pauses.pop(_name(one.agent), None)
         parts = ChangeParts(self._store, cause_now(), None, owner=True)
         part = parts.part(self._handle)
         part.delete(OPEN + _name(one.agent))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextvars
 import queue
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TypeVar
 
 from holdfast.errors import LeaseHeldError
 from holdfast.recovery.threads import THREADS
@@ -14,6 +16,7 @@ from holdfast.store.blocking import Store
 from holdfast.store.lease_names import lease_name
 from holdfast.store.leasing import Lease, leases_now
 
+T = TypeVar("T")
 LEASE = 30.0
 """Seconds after which the recovery of a process that died can be taken up by another."""
 FIRST = "0"
@@ -71,6 +74,19 @@ class Slot:
     def do(self, work: Callable[[], None]) -> None:
         """Let the thread do something."""
         self._work.put(work)
+
+    def answer(self, work: Callable[[], T]) -> Future[T]:
+        """Let the thread do something, and give what it gives or raises."""
+        future: Future[T] = Future()
+
+        def answered() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.do(answered)
+        return future
 
     def _run(self) -> None:
         with self._lease.fencing():

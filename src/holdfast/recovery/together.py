@@ -14,9 +14,9 @@ handed over since stay where they are.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
@@ -30,9 +30,11 @@ from holdfast.checkpoints.past_damage import damaged_sticky, past_damage
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     Conflict,
+    GateRefusedError,
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
+    MissingError,
     OutcomeUnknown,
     RecoveryFailedError,
     StateIntegrityError,
@@ -43,6 +45,7 @@ from holdfast.recovery.background import log
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
+from holdfast.recovery.letting_go import letting_go
 from holdfast.recovery.meanwhile import (
     changes_after,
     correlation_of,
@@ -52,6 +55,7 @@ from holdfast.recovery.meanwhile import (
     of_others,
 )
 from holdfast.recovery.moments import Moment, Moments
+from holdfast.recovery.procedure import PROCEDURE_TIMEOUT
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
@@ -61,13 +65,14 @@ from holdfast.recovery.records import (
     SUCCEEDED,
     check_writable,
     counted,
+    new_id,
     notice_of,
     notices_scope,
     sign_along,
 )
 from holdfast.recovery.salvaging import sticky_replayed
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside
-from holdfast.recovery.slots import LEASE, recovering_lease
+from holdfast.recovery.slots import FIRST, LEASE, Slot, recovering_lease
 from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
 from holdfast.store.blocking import State, Store
@@ -84,6 +89,8 @@ from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
 from holdfast.store.writing import Asked, build_change
 
+TIMEOUT = PROCEDURE_TIMEOUT / 1000
+"""Seconds that checks of a group may take, if nothing else is said: those of a procedure."""
 _GOES_ON = (LeaseLostError, OutcomeUnknown, StoreClosedError, Unavailable)
 """After these, another process, or this one later, goes on where it stands."""
 
@@ -127,6 +134,7 @@ class Together:
         agents: Iterable[Scope],
         failure: Failure,
         wait: float,
+        timeout: float,
         settle: Callable[[Scope], None],
     ) -> GroupRecoveryReport:
         """Begin one and bring it to its end; `settle` ends what was begun of one agent alone."""
@@ -138,7 +146,8 @@ class Together:
                 settle(scope)
             self._moments.check_asked(scopes, failure)
             now = moment(self._store.core.clock.claimed())
-            id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
+            newest = max(self._handle.reader.keys(GROUPS, None, ""), default="")
+            id_ = new_id(now, newest.removeprefix(GROUPS))
             steps: dict[str, float] = {}
             with _timed(steps, "set_aside"):
                 gone = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
@@ -151,6 +160,7 @@ class Together:
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
                 "gone": {scope: tail for scope, tail in gone.items() if tail is not None},
+                "timeout": timeout,
                 "steps": steps,
             }
             self._blocking._core.run(self._note(id_, data))
@@ -253,7 +263,7 @@ class Together:
         steps = data["steps"]
         if "strategy" not in data:
             with _timed(steps, "look"):
-                found, data["passed"] = self._moments.look(scopes, data)
+                found, data["passed"] = self._looked(scopes, data)
             if found is None:
                 passed = data["passed"].items()
                 data["why"] = "; ".join(f"{name}: {why}" for name, why in passed)[:2000]
@@ -283,6 +293,24 @@ class Together:
             raise RecoveryFailedError(f"recovery {id_} of {len(scopes)} agents failed: {why}", id_)
         self._finish(id_, data, SUCCEEDED)
         return group_report(id_, data)
+
+    def _looked(
+        self, scopes: Sequence[Scope], data: Mapping[str, Any]
+    ) -> tuple[Moment | None, dict[str, str]]:
+        """Look for a moment; checks, which may hang, get as long as the recovery was given."""
+        if not self._settings.validate:
+            return self._moments.look(scopes, data)
+        seconds = data.get("timeout", TIMEOUT)
+        slot = Slot(self._blocking, recovering_lease(scopes[0], FIRST))
+        try:
+            looked = slot.answer(lambda: self._moments.look(scopes, data))
+            wait_for([looked], seconds)
+            if looked.done():
+                return looked.result()
+            slot.give_up()
+            return None, {"time": f"to read and check moments took more than {seconds:g} s"}
+        finally:
+            slot.close(idle=False)
 
     # putting them back
 
@@ -393,25 +421,44 @@ class Together:
         return plan[0]
 
     def _finish(self, id_: str, data: dict[str, Any], status: str) -> None:
-        """Let members tell what they lost, then keep how it ended, under a signature.
+        """Let members tell what they lost, then keep how it ended, and let go of what was held.
 
         In this order: one that has ended is not taken up again.
         """
         for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
             tell_tail(self._store.line(Scope.parse(agent)), tail, id_)
         data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
-        failure = Failure.of(data["failure"])
+        data["signed"] = self._store.core.signer is not None
+        try:
+            self._store.core.run(self._ending(id_, data, self._let_go(id_, data)))
+        except (StateIntegrityError, MissingError, GateRefusedError):
+            # A member is damaged, or no more; that may keep no recovery from its end.
+            log.warning("recovery %s: what it held of members is held", id_, exc_info=True)
+            self._store.core.run(self._ending(id_, data, []))
+        counted(self._store.core.meter, data)
+
+    def _let_go(self, id_: str, data: Mapping[str, Any]) -> list[Target]:
+        """What lets go of the states before, where there was something to put back."""
+        plans = [
+            letting_go(self._store.line(Scope.parse(one)), id_, data["heads"][one], data["status"])
+            for one in data.get("points", ())
+        ]
+        return [target for plan in plans if plan is not None for target in plan[0].targets]
+
+    def _ending(self, id_: str, data: Mapping[str, Any], along: Sequence[Target]) -> Change:
+        """The change that says how one ended, with notices, under a signature."""
+        failure, status = Failure.of(data["failure"]), data["status"]
         parts = ChangeParts(self._store, cause_now(reason=f"recovery {id_}"), None, owner=True)
         part = parts.part(self._handle)
-        part.set(GROUPS + id_, data)
+        part.set(GROUPS + id_, dict(data))
         for agent in data["agents"]:
             part.append(NOTICES, notice_of(agent, id_, failure, status))
         plan = parts.plan()
         assert plan is not None
         sign = self._handle.plan_checkpoint(f"recovery {id_}", "recovery", [status], "", None)
         sign_along(self._handle, plan[0], sign)
-        self._store.core.run(plan[0])
-        counted(self._store.core.meter, data)
+        plan[0].targets.extend(along)
+        return plan[0]
 
     def all(self) -> list[tuple[str, dict[str, Any]]]:
         """(id, what is kept) of each, the newest first."""
