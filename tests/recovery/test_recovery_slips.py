@@ -21,9 +21,9 @@ from holdfast.errors import (
     InvalidInputError,
     ProcedureValidationError,
 )
-from holdfast.recovery.meanwhile import correlation_of
 from holdfast.recovery.records import Records
 from holdfast.recovery.recovered import recovered_agents
+from holdfast.recovery.slots import correlation_of
 from holdfast.store.cause import acting
 
 STEPS = [{"type": "locate_checkpoint"}, {"type": "restore_state"}, {"type": "validate_state"}]

@@ -41,7 +41,7 @@ from holdfast.recovery.failures import (
 )
 from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.looking import Looking
-from holdfast.recovery.meanwhile import correlation_of, first_of_others, standing
+from holdfast.recovery.meanwhile import first_of_others, standing
 from holdfast.recovery.moments import named_group
 from holdfast.recovery.notices import make_up
 from holdfast.recovery.plans import RecoveryPlan, looked_for
@@ -63,7 +63,7 @@ from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.reports import RecoveryReport, report_of, with_tail
 from holdfast.recovery.running import Progress, Running
 from holdfast.recovery.setting_aside import as_if_healed, copies_of
-from holdfast.recovery.slots import recovering
+from holdfast.recovery.slots import correlation_of, recovering
 from holdfast.recovery.steps import STEPS, losing_by
 from holdfast.recovery.strategies import Strategy
 from holdfast.recovery.tails import Tails, depth_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.checkpoints.holding import plan_release
 from holdfast.errors import HoldfastError, ScopeNotFoundError
 from holdfast.recovery.background import log
-from holdfast.recovery.meanwhile import correlation_of
+from holdfast.recovery.slots import correlation_of
 from holdfast.store.handles import LineHandle
 from holdfast.store.held import Held, held
 from holdfast.store.history import Plan

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.errors import MissingError, PrunedError, StateIntegrityError
 from holdfast.recovery.records import GROUPS, ID, PREFIX, notices_scope, scope_of
+from holdfast.recovery.slots import correlation_of
 from holdfast.store import rows
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
@@ -38,11 +39,6 @@ _BY_TIME = {READ: ("expire",), SWEPT: ("delete",)}
 """What is written as time passes, by why it is."""
 WHOLE = frozenset(("restore", "merge"))
 """What changes a state without naming keys."""
-
-
-def correlation_of(recovery: str) -> str:
-    """What entries of a recovery are known by."""
-    return f"recovery/{recovery}"
 
 
 class Makers:

@@ -23,6 +23,11 @@ FIRST = "0"
 """The slot that every recovery needs."""
 
 
+def correlation_of(recovery: str) -> str:
+    """What entries of a recovery are known by."""
+    return f"recovery/{recovery}"
+
+
 def recovering_lease(agent: object, *slot: str) -> str:
     """The lease under which an agent is recovered, one recovery at a time, or of a slot of it."""
     return lease_name("recovery", str(agent), *slot)

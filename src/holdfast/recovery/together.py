@@ -48,7 +48,6 @@ from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
 from holdfast.recovery.letting_go import letting_go
 from holdfast.recovery.meanwhile import (
     changes_after,
-    correlation_of,
     damage_text,
     first_of_others,
     lost_text,
@@ -72,7 +71,7 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.salvaging import sticky_replayed
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside
-from holdfast.recovery.slots import FIRST, LEASE, Slot, recovering_lease
+from holdfast.recovery.slots import FIRST, LEASE, Slot, correlation_of, recovering_lease
 from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
 from holdfast.store.blocking import State, Store
