@@ -545,6 +545,8 @@ def _play(state: sync.State, store: sync.Store, model: _Model, actor: str, step:
         elif kind == "set":
             state.set(what, value)
             new[what] = value
+        elif len(model.states) == 1:
+            return  # there is nothing yet, which a delete leaves so
         else:
             state.delete(what)
             new.pop(what, None)

@@ -30,7 +30,7 @@ def exact(part: ScopedChange, key: str) -> Exact | None:
 
     What is sensitive by the rules of its scope, or by its name, stays so elsewhere.
     """
-    found = part.stored(key)
+    found = part._stored(key)
     if found is None:
         return None
     line, slot = found
@@ -58,5 +58,5 @@ def subject_of(part: ScopedChange, key: str, sealed: Typed) -> Kept:
 
 def sensitive(part: ScopedChange, key: str) -> bool:
     """Whether a key is there and sensitive; this must not change until the change is applied."""
-    found = part.stored(key)
+    found = part._stored(key)
     return found is not None and class_of(key, found[1].meta, found[0].declared) == SENSITIVE

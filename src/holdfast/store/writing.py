@@ -387,7 +387,7 @@ class ScopedChange:
     def _read(self, key: str) -> Any:
         """What is stored; read again it is the same: who compares it with what was made of it, and
         then writes nothing, must not have looked at two moments."""
-        found = self.stored(key)
+        found = self._stored(key)
         if found is None:
             return _MISSING
         timeline, slot = found
@@ -397,7 +397,7 @@ class ScopedChange:
         except ScopeNotFoundError:
             raise Conflict(f"{self._reader.scope} was erased since it was read; retry") from None
 
-    def stored(self, key: str) -> tuple[Timeline, Slot] | None:
+    def _stored(self, key: str) -> tuple[Timeline, Slot] | None:
         """Where a value is that was there before this change; it is expected as what is read."""
         self.looked = True
         if key not in self._read_slots:
