@@ -19,6 +19,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.recovery.checking import Trials
+from holdfast.recovery.steps import restore_state
 from holdfast.recovery.strategies import Target
 
 STEPS = ("backup_current", "locate_checkpoint", "verify_integrity", "restore_state")
@@ -393,6 +394,21 @@ def test_if_the_state_before_cannot_be_read_what_loses_least_stands(place: Place
     good = recoverer(store, "validate_state", validate=[fits])
     assert good.recover(state, "corruption_detected").restored_from == "main@3"
     assert dict(state.items()) == {"total": 1, "items": [1]}
+
+
+def test_what_a_restore_lost_that_failed_behind_its_commit_is_told(place: Place) -> None:
+    store = damaged(place)
+    state = store.agent("7")
+
+    def put_back(context: Any, action: Any) -> None:
+        restore_state(context, action)
+        raise OSError("the disk went away")
+
+    recovery = recoverer(store, steps={"restore_state": put_back})
+    with pytest.raises(RecoveryFailedError, match="what journal made stands"):
+        recovery.recover(state, "corruption_detected")
+    assert dict(state.items()) == {"total": 2, "items": [1], "x": 1}
+    assert recovery.reports(state)[0].lost == "what entry 4 did"
 
 
 def test_a_strategy_that_could_not_be_tried_is_tried_again(store: sync.Store) -> None:

@@ -199,7 +199,8 @@ class Running:
         if refused and restoring and self._broken is not None:
             self.record.bar(found, self._broken.error)
         if self._nothing_to_put_back():
-            lost = (self.context.had(RESTORE) or {}).get("lost", "nothing")
+            # A restore that failed behind its commit says nothing: then what was found does.
+            lost = (self.context.had(RESTORE) or found).get("lost", "nothing")
             self.record.note(unread=f"what {found.get('strategy', 'it')} made", unread_lost=lost)
             return None
         return self._undo()
