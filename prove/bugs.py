@@ -836,8 +836,8 @@ BUGS = (
     Bug(
         "the unknown outcome of taking a lease taken for another's",
         "store/swapping.py",
-        "return unknown is not None and dict(",
-        "return False and dict(",
+        "return unknown is not None and cell_at(",
+        "return False and cell_at(",
         "tests/store/test_leases.py",
     ),
     Bug(

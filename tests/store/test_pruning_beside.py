@@ -20,6 +20,7 @@ from holdfast.store.handles import StoreHandle
 from holdfast.store.marking import Marks
 from holdfast.store.opening import open_core
 from holdfast.store.pruner import Pruner
+from holdfast.store.swapping import cell_at
 
 
 def test_who_takes_over_knows_what_the_other_has_just_announced(tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_who_prunes_shows_it_beside_long_work(
     ledger = state._handle.history.points.line().ledger
 
     def beat() -> int:
-        return pruner._said(pruner._held(ledger.storage, rows.pruner(ledger.number)) or b"")[1]
+        return pruner._said(cell_at(ledger.storage, rows.pruner(ledger.number)) or b"")[1]
 
     def save(self: Marks, save: Any) -> None:
         before = beat()

@@ -20,6 +20,7 @@ from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.store import rows
 from holdfast.store.cancelling import safe_point
 from holdfast.store.opening import META
+from holdfast.store.swapping import cell_at
 
 STILL = 2.0
 """Seconds after which somebody who commits nothing is taken for cut short."""
@@ -45,7 +46,7 @@ _decoder = msgspec.msgpack.Decoder(Mark)
 
 def cell_of(storage: Moment) -> bytes | None:
     """What a storage holds that says that it is a replica; None if it is none."""
-    return dict(storage.cells(rows.FOLLOWS, rows.FOLLOWS + b"\0", limit=1)).get(rows.FOLLOWS)
+    return cell_at(storage, rows.FOLLOWS)
 
 
 def mark_of(storage: Moment) -> tuple[bytes | None, Mark | None]:

@@ -21,7 +21,7 @@ from holdfast.store import entries, rows
 from holdfast.store.entries import Body
 from holdfast.store.feed import LANES, FeedItem, Lanes
 from holdfast.store.outcomes import id_tag
-from holdfast.store.swapping import Swap
+from holdfast.store.swapping import Swap, cell_at
 from holdfast.store.tail import Tail
 from holdfast.store.values import AHEAD
 
@@ -219,7 +219,7 @@ class Commits:
 
     def _upload(self, pin: bytes) -> None:
         """Write a long value ahead of its entry."""
-        held = dict(self._writer.rows.cells(pin, pin + b"\0")).get(pin)
+        held = cell_at(self._writer.rows, pin)
         part: list[Row] = []
         size = 0
         for kind in (b"V", b"N"):
@@ -292,7 +292,7 @@ class Commits:
                 elif before != row and key[:1] in (b"E", b"F") and not _same(key, before, row):
                     raise split()
         for pin in self._pins:
-            held = dict(self._writer.rows.cells(pin, pin + b"\0")).get(pin)
+            held = cell_at(self._writer.rows, pin)
             if held is not None:
                 self._writer.cell((pin, held, None))
         for swap in self._cells:

@@ -7,61 +7,43 @@ be recovered but from a copy: that is what `DamagedRingError` says.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from holdfast.errors import DamagedRecordError
 from holdfast.seal.masters import damaged
+from holdfast.storage.around import Around
 from holdfast.storage.contract import Batch, Moment, Storage
 
 
-class RingStorage:
+class RingStorage(Around):
     """A storage whose damaged file is a damaged ring; `place` is how texts call it."""
 
     def __init__(self, storage: Storage, place: str) -> None:
-        self.inner = storage
-        self.limits = storage.limits
+        super().__init__(storage)
         self._place = place
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         with self._of_ring():
-            return self.inner.get(keys)
+            return super().get(keys)
 
     def scan(
         self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
         with self._of_ring():
-            return self.inner.scan(low, high, limit=limit, reverse=reverse)
+            return super().scan(low, high, limit=limit, reverse=reverse)
 
     def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
         with self._of_ring():
-            return self.inner.cells(low, high, limit=limit)
+            return super().cells(low, high, limit=limit)
 
     def commit(self, batch: Batch) -> None:
         with self._of_ring():
-            self.inner.commit(batch)
-
-    def version(self) -> object:
-        return self.inner.version()
-
-    def turn(self) -> AbstractContextManager[object]:
-        return self.inner.turn()
+            super().commit(batch)
 
     @contextmanager
     def moment(self) -> Iterator[Moment]:
-        with self._of_ring(), self.inner.moment() as moment:
+        with self._of_ring(), super().moment() as moment:
             yield moment
-
-    def size(self) -> int:
-        return self.inner.size()
-
-    def check(self) -> list[str]:
-        return self.inner.check()
-
-    def settle(self) -> bool:
-        return self.inner.settle()
-
-    def close(self) -> None:
-        self.inner.close()
 
     @contextmanager
     def _of_ring(self) -> Iterator[None]:

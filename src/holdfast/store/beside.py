@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from holdfast.errors import Conflict
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
-from holdfast.store.swapping import Swap
+from holdfast.store.swapping import Swap, cell_at
 
 ATTEMPTS = 50
 FAR = 1 << 32
@@ -45,12 +45,8 @@ def commit_beside(storage: Storage, batch: Batch) -> None:
 
 
 def _next(storage: Storage, key: bytes) -> Swap:
-    held = _held(storage, key)
+    held = cell_at(storage, key)
     return key, held, (_number(held) + 1).to_bytes(8, "big")
-
-
-def _held(storage: Storage, key: bytes) -> bytes | None:
-    return dict(storage.cells(key, key + b"\0", limit=1)).get(key)
 
 
 def _number(count: bytes | None) -> int:
@@ -63,13 +59,13 @@ def is_same(one: Storage, other: Storage) -> bool:
     It counts far ahead, for rows that belong to no scope, which has copies look at those once more.
     """
     for _ in range(ATTEMPTS):
-        held = _held(one, rows.BESIDE)
-        far = max(_number(held), _number(_held(other, rows.BESIDE))) + FAR
+        held = cell_at(one, rows.BESIDE)
+        far = max(_number(held), _number(cell_at(other, rows.BESIDE))) + FAR
         try:
             one.commit(Batch(cells=[(rows.BESIDE, held, far.to_bytes(8, "big"))]))
         except Conflict:
             continue
-        return _number(_held(other, rows.BESIDE)) >= far
+        return _number(cell_at(other, rows.BESIDE)) >= far
     raise Conflict("others were always faster to change rows of the store; try again", [])
 
 

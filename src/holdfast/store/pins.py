@@ -24,6 +24,7 @@ from holdfast.store import rows
 from holdfast.store.arguments import check_flag
 from holdfast.store.cancelling import safe_point
 from holdfast.store.items import Swept
+from holdfast.store.swapping import cell_at
 
 BEAT = 10.0
 TERM = 60.0
@@ -83,11 +84,11 @@ class Pins:
         unknown: OutcomeUnknown | None = None
         for _ in range(ATTEMPTS):
             try:
-                if unknown is None or self._held(pin.key) != new:
+                if unknown is None or cell_at(self._storage, pin.key) != new:
                     self._storage.commit(batch)
                 return
             except Conflict as conflict:
-                if unknown is not None and self._held(pin.key) == new:
+                if unknown is not None and cell_at(self._storage, pin.key) == new:
                     return
                 if pin.key in conflict.keys:
                     pin.over = True
@@ -101,13 +102,9 @@ class Pins:
         assert unknown is not None
         raise unknown
 
-    def _held(self, key: bytes) -> bytes | None:
-        found = self._storage.cells(key, key + b"\0", limit=1)
-        return found[0][1] if found else None
-
     def check(self, pin: Pin) -> None:
         """Tell an owner whose pin is no longer its own."""
-        if pin.over or self._held(pin.key) != pin.value:
+        if pin.over or cell_at(self._storage, pin.key) != pin.value:
             raise _swept() from None
 
     def let_go(self, pin: Pin) -> None:

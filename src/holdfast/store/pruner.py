@@ -22,7 +22,7 @@ from holdfast.store.beside import commit_beside
 from holdfast.store.breathing import Breath
 from holdfast.store.cancelling import safe_point
 from holdfast.store.ledger import gone
-from holdfast.store.swapping import Swap
+from holdfast.store.swapping import Swap, cell_at
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
@@ -87,7 +87,7 @@ class Pruner:
     def _free(self) -> bytes | None:
         """What the cell holds once who has it is done, has given it up, or stands still."""
         time.sleep(max(0.0, self._ledger.others_turn - time.monotonic()))
-        held, since = _held(self._storage, self.key), time.monotonic()
+        held, since = cell_at(self._storage, self.key), time.monotonic()
         while held is not None and not self._is_mine(held) and _said(held)[0] != GIVEN_UP:
             if time.monotonic() - since > TERM:
                 break
@@ -98,7 +98,7 @@ class Pruner:
             time.sleep(POLL)
             if self._ledger.erased():
                 raise gone(self._ledger.scope)
-            now = _held(self._storage, self.key)
+            now = cell_at(self._storage, self.key)
             if now is None or now[:TOKEN] != held[:TOKEN] or _said(now)[1] != _said(held)[1]:
                 since = time.monotonic()
             held = now
@@ -181,7 +181,7 @@ class Pruner:
 
     def look(self) -> bytes:
         """What the cell holds, as others have counted in it; refused if it is somebody's own."""
-        found = _held(self._storage, self.key) or b""
+        found = cell_at(self._storage, self.key) or b""
         if found[:TOKEN] != self.cell[:TOKEN]:
             raise Conflict(
                 f"{self._ledger.scope}: another process prunes this scope now, and goes on"
@@ -205,7 +205,7 @@ class Working(Breath):
 def notices(storage: Storage, scope: int, at: bytes, by: bytes) -> list[Swap]:
     """What a commit that comes to rest on an entry expects, and tells whoever prunes its scope."""
     key = rows.pruner(scope)
-    held = _held(storage, key)
+    held = cell_at(storage, key)
     if held is None:
         return [(key, None, None)]
     count = int.from_bytes(held[TOKEN:], "big") + 1
@@ -216,7 +216,7 @@ def notices(storage: Storage, scope: int, at: bytes, by: bytes) -> list[Swap]:
 def taken_over(storage: Storage, scope: int) -> Swap:
     """What puts a new token into the cell of a scope, whoever it says prunes that now."""
     key = rows.pruner(scope)
-    return key, _held(storage, key), os.urandom(TOKEN)
+    return key, cell_at(storage, key), os.urandom(TOKEN)
 
 
 def _said(held: bytes) -> tuple[int, int, int]:
@@ -230,7 +230,3 @@ def _saying(held: bytes, state: int, beat: int | None = None) -> bytes:
     _, before, count = _said(held)
     beats = before if beat is None else beat
     return held[:TOKEN] + bytes([state]) + beats.to_bytes(3, "big") + count.to_bytes(4, "big")
-
-
-def _held(storage: Storage, key: bytes) -> bytes | None:
-    return dict(storage.cells(key, key + b"\0", limit=1)).get(key)

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.errors import DamagedRecordError, Unavailable
 from holdfast.store import rows
 from holdfast.store.leasing import Lease
-from holdfast.store.swapping import Swap, swap_cells
+from holdfast.store.swapping import Swap, cell_at, swap_cells
 from holdfast.store.verify_nodes import DAMAGE
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ScheduleCells:
 
     def get(self, key: bytes) -> bytes | None:
         """A cell as it is stored; None if there is none."""
-        return dict(self.core.storage.cells(key, key + b"\0", limit=1)).get(key)
+        return cell_at(self.core.storage, key)
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
         """Keys and cells of all schedules, as they are stored."""

@@ -52,6 +52,7 @@ from holdfast.store.engine_logs import IN_LOGS
 from holdfast.store.gates import Operation, Request
 from holdfast.store.items import ErasedSubject
 from holdfast.store.scopes import Scope
+from holdfast.store.swapping import cell_at
 
 if TYPE_CHECKING:
     from holdfast.seal.ring import Ring
@@ -237,8 +238,7 @@ class Subjects:
 
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a name."""
-        found = self._core.storage.cells(key, key + b"\0", limit=1)
-        return found[0][1] if found else None
+        return cell_at(self._core.storage, key)
 
     def _make(self, ring: Ring, name: str, key: bytes) -> Subject | None:
         """A new subject; None if somebody else has made one."""

@@ -10,12 +10,17 @@ import threading
 from collections import deque
 
 from holdfast.errors import Conflict, HoldfastError, OutcomeUnknown, Unavailable
-from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.contract import Batch, Moment, Storage
 
 GROUP = 64
 """Swaps that go down together, at most."""
 Swap = tuple[bytes, bytes | None, bytes | None]
 """A cell's key, what it is expected to hold, and what it is to hold; None: it is absent."""
+
+
+def cell_at(storage: Moment, key: bytes) -> bytes | None:
+    """What a cell holds; None if there is none."""
+    return dict(storage.cells(key, key + b"\0", limit=1)).get(key)
 
 
 def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
@@ -32,7 +37,7 @@ def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
             try:
                 storage.commit(batch)
             except Conflict:
-                return unknown is not None and dict(storage.cells(key, key + b"\0")).get(key) == new
+                return unknown is not None and cell_at(storage, key) == new
             return True
         except OutcomeUnknown as error:
             unknown = error
