@@ -365,7 +365,11 @@ def test_the_audit_trail_is_complete_and_cannot_be_changed(url: str) -> None:
         assert store.verify().ok
     storage = open_storage(url)
     for key, row in storage.scan(b"E", b"F"):
-        for wrong in (None, row[:-1] + bytes([row[-1] ^ 1]), row[:50] + b"!" + row[51:]):
+        for wrong in (
+            None,
+            row[:-1] + bytes([row[-1] ^ 1]),
+            row[:50] + bytes([row[50] ^ 1]) + row[51:],
+        ):
             storage.commit(Batch(drops=[key]))
             if wrong is not None:
                 storage.commit(Batch(puts=[(key, wrong)]))

@@ -94,9 +94,10 @@ def test_a_store_is_made_on_the_same_engine(
             backups.restore(made.id, url.partition("&ring=")[0])
 
 
+@pytest.mark.parametrize("order", ["at once", "one after the other"])
 @pytest.mark.parametrize("sealed", [False, True])
 def test_of_two_who_restore_to_one_place_one_is_refused(
-    tmp_path: Path, sealed: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sealed: bool, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have seen that nothing is there; who is refused drops nothing of the other's."""
     place = Place("sqlite", tmp_path, sealed=sealed)
@@ -105,10 +106,12 @@ def test_of_two_who_restore_to_one_place_one_is_refused(
     backups = sync.Backups(store, f"dir:{tmp_path}/backups")
     made, before = backups.create(keys=sealed), values(store)
     url, both, found = f"sqlite:{tmp_path}/again.db", threading.Barrier(2), []
+    done = threading.Event()
     look = restoring._Turn.begin
 
     def begin(turn: Any, url: str) -> None:
-        both.wait(60)
+        if both.wait(60) == 0 and order == "one after the other":
+            assert done.wait(60)
         look(turn, url)
 
     def restore() -> None:
@@ -116,6 +119,7 @@ def test_of_two_who_restore_to_one_place_one_is_refused(
             found.append(backups.restore(made.id, url))
         except RefusedError as error:
             found.append(error)
+        done.set()
 
     monkeypatch.setattr(restoring._Turn, "begin", begin)
     threads = [threading.Thread(target=restore) for _ in range(2)]

@@ -85,12 +85,17 @@ def _empty(opened: ExitStack, url: str, *, private: bool = False) -> Storage:
     """A storage in which nothing is."""
     storage = open_storage(url, private=private)
     opened.callback(storage.close)
-    if storage.scan(b"", LAST, limit=1) or storage.cells(b"", LAST, limit=1):
+    if not _bare(storage):
         raise RefusedError(
             f"something is at {shown(url)} already, perhaps of a restore that was cut short; "
             "nothing was changed: name another place, or remove what is there"
         )
     return storage
+
+
+def _bare(storage: Storage, cells: int = 0) -> bool:
+    """Whether no record is there, and no more than this many cells."""
+    return not storage.scan(b"", LAST, limit=1) and len(storage.cells(b"", LAST)) <= cells
 
 
 class _Gone:
@@ -147,10 +152,11 @@ class _Turn:
             try:
                 storage.commit(Batch(cells=[(_TURN, None, self._token)]))
             except Conflict:
-                raise RefusedError(
-                    f"somebody else restores into {shown(url)}; nothing was changed: wait for "
-                    "that, or name another place"
-                ) from None
+                raise _busy(url) from None
+            # Another turn may have come and gone since this one saw that nothing is there.
+            if not _bare(storage, cells=1):
+                storage.commit(Batch(cells=[(_TURN, self._token, None)]))
+                raise _busy(url)
             self._begun.append(storage)
 
     def write(self, batch: Batch) -> None:
@@ -187,6 +193,13 @@ class _Turn:
                     gone = [(key, content, None) for key, content in cells]
                     storage.commit(Batch(cells=[*gone, mine]))
                 storage.commit(Batch(cells=[(_TURN, self._token, None)]))
+
+
+def _busy(url: str) -> RefusedError:
+    return RefusedError(
+        f"somebody else restores into {shown(url)}; nothing was changed: wait for that, or name "
+        "another place"
+    )
 
 
 def _fill(turn: _Turn, found: Iterable[list[Row]], gone: _Gone) -> int:
