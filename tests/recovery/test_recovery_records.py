@@ -346,8 +346,8 @@ def test_a_short_outage_ends_no_recovery(
 def test_a_long_outage_is_raised_and_leaves_a_recovery_to_be_resumed(
     store: sync.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "OUTAGE", 0.2)
     recovery, state, _, writes = spoiled(store, monkeypatch, 4, 1000)
+    monkeypatch.setattr(running, "OUTAGE", 0.2)
     with pytest.raises(Unavailable, match="not now"):
         recovery.recover(state, "p")
     assert recovery.reports(state)[0].status == "running"
