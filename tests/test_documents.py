@@ -452,7 +452,7 @@ def test_recovery_from_the_newest_good_snapshot(url: str) -> None:
     storage = open_storage(url)
     key, row = next(pair for pair in storage.scan(b"E", b"F") if pair[0][-1] == place)
     storage.commit(Batch(drops=[key]))
-    storage.commit(Batch(puts=[(key, row[:-1] + b"!")]))
+    storage.commit(Batch(puts=[(key, row[:-1] + bytes([row[-1] ^ 1]))]))
     storage.close()
     with sync.open(url) as store:
         state = store.agent("a")

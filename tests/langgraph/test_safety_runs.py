@@ -122,12 +122,12 @@ def test_a_run_that_fails_lets_the_next_one_in(tmp_path: Path) -> None:
         return answer(state)
 
     url = f"sqlite:{tmp_path / 'threads.db'}"
-    with HoldfastSaver.open(url, busy="wait", patience=SECONDS) as saver:
+    with HoldfastSaver.open(url, busy="wait", patience=3600) as saver:
         graph = compiled(saver, fails)
         with pytest.raises(ZeroDivisionError):
             graph.invoke(said("bad"), thread())
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(graph.invoke, said("good"), thread()).result(SECONDS / 4)
+            pool.submit(graph.invoke, said("good"), thread()).result(SECONDS)
         assert inputs(saver) == ["bad", "good"]
 
 

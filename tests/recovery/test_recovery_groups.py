@@ -22,6 +22,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     ScopeNotFoundError,
 )
+from holdfast.recovery import together
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
@@ -131,15 +132,23 @@ def test_what_cannot_be_meant_is_refused_and_leaves_no_report(store: sync.Store)
 
 
 @pytest.mark.parametrize("face", ["blocking", "async"])
-def test_a_check_that_hangs_ends_the_recovery_of_a_group(place: Place, face: str) -> None:
+def test_a_check_that_hangs_ends_the_recovery_of_a_group(
+    place: Place, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what it writes later is refused, and its members can be recovered at once."""
     store = place.open()
     states = team(store)
     states[1].set("done", ["odd"])
-    goes_on, ended = threading.Event(), threading.Event()
+    begun, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
     refused: list[type[BaseException]] = []
+    wait_for = together.wait_for
+
+    def wait(looked: Any, seconds: float) -> None:
+        assert begun.wait(60)  # the time is over while the check is made, and not before
+        wait_for(looked, seconds)
 
     def hang(state: Any) -> None:
+        begun.set()
         assert goes_on.wait(60)
         try:
             state.set("note", "too late")
@@ -147,6 +156,7 @@ def test_a_check_that_hangs_ends_the_recovery_of_a_group(place: Place, face: str
             refused.append(type(error))
         ended.set()
 
+    monkeypatch.setattr(together, "wait_for", wait)
     try:
         with pytest.raises(RecoveryFailedError, match=r"changed nothing.*more than 0\.05 s"):
             if face == "blocking":

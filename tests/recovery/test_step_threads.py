@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import LeaseLostError, RecoveryFailedError
-from holdfast.recovery import records, steps
+from holdfast.recovery import records, running, steps
 
 SECONDS = 60
 """After which something hangs."""
@@ -119,14 +119,22 @@ def test_what_a_step_finds_out_late_does_not_count(
     state.set("plan", 1)
     state.checkpoint("good")
     state.set("plan", 2)
-    second, over = threading.Event(), threading.Event()
+    hangs, second, over = threading.Event(), threading.Event(), threading.Event()
     late: list[threading.Thread] = []
-    looked, note = steps.unreadable, records.Record.note
+    looked, note, begin = steps.unreadable, records.Record.note, running._Work.__init__
+
+    def begun(work: Any, *given: Any) -> None:
+        """The time of the step that hangs is over at once; the others have theirs."""
+        begin(work, *given)
+        if not hangs.is_set():
+            assert hangs.wait(SECONDS)
+            work.end = work._begun
 
     def hangs_once(handle: Any) -> Any:
         found = looked(handle)
         if not late:
             late.append(threading.current_thread())
+            hangs.set()
             assert second.wait(SECONDS)
         return found
 
@@ -147,12 +155,12 @@ def test_what_a_step_finds_out_late_does_not_count(
         assert over.wait(SECONDS)
         raise RuntimeError("it does not work")
 
+    monkeypatch.setattr(running._Work, "__init__", begun)
     monkeypatch.setattr(steps, "unreadable", hangs_once)
     monkeypatch.setattr(records.Record, "note", noted)
     recovery = sync.Recovery(store, steps={"fails": fails})
     locate = {"type": "locate_checkpoint", "action": {"strategies": ["newest_valid"]}}
-    backup = {"type": "backup_current", "timeout": 1500}
-    done = [backup, locate, {"type": "restore_state"}, {"type": "fails"}]
+    done = [{"type": "backup_current"}, locate, {"type": "restore_state"}, {"type": "fails"}]
     recovery.set({"id": "p", "triggers": ["odd"], "retries": 1, "backoff": 1, "steps": done})
     with pytest.raises(RecoveryFailedError):
         recovery.recover(state, "odd")

@@ -16,7 +16,7 @@ from replica_kit import assert_same
 from store_kit import Between, Place, put_row, rows_of
 
 from holdfast import Configuration, sync
-from holdfast.errors import ConfigurationError, Conflict
+from holdfast.errors import ConfigurationError, Conflict, PrunedError
 from holdfast.replicas import claims, syncing
 from holdfast.storage import open_storage
 
@@ -89,7 +89,7 @@ def test_a_replica_beside_writers_and_others_who_sync(tmp_path: Path) -> None:
             count += 1
             state.append("log", count)
             if count % 40 == 0:
-                with suppress(Conflict):  # the other one prunes it, too
+                with suppress(Conflict, PrunedError):  # the other one prunes it, too
                     state.prune(state.log(limit=1)[0].sequence - 5)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]

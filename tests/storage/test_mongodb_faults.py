@@ -7,6 +7,8 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from mongodb_kit import Server, Servers
@@ -54,6 +56,12 @@ def mortal() -> Iterator[Server]:
     server.remove()
 
 
+def hurry(storage: Any, seconds: int = 4) -> None:
+    """From now on a call has so much time; to be opened on a slow machine, it had more."""
+    short = replace(storage.address, timeout=1000 * seconds)
+    storage.address = storage._client.address = short
+
+
 @pytest.mark.parametrize("side", ["asked", "answered"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_connection_cut_once_in_a_commit_is_made_up_for(
@@ -81,7 +89,8 @@ def test_connections_that_are_cut_until_the_end(
     """Before the commit is sent nothing was applied, and never will be; then it is not known."""
     direct = open_storage(mongodb.place(name))
     with CuttingCommands(mongodb.port) as cutting:
-        storage = open_storage(cutting.place(name, timeout=4000))
+        storage = open_storage(cutting.place(name))
+        hurry(storage)
         batch = batch_of(1)
         batch.absent.append(b"another")
         cutting.arm(command, side, 1_000_000)
@@ -121,8 +130,8 @@ def test_a_writer_that_is_killed_in_the_middle_does_not_hold_up_the_others(
     command = [sys.executable, "-c", _STOP, url, "9"]
     killed = subprocess.run(command, env={"PYTHONPATH": ":".join([SOURCE, *sys.path])})
     assert killed.returncode == -9
-    # Long enough to be opened on a slow machine, shorter than what is waited for one that stopped.
-    hasty = open_storage(mongodb.place(name, timeout=1000 * (STOPPED - 1)))
+    hasty = open_storage(mongodb.place(name))
+    hurry(hasty, STOPPED - 1)  # shorter than what is waited for one that stopped
     with pytest.raises(StoreLockedError, match="nothing was applied"):
         hasty.commit(batch_of(1))
     storage.commit(batch_of(2))
@@ -176,7 +185,8 @@ def test_a_connection_cut_while_looking_who_stopped_is_no_error_of_the_commit(
 ) -> None:
     monkeypatch.setattr(mongodb_batch, "STOPPED", 0)  # it looks at once
     with CuttingCommands(mongodb.port) as cutting:
-        storage = open_storage(cutting.place(name, timeout=4000))
+        storage = open_storage(cutting.place(name))
+        hurry(storage)
         cutting.arm("aggregate", "asked", 1_000_000)
         client = mongodb.client(replicaSet="rs0")
         with client, client.start_session() as other, other.start_transaction():
@@ -187,9 +197,10 @@ def test_a_connection_cut_while_looking_who_stopped_is_no_error_of_the_commit(
 
 
 def test_a_server_killed_before_and_after_a_commit(mortal: Server, name: str) -> None:
-    storage = open_storage(mortal.place(name, timeout=4000))
+    storage = open_storage(mortal.place(name))
     storage.commit(batch_of(1))
     before = storage.version()
+    hurry(storage)
     mortal.kill()
     with pytest.raises(Unavailable, match="cannot be reached"):
         storage.commit(batch_of(2))

@@ -368,13 +368,15 @@ def test_version_tells_apart_whose_commits_they_are(url: str) -> None:
     two.close()
 
 
-def test_no_more_connections_than_the_pool_has(url: str) -> None:
+def test_no_more_connections_than_the_pool_has(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     open_storage(url).close()
-    storage = PostgresStorage(f"{url}&pool_size=2&timeout=3000")
+    storage = PostgresStorage(f"{url}&pool_size=2")
     deadline = storage._pool.deadline()
     full = pytest.raises(Unavailable, match="all 2 connections")
-    with storage._pool.link(deadline), storage._pool.link(deadline), full:
-        storage.get([b"k"])
+    with storage._pool.link(deadline), storage._pool.link(deadline), monkeypatch.context() as soon:
+        soon.setattr(storage._pool, "deadline", lambda: time.monotonic() + 0.1)
+        with full:
+            storage.get([b"k"])
     assert storage.get([b"k"]) == [None]
     storage.close()
 

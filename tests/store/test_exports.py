@@ -612,7 +612,7 @@ def test_a_policy_says_how_its_checkpoints_are_compressed(place: Place, tmp_path
         with sync.Policies(store, defaults=(policy,)) as policies:
             state.set("text", "the same words again, " * 5_000)
             state.set("method", method)
-            assert policies.wait(20)
+            assert policies.wait(60)
             told = policies.explain(state)[0].effective["exports"]
             assert told.startswith(
                 "not compressed" if method == "none" else f"compressed with {method}"
@@ -641,7 +641,7 @@ def test_a_policy_that_demands_encryption_lets_nothing_out_plain(
     with sync.Policies(store, defaults=()) as policies:
         policies.set(state, Policy(id_, (met,), encryption=PolicySetting(True, "AES-256-GCM")))
         state.set("plan", "secret")
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert policies.explain(state)[0].effective["exports"] == "only with a key"
     path = tmp_path / "out"
     for format in ("holdfast", "json", "protobuf"):

@@ -43,7 +43,7 @@ url, key = sys.argv[1], sys.argv[2] or None
 with sync.open(url, key=key, durability="normal", signer=sys.argv[3]) as store:
     state = store.agent("1")
     for _ in range(%(rounds)d):
-        with store.lease("counter", duration=20) as lease:
+        with store.lease("counter", duration=60) as lease:
             count = state.get("count", 0)   # read, then write without an expectation:
             state.set("count", count + 1)   # only the lease keeps others from doing so meanwhile
             state.append("terms", lease.term)

@@ -373,7 +373,7 @@ def test_the_switch_turns_off_checkpoints_that_come_by_themselves(
         assert queue.given == []
         for number in range(5):
             state.set("k", number)
-        assert policies.wait(10)
+        assert policies.wait(60)
     assert state.checkpoints() == []
     by_hand = state.checkpoint("by hand")
     assert state.restore(by_hand).backup is not None, "what somebody asks for is made"

@@ -95,7 +95,8 @@ def test_a_runner_whose_thread_ends_gives_the_lease_back(
     thread = scheduler._thread
     assert thread is not None
     scheduler._wake.set()
-    thread.join(10)
+    thread.join(60)
+    assert not thread.is_alive()
     monkeypatch.undo()
     assert not scheduler.running
     assert [lease.owner for lease in other.leases()] == [None]
@@ -109,7 +110,7 @@ def test_whatever_a_metric_raises_the_other_policies_are_looked_at() -> None:
             condition = {"type": "system_event", "metric": "mine", "operator": "greater_than"}
             policies.set(agent, {"id": "p", "conditions": [condition | {"threshold": 1}]})
             agent.set("x", "y" * 1000)
-            policies.wait(10)
+            assert policies.wait(60)
             assert agent.checkpoints()
             assert policies.errors() == ("metric mine: failed with SystemExit",)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +49,10 @@ def made(
     place.close()
 
 
+SIGNALLED = "import os, signal; os.kill(os.getpid(), signal.{})"
+"""A process that gets a signal before it can answer, however late this one is."""
+
+
 class Seen(list[Read | None]):
     """What the second process gave back, each time that it was started."""
 
@@ -64,6 +67,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         return found[-1]
 
     monkeypatch.setattr("holdfast.store.verify.LARGE", 1)
+    monkeypatch.setattr("holdfast.store.verify_beside.PATIENCE", 60.0)
     monkeypatch.setattr(ReadBeside, "result", result)
     return found
 
@@ -114,13 +118,7 @@ def test_it_finds_the_same(made: Place, seen: Seen, how: str) -> None:
 def test_a_second_process_that_dies(
     made: Place, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = ReadBeside.__init__
-
-    def killed(self: ReadBeside, *arguments: Any) -> None:
-        begin(self, *arguments)
-        os.kill(self._process.pid, signal.SIGKILL)
-
-    monkeypatch.setattr(ReadBeside, "__init__", killed)
+    monkeypatch.setattr("holdfast.store.verify_beside._PROGRAM", SIGNALLED.format("SIGKILL"))
     store = made.open()
     assert told(store.verify(parallel=True)) == told(store.verify())
     assert seen == [None, None]
@@ -129,13 +127,7 @@ def test_a_second_process_that_dies(
 def test_a_second_process_that_is_not_heard(
     made: Place, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = ReadBeside.__init__
-
-    def stopped(self: ReadBeside, *arguments: Any) -> None:
-        begin(self, *arguments)
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    monkeypatch.setattr(ReadBeside, "__init__", stopped)
+    monkeypatch.setattr("holdfast.store.verify_beside._PROGRAM", SIGNALLED.format("SIGSTOP"))
     monkeypatch.setattr("holdfast.store.verify_beside.PATIENCE", 0.1)
     assert made.open().verify(parallel=True).ok
     assert seen == [None, None]
