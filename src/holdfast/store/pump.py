@@ -63,7 +63,8 @@ class Pump:
     async def commit(self, plan: Plan, *, away: bool = False) -> Any:
         """Commit a change; cancelling withdraws it only while it waits.
 
-        `away` is for what may take long to build: it is never done in the loop.
+        `away` is for what may take long to build: it is never done in the loop, nor is what writes
+        long values.
         """
         change, finish = plan
         loop = asyncio.get_running_loop()
@@ -74,7 +75,7 @@ class Pump:
         ticket.on_done = lambda _: self._finished(waiter)
         self._core.check_writable()
         self._core.committer.submit(ticket)
-        self._start(loop, away=away)
+        self._start(loop, away=away or (self._inline and change.long))
         try:
             await waiter.future
         except asyncio.CancelledError:
