@@ -292,6 +292,33 @@ def test_a_long_read_that_is_cancelled_is_left(
     asyncio.run(test())
 
 
+def test_a_function_of_a_long_update_has_its_end(place: Place) -> None:
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slowly(value: list[Any]) -> list[Any]:
+        begun.set()
+        assert go_on.wait(60)
+        ended.set()
+        return value[1:]
+
+    async def test() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            await store.shared.set("k", messages())
+            task = asyncio.ensure_future(store.shared.update("k", slowly))
+            assert await asyncio.to_thread(begun.wait, 60)
+            for _ in range(3):
+                task.cancel()
+                await asyncio.sleep(0)
+            assert not task.done()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert ended.is_set()
+            assert await store.shared.get("k") == messages()
+
+    asyncio.run(test())
+
+
 def test_how_long_a_value_is() -> None:
     itself: list[Any] = []
     itself.append(itself)

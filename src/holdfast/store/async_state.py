@@ -154,24 +154,26 @@ class State(
 
     async def _make(self, plan: Callable[..., Plan], *args: Any) -> Any:
         """Plan a change, which may look up its scope, and commit it."""
-        return await self._pump.commit(await self._do(plan, *args))
+        return await self._pump.commit(await self._plan(plan, *args))
+
+    def _plan(self, function: Callable[..., _T], *args: Any) -> Awaitable[_T]:
+        return here_or_away(self._storage, function, *args, away=to_the_end)
 
     async def _write(
-        self, plan: Callable[..., Plan], key: str, value: Any, *args: Any, subject: str | None
+        self, plan: Callable[..., Plan], key: str, value: Any, subject: str | None, *args: Any
     ) -> Any:
         """Plan and commit a change to a value as it is now, whatever its owner does while it waits.
 
         If nothing waits before it is encoded, for a network, a subject's key or a thread, it need
         not be copied. What is long is encoded on a thread, if it is plain data.
         """
-        core = self._handle.core
         own = copied_plain(value) if is_longer(value, MUCH) else None
-        if own is None and (subject is not None or not core.storage.limits.embedded):
+        if own is None and (subject is not None or not self._storage.limits.embedded):
             value = copied(value)
-        await made(core, [subject])
+        await made(self._handle.core, [subject])
         if own is None:
             return await self._make(plan, key, value, *args, subject)
-        return await self._run(await read_away(plan, key, own, *args, subject))
+        return await self._pump.commit(await to_the_end(plan, key, own, *args, subject))
 
     async def set(
         self,
@@ -194,8 +196,7 @@ class State(
         `subject` it is sealed for that person: `Store.erase_subject` closes it for ever.
         """
         terms = asked_terms(ttl, expires, sliding, class_)
-        plan = self._handle.plan_set
-        return await self._write(plan, key, value, if_version, terms, subject=subject)  # type: ignore[no-any-return]
+        return await self._write(self._handle.plan_set, key, value, subject, if_version, terms)  # type: ignore[no-any-return]
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
@@ -204,21 +205,21 @@ class State(
 
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""
-        return await self._write(self._handle.plan_extend, key, [item], subject=subject)  # type: ignore[no-any-return]
+        return await self._write(self._handle.plan_extend, key, [item], subject)  # type: ignore[no-any-return]
 
     async def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         """Add items to the end of a list, as one entry."""
-        given = listed(items, "extend")
-        return await self._write(self._handle.plan_extend, key, given, subject=subject)  # type: ignore[no-any-return]
+        return await self._write(self._handle.plan_extend, key, listed(items, "extend"), subject)  # type: ignore[no-any-return]
 
     async def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
         """Set a key to a function of its value; tried again when somebody was faster.
 
-        The function may run several times, of a long value on a thread, and should have no effects
-        of its own. Returns what it returned last.
+        The function may run several times and should have no effects of its own. Returns what
+        it returned last.
         """
+        make = self._handle.plan_update
         for attempt in range(1, UPDATES + 1):
-            plan, after = await self._do(self._handle.plan_update, key, function, default, attempt)
+            plan, after = await self._plan(make, key, function, default, attempt)
             try:
                 await self._run(plan)
                 return after
@@ -247,7 +248,7 @@ class State(
         parts = ChangeParts(self._handle, cause, id)
         yield ChangePart(parts.part(self._handle))
         await made(self._handle.core, parts.subjects)
-        plan = await self._do(parts.plan)
+        plan = await self._plan(parts.plan)
         if plan is not None:
             await self._run(plan)
 

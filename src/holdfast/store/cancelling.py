@@ -11,7 +11,7 @@ asyncio is loaded by whoever uses it: blocking programs load this file, too, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -176,11 +176,17 @@ class _Here(threading.local):
 _here = _Here()
 
 
-async def here_or_away(storage: Storage, function: Callable[..., _T], *args: Any) -> _T:
+async def here_or_away(
+    storage: Storage,
+    function: Callable[..., _T],
+    *args: Any,
+    away: Callable[..., Awaitable[_T]] = read_away,
+) -> _T:
     """Run what only reads: here if it is little and waits for no network, else away.
 
     How much it is shows on the way (see `leave_loop`), and then it is begun anew: so little
     costs nothing more, and what it does before it has read all must bear that it is done twice.
+    What calls functions of users goes away with `to_the_end`: they are not left at work.
     """
     if storage.limits.embedded:
         _here.left = MUCH
@@ -190,7 +196,7 @@ async def here_or_away(storage: Storage, function: Callable[..., _T], *args: Any
             pass
         finally:
             _here.left = inf
-    return await read_away(function, *args)
+    return await away(function, *args)
 
 
 def leave_loop(size: int = MUCH + 1) -> None:
