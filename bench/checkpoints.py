@@ -62,12 +62,7 @@ async def many(here: Place, keys: int) -> list[Row]:
     times: list[float] = []
     cpus: list[float] = []
     late: list[float] = []
-    collecting: list[float] = []
-
-    def collected(phase: str, _: object) -> None:
-        now = time.perf_counter()
-        collecting.append(now if phase == "start" else now - collecting.pop())
-
+    collecting: list[float] = [0.0]
     gc.collect()
     gc.freeze()  # what was there before is passed over: collecting that is not a checkpoint's doing
     async with here.open() as store:
@@ -77,7 +72,6 @@ async def many(here: Place, keys: int) -> list[Row]:
             async with state.change() as change:
                 for number in range(1000):
                     change.set(f"memory/facts/{(number * 7919 + turn) % keys}", {"fact": -turn})
-            gc.callbacks.append(collected)
             async with LoopGaps() as gaps:
                 await asyncio.sleep(0.005)
                 start, used = time.perf_counter(), time.process_time()
@@ -85,8 +79,8 @@ async def many(here: Place, keys: int) -> list[Row]:
                 times.append(time.perf_counter() - start)
                 cpus.append(time.process_time() - used)
                 await asyncio.sleep(0.005)
-            gc.callbacks.remove(collected)
             late += gaps.late
+            collecting += gaps.collecting
     gc.unfreeze()
     return [
         at_most(f"checkpoint at {keys:,} keys, 1,000 changed", median(times) * 1e3, 100, "ms"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import resource
@@ -214,20 +215,34 @@ def in_turns(count: int, *calls: Callable[[int], object]) -> list[float]:
 
 
 class LoopGaps:
-    """`async with LoopGaps() as gaps`: how long the event loop was late, each time, in seconds."""
+    """`async with LoopGaps() as gaps`: how long the event loop was late, each time, in seconds.
+
+    `collecting` are the times that Python's garbage collection took meanwhile.
+    """
 
     def __init__(self, step: float = 0.001) -> None:
         self.step = step
         self.late: list[float] = []
+        self.collecting: list[float] = []
+        self._begun = 0.0
 
     async def __aenter__(self) -> LoopGaps:
+        gc.callbacks.append(self._collected)
         self._task = asyncio.create_task(self._watch())
         await asyncio.sleep(0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._collected)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+    def _collected(self, phase: str, _: object) -> None:
+        now = time.perf_counter()
+        if phase == "start":
+            self._begun = now
+        else:
+            self.collecting.append(now - self._begun)
 
     async def _watch(self) -> None:
         while True:

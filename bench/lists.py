@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from common import (
+    LoopGaps,
     Place,
     Row,
     at_most,
@@ -34,8 +37,12 @@ def fresh(number: int) -> dict[str, Any]:
 
 
 def run(quick: bool) -> list[Row]:
-    """Append and tail at 100,000 items; 1,000 messages set again."""
-    return [*appends(20_000 if quick else 100_000, 200 if quick else 600), *again(quick)]
+    """Append and tail at 100,000 items; 1,000 messages set again; the event loop beside 10 MB."""
+    return [
+        *appends(20_000 if quick else 100_000, 200 if quick else 600),
+        *again(quick),
+        *asyncio.run(beside(10_000 if quick else 50_000)),
+    ]
 
 
 # append and tail
@@ -211,3 +218,45 @@ def _until_save(state: State, here: Place) -> int:
         if counting.saves:
             return counting.saves
     raise AssertionError("the index is never saved")
+
+
+# the event loop
+
+
+async def beside(count: int) -> list[Row]:
+    """How long the event loop is held while so many messages of 200 bytes are read and written."""
+    first, late = {"role": "user", "content": "", "number": -1, "tokens": 0}, {}
+    collecting: list[float] = [0.0]
+    items = [message(number, 200) for number in range(count)]
+    with place() as here:
+        async with here.open() as store:
+            state = store.agent("a")
+            await state.set("other", 1)
+            calls: dict[str, Callable[[], Awaitable[Any]]] = {
+                "set": lambda: state.set("list", items),
+                "set again, one changed": lambda: state.set("list", [first, *items[1:]]),
+                "get": lambda: state.get("list"),
+                "slice": lambda: state.slice("list"),
+                "extend": lambda: state.extend("list", items),
+            }
+            for name, call in calls.items():
+                gc.collect()
+                gc.freeze()  # as beside a checkpoint
+                async with LoopGaps() as gaps:
+                    await asyncio.sleep(0.005)
+                    await call()
+                    await asyncio.sleep(0.005)
+                gc.unfreeze()
+                late[name] = max(gaps.late) * 1e3
+                collecting += gaps.collecting
+    worst = {False: "get", True: "set"}
+    for name, held in late.items():
+        writes = name not in ("get", "slice")
+        if held > late[worst[writes]]:
+            worst[writes] = name
+    what = f"{count:,} messages, {{}}: event loop held, at most"
+    return [
+        at_most(what.format("read"), late[worst[False]], 50, "ms", note=f"worst: {worst[False]}"),
+        at_most(what.format("written"), late[worst[True]], 100, "ms", note=f"worst: {worst[True]}"),
+        told("Python's garbage collection meanwhile, longest", max(collecting) * 1e3, "ms"),
+    ]

@@ -83,6 +83,12 @@ def check_limit(number: object, what: str = "limit") -> None:
         check_count(number, what)
 
 
+def check_listing(prefix: object, limit: object, after: object) -> None:
+    """Refuse what cannot say which keys to list."""
+    check_prefixes(prefix=prefix, after=after)
+    check_limit(limit)
+
+
 def check_index(number: object, what: str) -> None:
     """Refuse what cannot stand in a slice; negative numbers count from the end."""
     if number is not None and type(number) is not int:

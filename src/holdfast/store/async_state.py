@@ -1,13 +1,14 @@
 """The async face of a scope's state.
 
 Reads of embedded engines run in the event loop: they take microseconds. What may take long
-(restore, diff, log) leaves it.
+(restore, diff, log, long values) leaves it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
@@ -22,11 +23,11 @@ from holdfast.store.async_streaming import StateStreaming, ViewStreaming
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
 from holdfast.store.blocks import async_block
-from holdfast.store.cancelling import here_or_away, read_away, to_the_end
+from holdfast.store.cancelling import MUCH, here_or_away, read_away, to_the_end
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
-from holdfast.store.copied import copied
+from holdfast.store.copied import copied, copied_plain, is_longer
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Reverted, TimelineInfo
@@ -48,10 +49,11 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
     def __init__(self, handle: LineHandle) -> None:
         self._handle = handle
         self._read = handle.reader
+        self._storage = handle.core.storage
 
-    async def _do(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Run a read: here if the engine does not wait for a network, else in a thread."""
-        return await here_or_away(self._handle.core.storage, function, *args)
+    def _do(self, function: Callable[..., _T], *args: Any) -> Awaitable[_T]:
+        """Run a read: here if it is little and waits for no network, else in a thread."""
+        return here_or_away(self._storage, function, *args)
 
     @property
     def scope(self) -> Scope:
@@ -79,49 +81,50 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
         `Typed`, so that a program without their classes can read them. What is returned belongs
         to the caller: changing it changes nothing in the store.
         """
-        return await self._do(self._read.get, key, default, as_, plain)
+        return await here_or_away(self._storage, self._read.get, key, default, as_, plain)
 
     async def get_many(self, keys: Iterable[str], *, plain: bool = False) -> dict[str, Any]:
         """Values of those keys that are there, of one moment."""
-        return await self._do(self._read.get_many, keys, plain)
+        names = listed(keys, "get_many")  # an iterator gives them once, and it may be begun anew
+        return await here_or_away(self._storage, self._read.get_many, names, plain)
 
     async def item(self, key: str) -> Item | None:
         """The value of a key with its version, time and cause; None if it is absent."""
-        return await self._do(self._read.item, key)
+        return await here_or_away(self._storage, self._read.item, key)
 
     async def exists(self, key: str) -> bool:
         """Whether a key is there."""
-        return await self._do(self._read.exists, key)
+        return await here_or_away(self._storage, self._read.exists, key)
 
     async def class_of(self, key: str) -> str:
         """The state class of a key; of one that is absent, what it would have."""
-        return await self._do(self._read.class_of, key)
+        return await here_or_away(self._storage, self._read.class_of, key)
 
     async def keys(
         self, prefix: str = "", *, limit: int | None = None, after: str = ""
     ) -> list[str]:
         """Keys in order; for the next page give the last key as `after`."""
-        return await self._do(self._read.keys, prefix, limit, after)
+        return await here_or_away(self._storage, self._read.keys, prefix, limit, after)
 
     async def items(
         self, prefix: str = "", *, limit: int | None = None, after: str = "", plain: bool = False
     ) -> list[tuple[str, Any]]:
         """Keys and values in order, of one moment."""
-        return await self._do(self._read.items, prefix, limit, after, plain)
+        return await here_or_away(self._storage, self._read.items, prefix, limit, after, plain)
 
     async def tail(self, key: str, count: int, *, plain: bool = False) -> list[Any]:
         """The last items of a list, without reading the rest."""
-        return await self._do(self._read.tail, key, count, plain)
+        return await here_or_away(self._storage, self._read.tail, key, count, plain)
 
     async def slice(
         self, key: str, start: int | None = None, stop: int | None = None, *, plain: bool = False
     ) -> list[Any]:
         """Items of a list as with Python's slices, without reading the rest."""
-        return await self._do(self._read.slice, key, start, stop, plain)
+        return await here_or_away(self._storage, self._read.slice, key, start, stop, plain)
 
     async def length(self, key: str) -> int:
         """Number of items of a list; 0 if the key is absent."""
-        return await self._do(self._read.length, key)
+        return await here_or_away(self._storage, self._read.length, key)
 
     async def root(self) -> str:
         """Commitment to the whole state: equal for equal states of this scope."""
@@ -151,16 +154,26 @@ class State(
 
     async def _make(self, plan: Callable[..., Plan], *args: Any) -> Any:
         """Plan a change, which may look up its scope, and commit it."""
-        return await self._pump.commit(await self._do(plan, *args))
+        return await self._pump.commit(await self._plan(plan, *args))
 
-    def _meant(self, value: _T, subject: str | None = None) -> _T:
-        """A value as it is now, whatever its owner does to it while this waits.
+    def _plan(self, function: Callable[..., _T], *args: Any) -> Awaitable[_T]:
+        return here_or_away(self._storage, function, *args, away=to_the_end)
 
-        Where the engine waits for no network, and no subject's key is made, nothing waits before
-        the value is encoded.
+    async def _write(
+        self, plan: Callable[..., Plan], key: str, value: Any, subject: str | None, *args: Any
+    ) -> Any:
+        """Plan and commit a change to a value as it is now, whatever its owner does while it waits.
+
+        If nothing waits before it is encoded, for a network, a subject's key or a thread, it need
+        not be copied. What is long is encoded on a thread, if it is plain data.
         """
-        waits = subject is not None or not self._handle.core.storage.limits.embedded
-        return copied(value) if waits else value
+        own = copied_plain(value) if is_longer(value, MUCH) else None
+        if own is None and (subject is not None or not self._storage.limits.embedded):
+            value = copied(value)
+        await made(self._handle.core, [subject])
+        if own is None:
+            return await self._make(plan, key, value, *args, subject)
+        return await self._pump.commit(await to_the_end(plan, key, own, *args, subject))
 
     async def set(
         self,
@@ -183,9 +196,7 @@ class State(
         `subject` it is sealed for that person: `Store.erase_subject` closes it for ever.
         """
         terms = asked_terms(ttl, expires, sliding, class_)
-        value = self._meant(value, subject)
-        await made(self._handle.core, [subject])
-        return await self._make(self._handle.plan_set, key, value, if_version, terms, subject)  # type: ignore[no-any-return]
+        return await self._write(self._handle.plan_set, key, value, subject, if_version, terms)  # type: ignore[no-any-return]
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
@@ -194,15 +205,11 @@ class State(
 
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""
-        items = [self._meant(item, subject)]
-        await made(self._handle.core, [subject])
-        return await self._make(self._handle.plan_extend, key, items, subject)  # type: ignore[no-any-return]
+        return await self._write(self._handle.plan_extend, key, [item], subject)  # type: ignore[no-any-return]
 
     async def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         """Add items to the end of a list, as one entry."""
-        items = self._meant(listed(items, "extend"), subject)
-        await made(self._handle.core, [subject])
-        return await self._make(self._handle.plan_extend, key, items, subject)  # type: ignore[no-any-return]
+        return await self._write(self._handle.plan_extend, key, listed(items, "extend"), subject)  # type: ignore[no-any-return]
 
     async def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
         """Set a key to a function of its value; tried again when somebody was faster.
@@ -210,8 +217,9 @@ class State(
         The function may run several times and should have no effects of its own. Returns what
         it returned last.
         """
+        make = self._handle.plan_update
         for attempt in range(1, UPDATES + 1):
-            plan, after = await self._do(self._handle.plan_update, key, function, default, attempt)
+            plan, after = await self._plan(make, key, function, default, attempt)
             try:
                 await self._run(plan)
                 return after
@@ -240,7 +248,7 @@ class State(
         parts = ChangeParts(self._handle, cause, id)
         yield ChangePart(parts.part(self._handle))
         await made(self._handle.core, parts.subjects)
-        plan = await self._do(parts.plan)
+        plan = await self._plan(parts.plan)
         if plan is not None:
             await self._run(plan)
 
@@ -255,7 +263,7 @@ class State(
     ) -> Checkpoint:
         """A named point to return to. Nothing is copied, whatever the state's size."""
         make = self._handle.plan_checkpoint
-        plan = await self._do(make, name, type, tags, description, self._meant(metadata))
+        plan = await self._do(make, name, type, tags, description, copied(metadata))
         return await self._pump.commit(plan, away=True)  # type: ignore[no-any-return]
 
     async def checkpoints(
@@ -450,7 +458,7 @@ class ChangePart:
 
     async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
         """The value of a key, which must not change until this change is applied."""
-        return await here_or_away(self._storage, self._part.get, key, default, as_=as_)
+        return await here_or_away(self._storage, partial(self._part.get, key, default, as_=as_))
 
     async def exists(self, key: str) -> bool:
         """Whether a key is there, which must not change until this change is applied."""
@@ -464,7 +472,7 @@ class ChangePart:
         self, lookup: str, where: Mapping[str, Any] | None = None, /, **asked: Any
     ) -> Page:
         """What a lookup leads to, asked as in `State.find`, of a timeline that must not change."""
-        return await here_or_away(self._storage, self._part.find, lookup, where, **asked)
+        return await here_or_away(self._storage, partial(self._part.find, lookup, where, **asked))
 
     async def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, which must not change until this change is applied."""

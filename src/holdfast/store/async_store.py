@@ -236,7 +236,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         change = Change(ChangeParts(self._handle, cause, id))
         yield change
         await made(self._core, change._parts.subjects)
-        plan = await here_or_away(self._core.storage, change._parts.plan)
+        plan = await here_or_away(self._core.storage, change._parts.plan, away=to_the_end)
         if plan is not None:
             change.entries = await self._pump.commit(plan)
 

@@ -11,10 +11,11 @@ asyncio is loaded by whoever uses it: blocking programs load this file, too, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from holdfast.storage.contract import Storage
 
 _T = TypeVar("_T")
+
+MUCH = 64 * 1024
+"""Bytes of values that an event loop takes apart or puts together itself: some milliseconds."""
 
 
 class Stopped(BaseException):
@@ -159,13 +163,53 @@ async def read_away(
     return work.done.result()  # type: ignore[return-value]
 
 
+class _TooMuch(BaseException):
+    """What was begun in the loop turns out to be long: it is begun anew on a thread."""
+
+
+class _Here(threading.local):
+    """How many bytes this thread may still read for a call; without end if no loop runs in it."""
+
+    left = inf
+
+
+_here = _Here()
+
+
 async def here_or_away(
-    storage: Storage, function: Callable[..., _T], *args: Any, **named: Any
+    storage: Storage,
+    function: Callable[..., _T],
+    *args: Any,
+    away: Callable[..., Awaitable[_T]] = read_away,
 ) -> _T:
-    """Run what only reads, and little: here if the storage waits for no network, else away."""
+    """Run what only reads: here if it is little and waits for no network, else away.
+
+    How much it is shows on the way (see `leave_loop`), and then it is begun anew: so little
+    costs nothing more, and what it does before it has read all must bear that it is done twice.
+    What calls functions of users goes away with `to_the_end`: they are not left at work.
+    """
     if storage.limits.embedded:
-        return function(*args, **named)
-    return await read_away(function, *args, **named)
+        _here.left = MUCH
+        try:
+            return function(*args)
+        except _TooMuch:
+            pass
+        finally:
+            _here.left = inf
+    return await away(function, *args)
+
+
+def leave_loop(size: int = MUCH + 1) -> None:
+    """Called before so many bytes are read: if this runs in a loop, and they are too many for it,
+    all that was begun is begun anew on a thread."""
+    _here.left -= size
+    if _here.left < 0:
+        raise _TooMuch
+
+
+def stay_in_loop() -> None:
+    """Called before what must not be done twice, though it only reads: somebody is told of it."""
+    _here.left = inf
 
 
 class _Asked(Generic[_T]):

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.store.entries import Cause, touched
 from holdfast.store.leasing import leases_now
 from holdfast.store.metering import is_done_again
+from holdfast.store.splitting import count_parts
 
 if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from holdfast.store.scopes import Scope
     from holdfast.store.stage import Stage
     from holdfast.store.timeline import Timeline
+
+MANY = 256
+"""Parts that are built in an event loop: some milliseconds."""
 
 
 class Fence(Protocol):
@@ -92,6 +96,18 @@ class Change(msgspec.Struct):
 
     def __repr__(self) -> str:
         return f"Change({self.targets!r}, cause={self.cause!r}, id={self.id!r})"
+
+    @property
+    def long(self) -> bool:
+        """Whether it writes values of so many parts that it takes long to build."""
+        count = 0
+        for target in self.targets:
+            for op in target.ops:
+                if op[0] == "set":
+                    count += count_parts(op[2])
+                elif op[0] == "append":
+                    count += sum(map(count_parts, op[2]))
+        return count > MANY
 
     @property
     def storewide(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.errors import GateRefusedError, HoldfastError, InvalidInputError
 from holdfast.store.arguments import is_async
+from holdfast.store.cancelling import stay_in_loop
 from holdfast.store.cause import combined
 from holdfast.store.change import Change, Written
 from holdfast.store.classes import SENSITIVE, inferred
@@ -146,6 +147,7 @@ class Gates:
         `judge` says whether it is, and notes which operations are sensitive.
         """
         trusted = judge is not None and bool(self.front) and judge(request)
+        stay_in_loop()
         for gate in self.front:
             if gate.access or not trusted:
                 if judge is not None and any(one.sensitive is None for one in request.operations):
@@ -176,6 +178,7 @@ class Gates:
 
     def reading(self, reading: Reading) -> None:
         """Tell gates of a read, before the values are given."""
+        stay_in_loop()
         for gate in self.readers:
             with _refusing(gate, reading.scope, "read"):
                 answer: object = gate.reading(reading)  # type: ignore[func-returns-value]

@@ -25,9 +25,11 @@ from holdfast.store.arguments import (
     listed,
     unawaited,
 )
+from holdfast.store.cancelling import MUCH, leave_loop
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.compare import Diff
+from holdfast.store.copied import is_longer
 from holdfast.store.core import Core
 from holdfast.store.differing import diff_states, index_of
 from holdfast.store.entries import Body, Cause
@@ -415,6 +417,9 @@ class ChangeParts:
         self.end()
         if all(part.empty for part in self.parts.values()):
             return None
+        values = [noted.value for part in self.parts.values() for noted in part.operations]
+        if is_longer(values, MUCH):
+            leave_loop()
         change = build_change(
             self._handle.core,
             [part.target for part in self.parts.values()],

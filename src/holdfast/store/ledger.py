@@ -26,6 +26,7 @@ from holdfast.seal.masters import subkey
 from holdfast.seal.sealer import Commitments, Seal
 from holdfast.store import entries, refs, rows
 from holdfast.store.cache import AtomCache, NodeCache
+from holdfast.store.cancelling import leave_loop
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.floors import Floor, no_body
 from holdfast.store.scopes import Scope
@@ -428,6 +429,7 @@ class Ledger:
                 f"a value of over {codec.limits.size} bytes is not read whole; "
                 "open_read (`holdfast key fetch`) gives it in pieces"
             )
+        leave_loop(size)
         elements = self.trees.all(self.trees.load(location, hash_))
         return self.assemble(kind, elements, codec, near)
 

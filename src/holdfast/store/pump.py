@@ -57,14 +57,28 @@ class Pump:
         self._lock = threading.Lock()
         self._done: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
+        self._long = 0
+        """Changes under way that no loop may commit, nor wait for: all others go with them."""
         self.plan = TogetherAway[Plan]().read
         core.later = self.later
 
     async def commit(self, plan: Plan, *, away: bool = False) -> Any:
         """Commit a change; cancelling withdraws it only while it waits.
 
-        `away` is for what may take long to build: it is never done in the loop.
+        `away` is for what may take long to build: it is never done in the loop, nor is what writes
+        long values.
         """
+        if not self._inline or not (away or plan[0].long):
+            return await self._commit(plan)
+        with self._lock:
+            self._long += 1
+        try:
+            return await self._commit(plan)
+        finally:
+            with self._lock:
+                self._long -= 1
+
+    async def _commit(self, plan: Plan) -> Any:
         change, finish = plan
         loop = asyncio.get_running_loop()
         if self._stopped:
@@ -74,7 +88,7 @@ class Pump:
         ticket.on_done = lambda _: self._finished(waiter)
         self._core.check_writable()
         self._core.committer.submit(ticket)
-        self._start(loop, away=away)
+        self._start(loop)
         try:
             await waiter.future
         except asyncio.CancelledError:
@@ -94,8 +108,8 @@ class Pump:
         except RuntimeError:
             self._core.committer.drive(ticket)
 
-    def _start(self, loop: asyncio.AbstractEventLoop, *, away: bool = False) -> None:
-        if self._inline and not away:
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._inline and not self._long:
             if loop not in self._scheduled:
                 self._scheduled.add(loop)
                 loop.call_soon(self._drain, loop)
@@ -112,7 +126,10 @@ class Pump:
 
     def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
         self._scheduled.discard(loop)
-        self._core.committer.drain()
+        if self._long:
+            self._start(loop)
+        else:
+            self._core.committer.drain()
 
     def _work(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -23,11 +24,11 @@ from holdfast.store import refs, rows
 from holdfast.store.arguments import (
     check_count,
     check_index,
-    check_limit,
+    check_listing,
     check_moment,
-    check_prefixes,
     listed,
 )
+from holdfast.store.cancelling import leave_loop
 from holdfast.store.cause import cause_now
 from holdfast.store.classes import class_of
 from holdfast.store.core import Core
@@ -48,6 +49,9 @@ from holdfast.store.subjects import Kept, erased, kept_subject
 from holdfast.store.timeline import Timeline
 
 _NOTHING = Cause()
+MANY, FEW = 1000, 64
+"""Keys that are looked for in an event loop, and items that are read there however long they are:
+what is above some KiB by itself is asked for by itself."""
 ATTEMPTS = 5
 """How often a read begins anew because its scope was erased meanwhile."""
 
@@ -233,6 +237,8 @@ class Reader:
 
     def fetch(self, timeline: Timeline, found: Sequence[tuple[str, Slot]]) -> None:
         """Bring values into the cache of this process, with few calls."""
+        if len(found) > MANY:
+            leave_loop()
         any_near = self.core.near
         for near in {any_near, None}:
             mine = [s for k, s in found if not any_near or self._near(timeline, k, s) is near]
@@ -369,10 +375,13 @@ class Reader:
         found = timeline.scan(prefix, after)
         box = self._box(timeline)
         kept = found if box is None else box.scan(found, prefix, after)
-        number = 0
+        number, bound = 0, MANY if limit is None else min(limit, MANY)
         for key, slot in kept:
-            if limit is not None and number >= limit:
-                return
+            if number >= bound:
+                if number == limit:
+                    return
+                leave_loop()
+                bound = limit or sys.maxsize
             if key[0] == RESERVED and (home := passed_over(key, prefix)):
                 # It may be much: on behind it.
                 rest = limit - number if limit is not None else None
@@ -404,9 +413,12 @@ class Reader:
     @_rebuilding
     def length(self, key: str) -> int:
         """Number of items of a list; 0 if the key is absent."""
-        timeline, slot = self._list_slot(key)
+        key = check_key(key, owner=True)
+        timeline = self.now()
+        slot = self.live(timeline, key) if timeline is not None else None
         if timeline is None or slot is None:
             return 0
+        self.told(timeline, [(key, slot)])
         count = slot.length()
         return count if count is not None else len(self._small_list(timeline, slot, key, True))
 
@@ -414,13 +426,7 @@ class Reader:
     def tail(self, key: str, count: int, plain: bool = False) -> list[Any]:
         """The last items of a list, without reading the rest."""
         check_count(count, "the count of tail")
-        timeline, slot = self._list_slot(key)
-        if timeline is None or slot is None or count == 0:
-            return []
-        length = slot.length()
-        if length is None:
-            return self._small_list(timeline, slot, key, plain)[-count:]
-        return self._items(timeline, slot, key, max(0, length - count), length, plain)
+        return self._part(key, -count, None if count else 0, plain)
 
     @_rebuilding
     def slice(
@@ -429,22 +435,22 @@ class Reader:
         """Items start..stop of a list, as with Python's slices, without reading the rest."""
         check_index(start, "start")
         check_index(stop, "stop")
-        timeline, slot = self._list_slot(key)
+        return self._part(key, start, stop, plain)
+
+    def _part(self, key: str, start: int | None, stop: int | None, plain: bool) -> list[Any]:
+        key = check_key(key, owner=True)
+        timeline = self.now()
+        slot = self.live(timeline, key) if timeline is not None else None
         if timeline is None or slot is None:
             return []
         length = slot.length()
         if length is None:
-            return self._small_list(timeline, slot, key, plain)[start:stop]
-        low, high, _ = slice(start, stop).indices(length)
-        return self._items(timeline, slot, key, low, high, plain)
-
-    def _list_slot(self, key: str) -> tuple[Timeline | None, Slot | None]:
-        key = check_key(key, owner=True)
-        timeline = self.now()
-        slot = self.live(timeline, key) if timeline is not None else None
-        if timeline is not None and slot is not None:
-            self.told(timeline, [(key, slot)])
-        return timeline, slot
+            found = self._small_list(timeline, slot, key, plain)[start:stop]
+        else:
+            low, high, _ = slice(start, stop).indices(length)
+            found = self._items(timeline, slot, key, low, high, plain)
+        self.told(timeline, [(key, slot)])
+        return found
 
     def _small_list(
         self, timeline: Timeline, slot: Slot, key: str, plain: bool = False
@@ -459,7 +465,9 @@ class Reader:
     def _items(
         self, timeline: Timeline, slot: Slot, key: str, low: int, high: int, plain: bool
     ) -> list[Any]:
-        _, hash_, count, _ = refs.read_tree(slot.ref)
+        _, hash_, count, size = refs.read_tree(slot.ref)
+        if high - low > FEW:
+            leave_loop((high - low) * size // (count or 1))
         found: list[Any] = []
         if low < count:
             root = timeline.ledger.trees.load(slot.location, hash_)
@@ -468,12 +476,6 @@ class Reader:
             found.extend((slot.tail or ())[max(0, low - count) : high - count])
         near = self._near(timeline, key, slot)
         return timeline.ledger.items_of(key, found, self._codec(plain), near)
-
-
-def check_listing(prefix: object, limit: object, after: object) -> None:
-    """Refuse what cannot say which keys to list."""
-    check_prefixes(prefix=prefix, after=after)
-    check_limit(limit)
 
 
 _START = datetime.fromtimestamp(0, UTC)

@@ -145,7 +145,7 @@ class Splitter:
         limits = self._codec.limits
         if branch.items > limits.items:
             return False
-        count = _count(branch)
+        count = count_parts(branch)
         return count * cutting.MOST <= limits.size or _size(branch) <= limits.size
 
     def _split(self, plain: Any, raw: bool, least: int = 0) -> Part:
@@ -389,10 +389,13 @@ def _has_bytes(value: Any) -> bool:
     return any(map(_has_bytes, value)) if kind is list else kind is bytes
 
 
-def _count(branch: Branch) -> int:
-    parts = branch.parts
-    inner = [part for place in branch.fresh() if type(part := parts[place]) is Branch]
-    return len(parts) + sum(map(_count, inner))
+def count_parts(part: Part) -> int:
+    """Parts at all depths; within one that was there before they are not counted."""
+    if type(part) is not Branch:
+        return 1
+    parts = part.parts
+    inner = [one for place in part.fresh() if type(one := parts[place]) is Branch]
+    return len(parts) + sum(map(count_parts, inner))
 
 
 def _size(branch: Branch) -> int:

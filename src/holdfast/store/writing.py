@@ -391,11 +391,12 @@ class ScopedChange:
         if found is None:
             return _MISSING
         timeline, slot = found
-        self._reader.told(timeline, [(key, slot)])
         try:
-            return self._reader.value(timeline, key, slot)
+            value = self._reader.value(timeline, key, slot)
         except ScopeNotFoundError:
             raise Conflict(f"{self._reader.scope} was erased since it was read; retry") from None
+        self._reader.told(timeline, [(key, slot)])
+        return value
 
     def _stored(self, key: str) -> tuple[Timeline, Slot] | None:
         """Where a value is that was there before this change; it is expected as what is read."""
