@@ -346,8 +346,9 @@ class Recovery(Procedures, Looking):
         tail = self._tails.lost(scope, depth_for(asked))
         heals = any(step.type == "backup_current" for step in chosen.steps)
         copies = copies_of(self._handle.core, settings.copies) if heals else []
-        with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed):
+        with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed, anchors):
             record.data["gone"] = Tails(store).lost(scope) if healed else tail
+            record.data |= anchors
             context = Context(store, record, settings)
             looked = looked_for(context, locating)
             target = looked.target
