@@ -195,6 +195,7 @@ def test_a_state_that_nothing_vouches_for_is_lost_and_named(place: Place, what: 
     assert dict(store.agent("a").items()) == was.state
     vouched = place.sealed and "base" not in what
     assert ("the state kept at entry" in report.lost) is not vouched
+    assert (report.lost == "nothing") is vouched  # nor is what was pruned before taken for lost
     assert any(kind == "B" for kind, _ in about(store)) is not vouched
     works(place, store, recovery)
 
@@ -369,6 +370,39 @@ def test_one_that_ends_behind_the_announcement_goes_on(
     assert recovery.recover("agent:a", KIND).success
     assert dict(store.agent("a").items()) == was.state
     assert {kind for kind, _ in about(store)} == {"B", "E"}
+
+
+def test_what_is_lost_is_set_aside_however_short_the_time(place: Place) -> None:
+    """Between the floor and its anchor lie more entries than are looked at in no time."""
+    with place.open() as store:
+        state = store.agent("a")
+        for n in range(300):
+            state.set("k", n)
+        state.prune(5, keep=())
+        line = state._handle.history.points.line()
+        was = Pruned({}, line.ledger.number, line.floor, line.sequence)
+    left = lose(place, was, "anchor damaged, base damaged")
+    store = place.open()
+    steps: list[dict[str, Any]] = [{"type": "backup_current", "action": {"budget": 0}}]
+    steps += [{"type": one} for one in ("locate_checkpoint", "restore_state")]
+    quick = {"id": "quick", "triggers": [KIND], "steps": steps}
+    recovery = sync.Recovery(store, procedures=[quick])
+    assert recovery.recover("agent:a", KIND).success
+    aside = {one.id: one.content for one in recovery.quarantine("agent:a").list()}
+    assert left.items() <= aside.items()
+
+
+def test_an_anchor_that_is_lost_while_the_store_is_open(place: Place) -> None:
+    was = pruned(place)
+    store = place.open()
+    assert store.agent("a").at(was.floor.sequence).get("list") == [0, 1, 2, 3]
+    storage = place.storage()
+    put_row(storage, rows.entry(rows.line(b"E", was.number, 0), was.floor.anchor), None)
+    storage.close()
+    recovery = sync.Recovery(store)
+    assert recovery.recover("agent:a", KIND).success
+    assert dict(store.agent("a").items()) == was.state
+    assert {kind for kind, _ in about(place.reopen())} == {"E"}
 
 
 def test_what_was_pruned_is_told_without_the_anchor(place: Place) -> None:

@@ -38,6 +38,8 @@ BUDGET = 10.0
 ABOUT_ANCHORS = ("unanchored", "anchors")
 """What a result, and then the record, tells of lost anchors: what is lost with them, for people,
 and which entries of main they were."""
+_OF_ANCHORS = (b"A".hex(), b"B".hex())
+"""How keys of rows begin that lead to anchors, and of states that those name."""
 
 
 def is_called_for(failure: Failure, tail: Tail | None, why: str | None) -> bool:
@@ -63,6 +65,7 @@ def set_aside(
     found: list[Finding] = []
     with suppress(ScopeNotFoundError):  # then nothing of it is damaged
         found = verify_store(store.core, agent, budget=budget).findings
+    found += _findings(store.core, agent, found)
     result["quarantined"] = [*led, *aside.add(found, recovery)]
     try:
         healed = [one.row for one in heal_all(store, agent, found, copies)[1]]
@@ -76,8 +79,9 @@ def set_aside(
     lost = _unanchored(store.core, agent)
     for one in lost:
         announce_again(store.line(agent, one.timeline), one, f"recovery {recovery}")
-    with suppress(StateIntegrityError):
-        drop_unnamed(store.core, agent)
+    if lost or any(one.row[:2] in _OF_ANCHORS for one in found):
+        with suppress(StateIntegrityError):
+            drop_unnamed(store.core, agent)
     return result | _told(lost)
 
 
@@ -105,6 +109,19 @@ def _unanchored(core: Core, agent: Scope) -> list[LostAnchor]:
     return []
 
 
+def _findings(core: Core, agent: Scope, known: Iterable[Finding]) -> list[Finding]:
+    """What lost anchors concern, as `verify` would tell of it, also where its time was too short:
+    what another anchor does not name goes, and a copy is asked for the lost one before."""
+    named, found = {one.row for one in known}, list[Finding]()
+    what = "it is, leads to, or was named by an anchor that is lost"
+    for one in _unanchored(core, agent):
+        for key in one.keys(core.ledger(agent)):
+            if key.hex() not in named:
+                place = rows.describe(key)
+                found.append(Finding("damage", place, what, str(agent), (), key.hex()))
+    return found
+
+
 def _told(lost: Iterable[LostAnchor]) -> dict[str, Any]:
     """What is kept of lost anchors (`ABOUT_ANCHORS`)."""
     texts = []
@@ -113,7 +130,7 @@ def _told(lost: Iterable[LostAnchor]) -> dict[str, Any]:
             kept = "states kept at entries" if len(one.states) > 1 else "state kept at entry"
             text = f"the {kept} {some(map(str, one.states))}, which only a lost anchor named"
             texts.append(text + f", of timeline {one.timeline}" * (one.timeline != MAIN))
-    anchors = [one.entry for one in lost if one.entry and one.timeline == MAIN]
+    anchors = [one.entry for one in lost if one.certain and one.entry and one.timeline == MAIN]
     said = dict(zip(ABOUT_ANCHORS, (texts, anchors), strict=True))
     return {name: value for name, value in said.items() if value}
 

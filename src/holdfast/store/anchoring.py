@@ -54,14 +54,22 @@ class LostAnchor(NamedTuple):
     states: tuple[int, ...]
     """Entries whose states were kept, and are lost with the anchor."""
     entry: int = 0
-    """The anchor itself, if that is known for certain: it did nothing else, so nothing is lost
-    that it did."""
+    """The anchor itself, as the row has it; 0 if that cannot be read."""
+    certain: bool = False
+    """Whether only who has the key can have written that: then the entry did nothing else."""
+
+    def keys(self, ledger: Ledger) -> list[bytes]:
+        """Of rows that are, or may be, damaged, or that nobody believes any more."""
+        base = rows.line(b"B", ledger.number, self.number)
+        found = [self.key, *(rows.entry(base, at) for at in self.states)]
+        line = rows.line(b"E", ledger.number, self.number)
+        return [*found, *([rows.entry(line, self.entry)] if self.entry else ())]
 
 
 def lost_anchors(core: Core, scope: Scope) -> list[LostAnchor]:
     """The timelines of a scope whose anchors are lost, but for those that are ended."""
     ledger = core.known(scope)
-    if ledger is None:
+    if ledger is None or not _was_pruned(ledger):
         return []
     found = []
     for number, name, _, _ in core.timelines(ledger):
@@ -69,6 +77,12 @@ def lost_anchors(core: Core, scope: Scope) -> list[LostAnchor]:
         if lost is not None and not _ended(ledger, number):
             found.append(lost)
     return found
+
+
+def _was_pruned(ledger: Ledger) -> bool:
+    """Whether any timeline of a scope has rows that only pruning makes."""
+    ranges = (kind + ledger.number.to_bytes(rows.SCOPE, "big") for kind in (b"A", b"B"))
+    return any(ledger.storage.scan(low, rows.after(low), limit=1) for low in ranges)
 
 
 def _lost(ledger: Ledger, number: int, name: str) -> LostAnchor | None:
@@ -86,9 +100,8 @@ def _lost(ledger: Ledger, number: int, name: str) -> LostAnchor | None:
         return LostAnchor(name, number, key, floor, ())
     every = {*_kept(ledger, number), *floor.bases}
     states = sorted(at for at in every if floor.bases.get(at, LOST) == LOST)
-    # Of a plain store anybody may have written where the row leads to.
-    entry = led_to(ledger, number) if ledger.seal.encrypted else 0
-    return LostAnchor(name, number, key, floor, tuple(states), entry)
+    led, sealed = led_to(ledger, number), ledger.seal.encrypted
+    return LostAnchor(name, number, key, floor, tuple(states), led, sealed)
 
 
 def _kept(ledger: Ledger, number: int) -> Iterator[int]:
