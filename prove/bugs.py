@@ -848,6 +848,13 @@ BUGS = (
         "tests/store/test_pruning.py",
     ),
     Bug(
+        "a kept state whose anchor is lost believed without anything that vouches for it",
+        "store/floors.py",
+        "return ledger.seal.encrypted if statement is None else statement.root == base.root",
+        "return True",
+        "tests/recovery/test_lost_anchors.py",
+    ),
+    Bug(
         "values of a kept checkpoint dropped by pruning",
         "store/pruning.py",
         "stay = self.wanted | self._needed()",

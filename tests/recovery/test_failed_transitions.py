@@ -58,6 +58,33 @@ def where(state: sync.State, name: str = "post") -> tuple[str, bool]:
     return now.state, now.pending is not None
 
 
+def test_an_agent_that_was_set_up_with_its_machines_settles_them(place: Place) -> None:
+    config, sent = holdfast.Configuration("7"), list[str]()
+
+    async def awaited() -> None:
+        async def work(step: Any) -> None:
+            sent.append(step.input["to"])
+
+        store = await holdfast.open(place.url, **place.options())
+        machines = {"post": mail(work)}
+        async with store, await holdfast.set_up(config, store=store, machines=machines) as managed:
+            report = await managed.recovery.recover(managed.state, KIND)
+            assert report.transitions == {"post": "complete"}
+
+    store = place.open()
+    state = interrupted(store)
+    machines = {"post": mail(lambda step: sent.append(step.input["to"]))}
+    with sync.set_up(config, store=store, machines=machines) as managed:
+        assert managed.recovery.recover(state, KIND).transitions == {"post": "complete"}
+    assert where(state) == ("sent", False)
+    with pytest.raises(InvalidInputError, match="machines are definitions"):
+        sync.set_up(config, store=store, machines={"post": 3})  # type: ignore[dict-item]
+    store.erase(state.scope)
+    interrupted(store)
+    asyncio.run(awaited())
+    assert sent == ["Ann", "Ann"]
+
+
 @pytest.mark.spec("M55", "M74", "M100")
 @pytest.mark.parametrize(
     ("choice", "said", "end"),

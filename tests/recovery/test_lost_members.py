@@ -155,29 +155,3 @@ def test_one_that_begins_anew_and_fails_is_empty_again(place: Place) -> None:
     good = sync.Recovery(store, procedures=[quick], defaults={"k": "new"})
     assert good.recover("agent:a", "agent_crash").success
     assert "k" in dict(store.agent("a").items())
-
-
-def test_a_pruned_one_that_lost_its_beginning_is_refused_at_once(place: Place) -> None:
-    with place.open() as store:
-        state = store.agent("a")
-        store.agent("b").set("k", 1)
-        for n in range(5):
-            state.set("k", n)
-        state.prune(before=state.checkpoint("late"), keep=())
-        state.set("k", "newest")
-    lose(place, "a", 2)
-    store = place.open()
-    recovery = sync.Recovery(store, defaults={"k": "new"})
-    plan = recovery.plan("agent:a", "corruption_detected")
-    assert plan.strategy is None
-    assert "it is missing" in plan.passed["defaults"]
-    for recover in (
-        lambda: recovery.recover("agent:a", "corruption_detected"),
-        lambda: recovery.recover_group(BOTH, "agent_crash"),
-    ):
-        with pytest.raises(RecoveryFailedError, match="erase the agent and begin anew"):
-            recover()
-    assert recovery.reports("agent:a") == []
-    store.erase("agent:a", despite_holds=True)  # none can be read
-    store.agent("a").set("k", "new")
-    assert store.verify().ok

@@ -70,6 +70,17 @@ def test_a_configuration_file_gives_the_same_procedure() -> None:
         Procedure.from_yaml("id: a\nsteps: []\nspeed: 3")
 
 
+def test_two_procedures_of_one_id_are_refused(store: sync.Store) -> None:
+    one = "{id: a, steps: [{type: cleanup}]}"
+    with pytest.raises(ProcedureValidationError, match="two have the id 'a'"):
+        Procedure.from_yaml(f"procedures: [{one}, {one.replace('a,', 'b,')}, {one}]")
+    (made,) = Procedure.from_yaml(one)
+    with pytest.raises(ProcedureValidationError, match="two have the id 'a'"):
+        sync.Recovery(store, procedures=[made, made.data()])
+    recovery = sync.Recovery(store, procedures=[made])
+    assert recovery.set(made) == made  # that says that it takes the place of the other
+
+
 def test_a_whole_configuration_gives_its_procedures_and_none_of_its_other_lists() -> None:
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
     _, _, rest = page.read_text(encoding="utf-8").partition("```yaml\n")

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.checkpoints.async_policies import Policies
 from holdfast.recovery.async_recovery import Recovery
 from holdfast.recovery.async_watchdog import Scrubber
@@ -102,6 +103,7 @@ async def set_up(
     store: Store | None = None,
     initial: Mapping[str, Any] | None = None,
     steps: Mapping[str, StepFunction] | None = None,
+    machines: Mapping[str, MachineDefinition] | None = None,
 ) -> Managed:
     """Set an agent up as a configuration says; see `holdfast.sync.set_up`."""
     check_set_up(config, initial, store, Store)
@@ -111,7 +113,13 @@ async def set_up(
         blocking = replicas._blocking if replicas is not None else None
         trouble = await to_the_end(first_sync, blocking)
         copies = await replicas.copies() if replicas is not None else []
-        recovery = Recovery(opened, procedures=config.procedures, steps=steps, copies=copies)
+        recovery = Recovery(
+            opened,
+            procedures=config.procedures,
+            steps=steps,
+            copies=copies,
+            machines=machines,
+        )
         policies = Policies(opened)
         managed = Managed(opened, config, recovery, policies, (replicas, copies), store is None)
         try:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from holdfast.checkpoints.conditions import is_number
 from holdfast.checkpoints.policy import Policy, invalid, milliseconds
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
-from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.procedure import Procedure, twice
 from holdfast.storage.servers import take_options
 from holdfast.store.arguments import is_seconds
 from holdfast.store.asking import LONGEST
@@ -137,7 +137,7 @@ class Configuration:
             if not isinstance(made, tuple) or not all(isinstance(one, kind) for one in made):
                 problems.append(f"{name} is a tuple of {kind.__name__}")
             else:
-                problems += _twice(name, made)
+                problems += twice(name, made)
         if problems:
             raise ConfigurationError(problems)
 
@@ -436,14 +436,8 @@ class _Reading:
             except HoldfastError as error:
                 problems = getattr(error, "problems", None) or [str(error)]
                 self.problems += [f"{place} {number}: {text}" for text in problems]
-        self.problems += _twice(place, made)
+        self.problems += twice(place, made)
         return tuple(made)
-
-
-def _twice(place: str, made: Sequence[Any]) -> list[str]:
-    """Which ids stand for two of them: only one could be in force."""
-    ids = [one.id for one in made]
-    return [f"{place}: two have the id {id_!r}" for id_ in dict.fromkeys(ids) if ids.count(id_) > 1]
 
 
 def _word(kind: str) -> str:

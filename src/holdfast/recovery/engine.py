@@ -20,6 +20,7 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseHeldError,
     MissingError,
+    ProcedureValidationError,
     RecoveryFailedError,
     StateIntegrityError,
 )
@@ -45,7 +46,7 @@ from holdfast.recovery.meanwhile import first_of_others, standing
 from holdfast.recovery.moments import named_group
 from holdfast.recovery.notices import make_up
 from holdfast.recovery.plans import RecoveryPlan, looked_for
-from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.procedure import Procedure, twice
 from holdfast.recovery.procedures import Procedures
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
@@ -92,7 +93,8 @@ REMEMBERED = 200
 class Recovery(Procedures, Looking):
     """Recovers the agents of a store, one recovery at a time for each agent, in any process.
 
-    `procedures` stand over the built-in ones of their ids, and answer their triggers before them.
+    `procedures` stand over the built-in ones of their ids, and answer their triggers before them;
+    two of one id are refused.
     `steps` are types of steps of your own: functions of the context and the step's action.
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
     with if nothing of it can be read. `validate` are functions that get a state, what returning to
@@ -132,8 +134,10 @@ class Recovery(Procedures, Looking):
         self._together = Together(self._handle, self._settings)
         self._tails = Tails(self._handle)
         self._procedures = {}
-        for one in (*BUILT_IN, *procedures):
+        for one in BUILT_IN:
             self.set(one)
+        if problems := twice("procedures", [self.set(one) for one in procedures]):
+            raise ProcedureValidationError(problems)
 
     # recovering
 
@@ -346,8 +350,9 @@ class Recovery(Procedures, Looking):
         tail = self._tails.lost(scope, depth_for(asked))
         heals = any(step.type == "backup_current" for step in chosen.steps)
         copies = copies_of(self._handle.core, settings.copies) if heals else []
-        with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed):
+        with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed, anchors):
             record.data["gone"] = Tails(store).lost(scope) if healed else tail
+            record.data |= anchors
             context = Context(store, record, settings)
             looked = looked_for(context, locating)
             target = looked.target

@@ -100,10 +100,14 @@ class GroupRecoveryReport(Ending):
 def _lost(data: Mapping[str, Any]) -> dict[str, str]:
     """What each agent lost, of those that lost something."""
     before = {agent: tail_text(tail) for agent, tail in data.get("gone", {}).items()}
+    kept = data.get("unanchored", {})
     back = {agent: text for agent, text in data.get("lost", {}).items() if text != "nothing"}
     tasks = data.get("tasks", {})
     every = {
-        agent: [before.get(agent, ""), back.get(agent, ""), *tasks.get(agent, ())]
+        agent: [
+            *(before.get(agent, ""), *kept.get(agent, ())),
+            *(back.get(agent, ""), *tasks.get(agent, ())),
+        ]
         for agent in data["agents"]
     }
     return {agent: "; ".join(filter(None, texts)) for agent, texts in every.items() if any(texts)}

@@ -131,7 +131,7 @@ def heal(
         damaged = [named.get(key) or _missing(scope, key) for key in good]
         Quarantine(store, scope).add(damaged)
         for key, row in good.items():
-            if _replace(core, key, row):
+            if replace(core, key, row):
                 done[key] = Healed(scope, key.hex(), rows.describe(key), number)
     if done:
         core.lost()  # what is held of the scope was read around the damage
@@ -158,7 +158,7 @@ def heal_directory(
             if row is None or key in done or not _opens(core, key, row):
                 continue
             Quarantine(store, notices_scope()).add([one])
-            if _replace(core, key, row):
+            if replace(core, key, row):
                 done[key] = Healed(None, key.hex(), rows.describe(key), number)
     return list(done.values())
 
@@ -296,8 +296,8 @@ def looking(core: Core, over: Mapping[bytes, bytes]) -> Core:
     return seen_in(core, Overlay(core.storage, over))
 
 
-def _replace(core: Core, key: bytes, row: bytes) -> bool:
-    """Put a row in the place of the damaged or missing one; False if another was faster."""
+def replace(core: Core, key: bytes, row: bytes) -> bool:
+    """Put a row in the place of a damaged or missing one; False if another was faster."""
     before = core.storage.get([key])[0]
     batch = Batch(puts=[(key, row)], absent=[key])
     if before is not None:

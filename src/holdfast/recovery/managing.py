@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.checkpoints.policies import Policies
 from holdfast.checkpoints.policy import Policy
 from holdfast.errors import (
@@ -150,6 +151,7 @@ def set_up(
     store: Store | None = None,
     initial: Mapping[str, Any] | None = None,
     steps: Mapping[str, StepFunction] | None = None,
+    machines: Mapping[str, MachineDefinition] | None = None,
 ) -> Managed:
     """Set an agent up as a configuration says: its store, policies, procedures, first state.
 
@@ -157,9 +159,9 @@ def set_up(
     are the agent's own from then on; one that it has already in the same words is not written
     again, and one that the configuration does not name is left. `initial` is written if the agent
     is not there, in one change with the policies: of several who set it up at once one writes it,
-    and the others take what is there. `steps` are the types of steps of
-    your own that the procedures use. What is not available is refused with `ConfigurationError`
-    before anything is touched.
+    and the others take what is there. `steps` are the types of steps of your own that the
+    procedures use, `machines` definitions by the names of machines, by which an open transition is
+    settled. What is not available is refused with `ConfigurationError` before anything is touched.
     """
     check_set_up(config, initial, store, Store)
     opened = store if store is not None else Store(StoreHandle(open_core(**opening(config))))
@@ -167,7 +169,13 @@ def set_up(
         replicas = replicas_of(config, opened)
         trouble = first_sync(replicas)
         copies = replicas.copies() if replicas is not None else []
-        recovery = Recovery(opened, procedures=config.procedures, steps=steps, copies=copies)
+        recovery = Recovery(
+            opened,
+            procedures=config.procedures,
+            steps=steps,
+            copies=copies,
+            machines=machines,
+        )
         policies = Policies(opened)
         managed = Managed(opened, config, recovery, policies, (replicas, copies), store is None)
         try:

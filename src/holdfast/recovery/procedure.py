@@ -184,12 +184,15 @@ class Procedure:
         """The procedures of a YAML text; needs `holdfast[yaml]`.
 
         It is one procedure, a list of them, or a configuration that holds such a list as
-        `procedures`, at whatever depth.
+        `procedures`, at whatever depth. Two of one id are refused.
         """
         found = _listed(read_yaml(text, ProcedureValidationError))
         if not found:
             raise ProcedureValidationError(["there are no procedures in it"])
-        return [cls.of(one) for one in found]
+        made = [cls.of(one) for one in found]
+        if problems := twice("procedures", made):
+            raise ProcedureValidationError(problems)
+        return made
 
     def check(self, types: Collection[str]) -> None:
         """Refuse what cannot be used; `types` are the types of steps that there are."""
@@ -249,6 +252,12 @@ class Procedure:
         circle = _circle(self.needs(part))
         if circle:
             yield f"{name}: steps wait for each other: {' → '.join(circle)}"
+
+
+def twice(place: str, made: Sequence[Any]) -> list[str]:
+    """Which ids stand for two of them: only one could be in force."""
+    ids = [one.id for one in made]
+    return [f"{place}: two have the id {id_!r}" for id_ in dict.fromkeys(ids) if ids.count(id_) > 1]
 
 
 def _listed(data: Any) -> Sequence[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -94,18 +94,14 @@ def check_there(store: StoreHandle, agent: Scope) -> None:
 
 
 def check_writable(store: StoreHandle, agent: Scope) -> None:
-    """Refuse an agent that can neither be read nor written, not even an empty state.
-
-    That is one whose row in the directory is damaged, or one whose history was pruned and that
-    lost the entry which says what it begins with.
-    """
+    """Refuse an agent that can neither be read nor written, not even an empty state: one whose row
+    in the directory is damaged."""
     try:
         store.line(agent).place()
     except StateIntegrityError as error:
         raise RecoveryFailedError(
-            f"{agent}: nothing can be put back, for the row that names it, or that its pruned "
-            f"history begins with, is lost ({error}); give a copy of this store's files that has "
-            "it, or erase the agent and begin anew"
+            f"{agent}: nothing can be put back, for the row that names it is damaged ({error}); "
+            "give a copy of this store's files that has it, or erase the agent and begin anew"
         ) from error
 
 
@@ -296,6 +292,12 @@ class Record:
     def gone(self) -> Tail | None:
         """The newest entries that were lost before it began, by timeline, if any were."""
         return self.data.get("gone")
+
+    @property
+    def anchors(self) -> Sequence[int]:
+        """Entries that cannot be read and were anchors, which do nothing to a state; none if newest
+        entries are lost, for others may have taken their numbers."""
+        return () if self.gone else self.data.get("anchors", ())
 
     @property
     def absent(self) -> bool:

@@ -163,6 +163,7 @@ def with_tail(record: Record, strategy: str | None, lost: str) -> str:
     if strategy == COPY:
         gone = {name: tail for name, tail in gone.items() if name != MAIN}
     parts = [tail_text(gone)] if gone else []
+    parts += record.data.get("unanchored", ())
     parts += [lost] if lost != "nothing" else []
     return "; ".join([*parts, *record.data.get("tasks", ())]) or "nothing"
 

@@ -12,7 +12,7 @@ library keep, that is known without it; for other keys, from the newest state, i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,7 +67,8 @@ class Salvaged:
 class Salvage:
     """Entries of one timeline behind a state that is whole, replayed in memory."""
 
-    def __init__(self, handle: LineHandle, whole: int, last: int) -> None:
+    def __init__(self, handle: LineHandle, whole: int, last: int, idle: Sequence[int] = ()) -> None:
+        """`idle` are entries that are known to have done nothing, readable or not."""
         self._handle = handle
         source = handle.history.points.view(handle.timeline, whole)
         self._line = Timeline(source.ledger, source.number)
@@ -75,6 +76,7 @@ class Salvage:
             self._line.load(whole)
         self._whole = whole
         self._last = last
+        self._idle = frozenset(idle)
         self._sure: set[str] | None = None
         """Keys that were set since an entry was lost; None as long as none was."""
         self._doubtful: set[str] = set()
@@ -131,6 +133,8 @@ class Salvage:
         line.redeclare()
 
     def _lose(self, sequence: int) -> None:
+        if sequence in self._idle:
+            return
         self._sure = set()
         self.result.lost.append(sequence)
 
@@ -195,7 +199,9 @@ class Salvage:
 
 
 @contextmanager
-def sticky_replayed(handle: LineHandle, point: Any, reason: str, *, damaged: bool) -> Iterator[Any]:
+def sticky_replayed(
+    handle: LineHandle, point: Any, reason: str, *, damaged: bool, idle: Sequence[int] = ()
+) -> Iterator[Any]:
     """A point to return to, in the block, with the sticky keys that were written since it.
 
     A restore keeps those by itself, unless they cannot be read, all or some (`damaged`): what has
@@ -206,7 +212,7 @@ def sticky_replayed(handle: LineHandle, point: Any, reason: str, *, damaged: boo
     if (line.stranded is None and not damaged) or timeline != handle.timeline:
         yield point
         return
-    salvage = Salvage(handle, sequence, line.sequence)
+    salvage = Salvage(handle, sequence, line.sequence, idle)
     salvage.replay()
     with salvage.put_together(reason, sticky_alone=True) as there:
         yield there

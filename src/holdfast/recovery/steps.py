@@ -43,6 +43,7 @@ from holdfast.recovery.meanwhile import (
 )
 from holdfast.recovery.salvaging import MOST_NAMED, Salvage, sticky_replayed
 from holdfast.recovery.setting_aside import (
+    ABOUT_ANCHORS,
     BUDGET,
     copies_of,
     is_called_for,
@@ -73,6 +74,7 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         copies = copies_of(context.store.core, context.copies)
         budget = float(action.get("budget", BUDGET))
         result |= set_aside(context.store, context.agent, copies, record.id, budget)
+        record.note(hold=True, **{name: result[name] for name in ABOUT_ANCHORS if name in result})
         if record.gone is not None:
             tail = Tails(context.store).lost(context.agent)
             record.note(hold=True, gone=tail)
@@ -152,7 +154,8 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     elif target.keys:
         entry, backup = _keys_of(context, target, reason)
     elif target.replay:
-        salvage = Salvage(context.handle, _number(target.point), target.replay)
+        number = _number(target.point)
+        salvage = Salvage(context.handle, number, target.replay, context.record.anchors)
         more |= salvage.replay().data()
         with salvage.put_together(reason) as point:
             entry, backup = _to(context, point, reason)
@@ -221,7 +224,8 @@ def _to(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
 
 def _back(context: Context, point: Any, reason: str, damaged: list[str]) -> tuple[str, str | None]:
     """Return to a point. Sticky keys that cannot be read are replayed as far as they can be."""
-    with sticky_replayed(context.handle, point, reason, damaged=bool(damaged)) as there:
+    handle, idle = context.handle, context.record.anchors
+    with sticky_replayed(handle, point, reason, damaged=bool(damaged), idle=idle) as there:
         return _to(context, there, reason)
 
 

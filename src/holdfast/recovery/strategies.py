@@ -158,6 +158,14 @@ def check_state(handle: LineHandle, timeline: str, sequence: int) -> int:
     return history.check_point(history.points.view(timeline, sequence), sequence, "full")[1]
 
 
+def _is_whole(handle: LineHandle, sequence: int) -> bool:
+    try:
+        check_state(handle, handle.timeline, sequence)
+        return True
+    except (StateIntegrityError, MissingError):
+        return False
+
+
 def unreadable(handle: LineHandle) -> str | None:
     """Why the newest state cannot be read; None if it can, or there is no such scope."""
     try:
@@ -323,16 +331,15 @@ def journal(context: Context) -> Target:
     head = min(newest_of(handle), context.first_head())
     low = next(_valid_checkpoints(context, failures.JOURNAL), 0)
     high = head + 1
+    floor = handle.history.points.line().floor.sequence
+    if low < floor and _is_whole(handle, floor):
+        low = floor  # that there is no state below it, where all was pruned, is no damage
     while high - low > 1:
         middle = (low + high) // 2 if high <= head else head  # most often all of it is whole
-        try:
-            check_state(handle, handle.timeline, middle)
-            low = middle
-        except (StateIntegrityError, MissingError):
-            high = middle
+        low, high = (middle, high) if _is_whole(handle, middle) else (low, middle)
     last, lost = head, "nothing"
     if low < last:
-        salvage = Salvage(handle, low, last)
+        salvage = Salvage(handle, low, last, context.record.anchors)
         lost = str(salvage.replay())
         if not salvage.result.applied:
             last = low

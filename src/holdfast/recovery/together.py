@@ -149,7 +149,7 @@ class Together:
             id_ = new_id(now, newest.removeprefix(GROUPS))
             steps: dict[str, float] = {}
             with _timed(steps, "set_aside"):
-                gone = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
+                healed = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
             for scope in scopes:
                 check_writable(self._store, scope)
             data = {
@@ -158,25 +158,29 @@ class Together:
                 "status": RUNNING,
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
-                "gone": {scope: tail for scope, tail in gone.items() if tail is not None},
+                "gone": {scope: tail for scope, (tail, _) in healed.items() if tail is not None},
+                "unanchored": {scope: texts for scope, (_, texts) in healed.items() if texts},
                 "timeout": timeout,
                 "steps": steps,
             }
             self._blocking._core.run(self._note(id_, data))
             return self._brought_to_end(id_, data)
 
-    def _healed(self, id_: str, scope: Scope, failure: Failure) -> Tail | None:
+    def _healed(
+        self, id_: str, scope: Scope, failure: Failure
+    ) -> tuple[Tail | None, Sequence[str]]:
         """Set aside what is damaged or lost of an agent, and heal it from copies, before anything
-        is kept or looked for; newest entries that are lost after that."""
+        is kept or looked for; newest entries that are lost after that, and what is lost with
+        anchors."""
         tail = self._tails.lost(scope, depth_for(failure))
         if tail is not None:
             Quarantine(self._store, scope).add(self._tails.findings(scope, tail), id_)
         copies = copies_of(self._store.core, self._settings.copies)
         handle = self._store.line(scope)
         if is_called_for(failure, tail, unreadable(handle)):
-            set_aside(self._store, scope, copies, id_)
-            tail = self._tails.lost(scope)
-        return tail
+            result = set_aside(self._store, scope, copies, id_)
+            return self._tails.lost(scope), result.get("unanchored", ())
+        return tail, ()
 
     def resume(self, wait: float) -> list[GroupRecoveryReport]:
         """Go on with those whose process ended in the middle, but for those somebody is at."""

@@ -100,8 +100,8 @@ class Ledger:
         """Names of timelines other than `main`, as far as somebody asked: see `Numbers`."""
         self.views: dict[tuple[int, int, int], Timeline] = {}
         self.viewing = threading.RLock()
-        self.floors: dict[int, Floor] = {}
-        """What anchors that were read say, by timeline: see `floors`."""
+        self.floors, self.unanchored = dict[int, Floor](), dict[int, Floor]()
+        """What anchors that were read say, by timeline, and what stands in for others: `floors`."""
         self.pruning: dict[int, Floor] = {}
         """Floors that this process is about to set."""
         self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}

@@ -122,7 +122,7 @@ class Loading(ABC):
         anchor has.
         """
         floor, before = self._floor or NO_FLOOR, self.ledger.before
-        if floor is NO_FLOOR or last <= before:
+        if not floor.sequence or last <= before:
             return {}
         if not floor.holds(last, before):
             raise pruned(self.ledger, name_of(self.ledger, self.number), last, floor)
@@ -173,7 +173,7 @@ class Loading(ABC):
                 break
         if not saves or saves[-1][1].kind == DELTA:
             self._take_base(last)
-            if floor is NO_FLOOR or not saves:
+            if not floor.sequence or not saves:
                 return {}
         for sequence, save, _ in reversed(saves):
             self._take(sequence, save)

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.store import refs, rows
 from holdfast.store.building import Element
-from holdfast.store.floors import Floor, floor_of, read_base
+from holdfast.store.floors import LOST, Floor, floor_of, read_base
 from holdfast.store.ledger import Ledger
 from holdfast.store.saves import BEFORE, DELTA, Save, read_save, read_slot
 from holdfast.store.trees import Node
@@ -43,6 +43,8 @@ class Marks:
         for _, save in saves_of(self.ledger, timeline, floor.sequence + 1):
             self.save(save)
         for at, commitment in floor.bases.items():
+            if commitment == LOST and floor.anchor:
+                continue  # an anchor says so: nothing has it any more
             self.save(read_base(self.ledger, timeline, at, commitment))
 
     def save(self, save: Save) -> None:

@@ -22,7 +22,7 @@ from holdfast.store import entries, rows
 from holdfast.store.arguments import check_own
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Envelope
-from holdfast.store.floors import NO_FLOOR, Floor, floor_of, pruned
+from holdfast.store.floors import Floor, floor_of, pruned
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
 from holdfast.store.saves import BEFORE, read_save
@@ -248,7 +248,7 @@ class Points:
                     high = save.previous  # all of the block below is later
             high_key = found[-1][0]
         answer = self._in_block(timeline, max(ledger.before, floor.sequence), high, time)
-        if answer is None and floor is not NO_FLOOR:
+        if answer is None and floor.sequence:
             raise pruned(ledger, self.timeline, floor.sequence, floor)
         if answer is None:
             raise PointNotFoundError(f"{self.scope}: that time lies before the first entry")

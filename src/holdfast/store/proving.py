@@ -28,7 +28,7 @@ from holdfast.store.entries import Envelope
 from holdfast.store.ephemeral import refuse_ephemeral
 from holdfast.store.feed import LANES
 from holdfast.store.files import write_whole
-from holdfast.store.floors import floor_of
+from holdfast.store.floors import anchored_floor
 from holdfast.store.history import fold_once
 from holdfast.store.ledger import Ledger
 from holdfast.store.lookups import derived
@@ -226,7 +226,7 @@ def _anchor(line: Timeline) -> tuple[Any, ...]:
 
     It is asked for behind the entries: whoever pruned one of them meanwhile had announced it.
     """
-    floor = floor_of(line.ledger, line.number)
+    floor = anchored_floor(line.ledger, line.number)
     if not floor.number:
         return ()
     if floor.anchor > line.sequence:

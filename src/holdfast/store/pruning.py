@@ -65,7 +65,7 @@ from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.classes import any_sensitive
 from holdfast.store.entries import Body
-from holdfast.store.floors import NO_FLOOR, Floor, floor_of
+from holdfast.store.floors import Floor, floor_of
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Pruned
 from holdfast.store.ledger import gone
@@ -258,7 +258,7 @@ class _Pruning:
     def run(self, reason: str | None) -> Pruned:
         """Prune, or finish what was begun."""
         floor = self.old
-        if self.last > self.ledger.before and self.kept != set(floor.bases):
+        if self.last > self.ledger.before and (self.kept != set(floor.bases) or not floor.anchor):
             floor = self._announce(reason)
         self._drop(self.line.number, floor)
         if self.pruner.inherited:  # nobody else will finish what was begun on other timelines
@@ -270,7 +270,7 @@ class _Pruning:
 
     def _drop(self, number: int, floor: Floor) -> None:
         """Drop what no kept state uses of a timeline up to its floor."""
-        if floor is NO_FLOOR:
+        if not floor.sequence:
             return
         marks = Marks(self.ledger, number, floor.sequence, self._breath)
         mark_all(marks, self.lines)

@@ -16,7 +16,14 @@ from holdfast.errors import StateIntegrityError
 from holdfast.store import entries, rows
 from holdfast.store.check import check_values
 from holdfast.store.entries import Body
-from holdfast.store.floors import NO_FLOOR, Floor, floor_of, read_base
+from holdfast.store.floors import (
+    NO_FLOOR,
+    Floor,
+    anchored_floor,
+    floor_of,
+    newest_anchor_row,
+    read_base,
+)
 from holdfast.store.losses import told
 from holdfast.store.marking import Marks
 from holdfast.store.saves import Save
@@ -36,10 +43,11 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
     for number in lines:
         floor = NO_FLOOR
         try:
-            floor = floor_of(ledger, number)
+            floor = anchored_floor(ledger, number)
         except DAMAGE as error:
-            place = rows.describe(rows.line(b"A", ledger.number, number))
-            check.find("damage", place, str(error), str(ledger.scope))
+            key = newest_anchor_row(ledger, number)
+            check.find("damage", rows.describe(key), str(error), str(ledger.scope), row=key)
+            floor = floor_of(ledger, number)
         found[number] = check.floors[(ledger.number, number)] = floor
     check.swept = _is_pruned_now(check, ledger)
     if check.swept:
@@ -56,9 +64,8 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
                     else floor.number and key[9:] == floor.number.to_bytes(4, "big")
                 )
                 if not named:
-                    check.find(
-                        "unaccounted", rows.describe(key), "no anchor names it", str(ledger.scope)
-                    )
+                    scope, what = str(ledger.scope), "no anchor names it"
+                    check.find("unaccounted", rows.describe(key), what, scope, row=key)
             low = page[-1][0] + b"\0"
     return found
 

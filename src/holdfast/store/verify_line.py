@@ -14,7 +14,7 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.check import leaves
 from holdfast.store.cosigning import signers_of
 from holdfast.store.entries import Body, Envelope
-from holdfast.store.floors import NO_FLOOR, Floor
+from holdfast.store.floors import Floor
 from holdfast.store.ledger import Ledger
 from holdfast.store.losses import Loss, told
 from holdfast.store.saves import BEFORE, DELTA, Save, may_be_tree, read_save, read_slot
@@ -102,7 +102,7 @@ class LineCheck:
         """Check everything of this timeline."""
         if self.begin:
             self._go_on()
-        elif self.floor is not NO_FLOOR:
+        elif self.floor.sequence:
             FloorCheck(self, self.floor).run()
         self.since = self.checked  # below it they were looked at before, or pruning left them
         line, head = self.line, self.head
