@@ -250,7 +250,40 @@ def test_a_page_holds_nothing_that_steers_a_terminal(cli: Cli, agent: str) -> No
 
 def test_resuming_where_nothing_was_left(cli: Cli, agent: str) -> None:
     assert "no recovery was left unfinished" in cli("recovery resume agent:7").out
-    assert cli("recovery resume agent:7 --json").json == {"recoveries": []}
+    assert cli("recovery resume agent:7 --json").json == {"recoveries": [], "groups": []}
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+def test_resuming_the_recovery_of_a_group(cli: Cli, here: Path) -> None:
+    def gone(*_: object) -> None:
+        raise Killed
+
+    with sync.open(URL) as store:
+        for names in (["7", "8"], ["9"]):
+            team = [store.agent(name) for name in names]
+            for member in team:
+                member.set("plan", "good")
+            sync.CheckpointGroups(store).create(team, f"with {names[0]}")
+            for member in team:
+                member.set("plan", "odd")
+            recovery = sync.Recovery(store)
+            recovery._together._moments.look = gone  # type: ignore[assignment,method-assign]
+            with pytest.raises(Killed):
+                recovery.recover_group(team, "state_corruption")
+    done = cli("recovery resume agent:8 --json")
+    assert done.code == 0
+    assert done.json["recoveries"] == []
+    assert [one["agents"] for one in done.json["groups"]] == [["agent:7", "agent:8"]]
+    assert [plan_of(name) for name in "789"] == ["good", "good", "odd"]  # one that it is not in
+    with sync.open(URL) as store:
+        store.agent("9").set("plan", "the work of a week")
+    failed = cli("recovery resume agent:9")
+    assert failed.code == 9
+    assert "others wrote to agent:9" in failed.out
+    assert "no recovery was left unfinished" in cli("recovery resume agent:9").out
 
 
 # doctor

@@ -308,15 +308,18 @@ class Recovery(Procedures, Looking):
         self._mend_groups()
         return self._together.recover(scopes, asked, wait, timeout, self._end_unfinished)
 
-    def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
-        """Go on with recoveries of groups whose process ended in the middle.
+    def resume_groups(self, agent: Any = None, *, wait: float = 0) -> list[GroupRecoveryReport]:
+        """Go on with recoveries of groups, of all or of those with an agent, whose process ended
+        in the middle.
 
         Gives the report of each that ended, well or not. If somebody is at one, that is waited for
         `wait` seconds, then it is left out. One whose agents were changed by others since it began
         is ended as failed, and changes nothing.
         """
+        member = given_scope(self._handle, agent) if agent is not None else None
+        check_seconds(wait, "wait")
         self._mend_groups()
-        return self._together.resume(wait)
+        return self._together.resume(wait, member)
 
     def _mend_groups(self) -> None:
         """What is kept of groups, of notices and of scrubbing is in one scope."""
