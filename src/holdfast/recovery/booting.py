@@ -43,7 +43,6 @@ from holdfast.recovery.records import (
 from holdfast.recovery.recovered import every_scope, recovered_agents
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.slots import LEASE
-from holdfast.recovery.tails import Tails
 from holdfast.recovery.transitions import Machines, interrupted
 from holdfast.recovery.watching import BOOT_OWNER, damage_of, lease_of
 from holdfast.store import rows
@@ -192,7 +191,7 @@ class Booting:
         self._handle = store
         self._store = Store(store)
         self._asked = asked
-        self._tails = Tails(store)
+        self._tails = asked.recovery._tails
         self._end = time.monotonic() + asked.wait
         self._report = BootReport()
 
@@ -299,7 +298,7 @@ class Booting:
         handle = self._handle.line(scope)
         state = State(handle)
         return bool(
-            Records(self._handle, scope).unsettled()
+            self._tails.unsettled(Records(self._handle, scope))
             or any(one.why == "operation" for one in held(handle))
             or any(interrupted(handle))
             or Effects(state).unfinished()

@@ -66,7 +66,7 @@ from holdfast.recovery.setting_aside import as_if_healed, copies_of
 from holdfast.recovery.slots import correlation_of, recovering
 from holdfast.recovery.steps import STEPS, losing_by
 from holdfast.recovery.strategies import Strategy
-from holdfast.recovery.tails import Tails, depth_for
+from holdfast.recovery.tails import NEWEST_ROWS, Tails, depth_for
 from holdfast.recovery.together import TIMEOUT, Together
 from holdfast.store.arguments import (
     check_count,
@@ -177,9 +177,12 @@ class Recovery(Procedures, Looking):
             check_function(progress, "progress")
         safe_point()
         with recovering(self._store, scope, wait):
+            if not looked:
+                self._tails.look(depth_for(asked))
             past = self._mended_records(scope)
+            settled = all(one.status != RUNNING for one in past)  # then nothing is written here
             self._end_unfinished(scope, past)
-            begun = self._begun(scope, self._found(scope, asked), chosen, looked=looked)
+            begun = self._begun(scope, self._found(scope, asked), chosen, looked=settled)
             return self._go_on(begun, progress, past)
 
     def _begun(
@@ -221,7 +224,7 @@ class Recovery(Procedures, Looking):
         Damaged rows are set aside, with what is kept of this in the records of the records.
         """
         records = Records(self._handle, scope)
-        found, why = records.look()
+        found, why = self._tails.kept(records)
         if why is None:
             return found
         try:
@@ -398,8 +401,8 @@ class Recovery(Procedures, Looking):
         """
         scope = given_scope(self._handle, agent)
         check_seconds(wait, "wait")
-        records = Records(self._handle, scope)
-        if not records.unsettled():
+        self._tails.look(NEWEST_ROWS)
+        if not self._tails.unsettled(Records(self._handle, scope)):
             return []
         try:
             with recovering(self._store, scope, wait):

@@ -32,7 +32,6 @@ from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.scrubbing import Scrubbed, Scrubber, grouped
 from holdfast.recovery.sightings import Sightings, Unanswered
 from holdfast.recovery.slots import LEASE
-from holdfast.recovery.tails import Tails
 from holdfast.recovery.watching import (
     SILENT,
     WATCHDOG_OWNER,
@@ -151,7 +150,6 @@ class Watchdog:
         self._beats = Beats(core)
         self._astray = Astray(core, error_rate)
         self._sightings = Sightings(self._handle)
-        self._tails = Tails(self._handle)
         self._duration = lease
         self._lease: Lease | None = None
         self._looking = threading.Lock()
@@ -311,7 +309,7 @@ class Watchdog:
         if is_own(scope):
             return False  # whoever recovers next mends what is kept of recoveries
         try:
-            return damage_of(self._handle.line(scope), self._tails) is not None
+            return damage_of(self._handle.line(scope), self._recovery._tails) is not None
         except ScopeNotFoundError:
             return False  # it is gone
 
