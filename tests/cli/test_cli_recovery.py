@@ -345,6 +345,9 @@ def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -
     shown = cli(f"quarantine show agent:7 {row['id']} -o row.bin --json").json
     assert Path("row.bin").stat().st_size == shown["bytes"] > 0
     assert cli(f"quarantine release agent:7 {row['id']} --reason seen").code == 0
+    again = cli(f"quarantine release agent:7 {row['id']} --reason other")
+    assert again.code == 0
+    assert again.out.endswith(": seen\n")  # the first stands
     assert cli("quarantine list --json").json == {"quarantine": []}
     released = cli("quarantine list --all --json").json["quarantine"]
     assert (released[0]["reason"], released[0]["bytes"]) == ("seen", None)

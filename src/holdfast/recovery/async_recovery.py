@@ -327,5 +327,8 @@ class Quarantine:
         return await read_away(self._blocking.get, id)
 
     async def release(self, id: str, reason: str = "") -> Quarantined:
-        """Say that one is dealt with; its copy is let go, and stays in the history alone."""
+        """Say that one is dealt with; its copy is let go, and stays in the history alone.
+
+        One that was released before stays as it is, with the reason and time of then.
+        """
         return await to_the_end(self._blocking.release, id, reason)
