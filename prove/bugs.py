@@ -1480,7 +1480,7 @@ BUGS = (
     Bug(
         "newest entries that are lost without a word",
         "recovery/tails.py",
-        "        if named <= newest_entry(ledger, number):",
+        "        if self._named(ledger, number) <= newest_entry(ledger, number):",
         "        if True:",
         "tests/recovery/test_lost_tails.py",
     ),
@@ -1774,10 +1774,23 @@ BUGS = (
     Bug(
         "damaged records in the way of recoveries",
         "recovery/engine.py",
-        "past = self._mended_records(scope)\n            self._end_unfinished(scope, past)\n",
-        "past = Records(self._handle, scope).all()\n"
-        "            self._end_unfinished(scope, past)\n",
+        "past = self._mended_records(scope)\n            settled",
+        "past = Records(self._handle, scope).all()\n            settled",
         "tests/recovery/test_recovery_records.py",
+    ),
+    Bug(
+        "records of recoveries that lost their newest entry, and nobody asks",
+        "recovery/tails.py",
+        "tail = self._missed(records.handle) if why is None else None",
+        "tail = None",
+        "tests/recovery/test_lost_records.py",
+    ),
+    Bug(
+        "damage that another was told of is not answered by a watchdog",
+        "recovery/watchdog.py",
+        "grouped(scrubbed.left).items()",
+        "grouped(scrubbed.findings).items()",
+        "tests/recovery/test_watchdog_damage.py",
     ),
     Bug(
         "agent taken for silent though it was heard",

@@ -250,7 +250,40 @@ def test_a_page_holds_nothing_that_steers_a_terminal(cli: Cli, agent: str) -> No
 
 def test_resuming_where_nothing_was_left(cli: Cli, agent: str) -> None:
     assert "no recovery was left unfinished" in cli("recovery resume agent:7").out
-    assert cli("recovery resume agent:7 --json").json == {"recoveries": []}
+    assert cli("recovery resume agent:7 --json").json == {"recoveries": [], "groups": []}
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+def test_resuming_the_recovery_of_a_group(cli: Cli, here: Path) -> None:
+    def gone(*_: object) -> None:
+        raise Killed
+
+    with sync.open(URL) as store:
+        for names in (["7", "8"], ["9"]):
+            team = [store.agent(name) for name in names]
+            for member in team:
+                member.set("plan", "good")
+            sync.CheckpointGroups(store).create(team, f"with {names[0]}")
+            for member in team:
+                member.set("plan", "odd")
+            recovery = sync.Recovery(store)
+            recovery._together._moments.look = gone  # type: ignore[assignment,method-assign]
+            with pytest.raises(Killed):
+                recovery.recover_group(team, "state_corruption")
+    done = cli("recovery resume agent:8 --json")
+    assert done.code == 0
+    assert done.json["recoveries"] == []
+    assert [one["agents"] for one in done.json["groups"]] == [["agent:7", "agent:8"]]
+    assert [plan_of(name) for name in "789"] == ["good", "good", "odd"]  # one that it is not in
+    with sync.open(URL) as store:
+        store.agent("9").set("plan", "the work of a week")
+    failed = cli("recovery resume agent:9")
+    assert failed.code == 9
+    assert "others wrote to agent:9" in failed.out
+    assert "no recovery was left unfinished" in cli("recovery resume agent:9").out
 
 
 # doctor
@@ -312,6 +345,9 @@ def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -
     shown = cli(f"quarantine show agent:7 {row['id']} -o row.bin --json").json
     assert Path("row.bin").stat().st_size == shown["bytes"] > 0
     assert cli(f"quarantine release agent:7 {row['id']} --reason seen").code == 0
+    again = cli(f"quarantine release agent:7 {row['id']} --reason other")
+    assert again.code == 0
+    assert again.out.endswith(": seen\n")  # the first stands
     assert cli("quarantine list --json").json == {"quarantine": []}
     released = cli("quarantine list --all --json").json["quarantine"]
     assert (released[0]["reason"], released[0]["bytes"]) == ("seen", None)

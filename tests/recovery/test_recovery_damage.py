@@ -63,7 +63,9 @@ def test_one_damaged_entry_costs_what_it_did_and_nothing_else(place: Place) -> N
     assert len(aside) == 1
     assert "entry 4" in aside[0].place
     assert aside[0].content
-    assert recovery.quarantine("agent:7").release(aside[0].id, "seen").released_at is not None
+    released = recovery.quarantine("agent:7").release(aside[0].id, "seen")
+    assert released.released_at is not None
+    assert recovery.quarantine("agent:7").release(aside[0].id, "again") == released  # as it was
 
 
 class Remembering:

@@ -285,11 +285,7 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         groups = made.group_reports(limit) if scope is None else _groups_of(made, scope)[:limit]
     found.sort(key=lambda one: one.id, reverse=True)  # which clocks do not put in disorder
     if session.json:
-        shown = {
-            "recoveries": [report_shape(one) for one in found],
-            "groups": [group_shape(one) for one in groups],
-        }
-        output.document(shown)
+        output.document(_shapes(found, groups))
         return
     every: list[RecoveryReport | GroupRecoveryReport] = [*found, *groups]
     every.sort(key=lambda one: one.id, reverse=True)
@@ -308,6 +304,16 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
             for one in every
         ],
     )
+
+
+def _shapes(
+    alone: list[RecoveryReport], groups: list[GroupRecoveryReport]
+) -> dict[str, list[dict[str, Any]]]:
+    """Recoveries of agents and of groups as plain data."""
+    return {
+        "recoveries": [report_shape(one) for one in alone],
+        "groups": [group_shape(one) for one in groups],
+    }
 
 
 def _groups_of(made: Any, scope: str) -> list[GroupRecoveryReport]:
@@ -356,7 +362,7 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
 @machine_option
 @pass_session
 def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...]) -> int:
-    """Go on with recoveries whose process ended in the middle.
+    """Go on with recoveries, of the agent or of a group with it, whose process ended in the middle.
 
     The lease of a process that died runs out half a minute after its end. One with steps of a type
     of somebody's own cannot go on here: it is undone, which ends it. Exits with 9 if one did not
@@ -368,16 +374,18 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
     with session.writing() as store:
         state = session.state(store, scope)
         recovery = Recovery(store, machines=known)
+        groups = recovery.resume_groups(state, wait=wait)
         done = recovery.resume(state, wait=wait, progress=_progress(session))
+    every: list[RecoveryReport | GroupRecoveryReport] = [*groups, *done]
     if session.json:
-        output.document({"recoveries": [report_shape(one) for one in done]})
+        output.document(_shapes(done, groups))
     else:
-        for one in done:
+        for one in every:
             say_report(session, one)
-        if not done:
+        if not every:
             said = f"{scope}: no recovery was left unfinished, or somebody is at it"
             output.say(output.clean(said))
-    return 0 if all(one.success for one in done) else UNRECOVERED
+    return 0 if all(one.success for one in every) else UNRECOVERED
 
 
 @recovery.command()

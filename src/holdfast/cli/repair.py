@@ -287,7 +287,10 @@ def show(session: Session, scope: str, id: str, file: Any) -> None:
 @click.option("--reason", default="", help="Why; it is kept.")
 @pass_session
 def release(session: Session, scope: str, id: str, reason: str) -> None:
-    """Say that one is dealt with; its bytes are let go, and stay in the history alone."""
+    """Say that one is dealt with; its bytes are let go, and stay in the history alone.
+
+    One that was released before stays as it is, with the reason and time of then.
+    """
     from holdfast.sync import Recovery
 
     with session.writing() as store:
@@ -295,7 +298,12 @@ def release(session: Session, scope: str, id: str, reason: str) -> None:
     if session.json:
         output.document(_shape(done))
     else:
-        output.say(output.clean(f"{scope}: {id} is released"))
+        why = f": {done.reason}" if done.reason else ""
+        output.say(output.clean(f"{scope}: {id} is released since {_released(done)}{why}"))
+
+
+def _released(found: Quarantined) -> str | None:
+    return time_text(found.released_at) if found.released_at is not None else None
 
 
 def _shape(found: Quarantined) -> dict[str, Any]:
@@ -308,6 +316,6 @@ def _shape(found: Quarantined) -> dict[str, Any]:
         "bytes": len(found.content) if found.content is not None else None,
         "recovery": found.recovery or None,
         "found_at": time_text(found.found_at),
-        "released_at": time_text(found.released_at) if found.released_at is not None else None,
+        "released_at": _released(found),
         "reason": found.reason or None,
     }

@@ -190,14 +190,17 @@ class Recovery:
             timeout=timeout,
         )
 
-    async def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
-        """Go on with recoveries of groups whose process ended in the middle.
+    async def resume_groups(
+        self, agent: Any = None, *, wait: float = 0
+    ) -> list[GroupRecoveryReport]:
+        """Go on with recoveries of groups, of all or of those with an agent, whose process ended
+        in the middle.
 
         Gives the report of each that ended, well or not. If somebody is at one, that is waited for
         `wait` seconds, then it is left out. One whose agents were changed by others since it began
         is ended as failed, and changes nothing.
         """
-        return await to_the_end(self._blocking.resume_groups, pool=self._waiting, wait=wait)
+        return await to_the_end(self._blocking.resume_groups, agent, pool=self._waiting, wait=wait)
 
     async def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
         """What became of the recoveries of groups, the newest first."""
@@ -324,5 +327,8 @@ class Quarantine:
         return await read_away(self._blocking.get, id)
 
     async def release(self, id: str, reason: str = "") -> Quarantined:
-        """Say that one is dealt with; its copy is let go, and stays in the history alone."""
+        """Say that one is dealt with; its copy is let go, and stays in the history alone.
+
+        One that was released before stays as it is, with the reason and time of then.
+        """
         return await to_the_end(self._blocking.release, id, reason)

@@ -92,12 +92,14 @@ class Watchdog:
     Looked at are the agents that somebody runs, by their leases (`Agents`, `Loop`): no beat for as
     long as the lease lasts (`missed_beats`), or the process is known to be gone (`agent_crash`);
     alarms of `Drift` that stand for two looks (`drift`, `error_rate`), and a share of failed cycles
-    above `error_rate`; a state that cannot be read, also what a `scrubber` finds.
+    above `error_rate`; a state that cannot be read; and all that a `scrubber` finds of states that
+    cannot be read or have lost their newest entries, also if another was told of it before.
     Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
     then `restart(id)` is called, for example `agents.spawn`, if somebody ran it. Or
     `on_failure(scope, failure)` is called instead. What fails is tried again after a pause that
-    doubles from a second to an hour.
+    doubles from a second to an hour; damage that is answered and still there, not before there is
+    more of it.
 
     Every `interval` seconds there is a look, inside the block or between `start` and `stop`. Of
     several processes one acts; another takes over `lease` seconds after its end, and counts silent

@@ -43,10 +43,8 @@ from holdfast.recovery.records import (
 from holdfast.recovery.recovered import every_scope, recovered_agents
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.slots import LEASE
-from holdfast.recovery.strategies import check_state
-from holdfast.recovery.tails import Tails, tail_text
 from holdfast.recovery.transitions import Machines, interrupted
-from holdfast.recovery.watching import BOOT_OWNER, lease_of
+from holdfast.recovery.watching import BOOT_OWNER, damage_of, lease_of
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_function, check_own, check_seconds, listed
 from holdfast.store.blocking import State, Store
@@ -193,7 +191,7 @@ class Booting:
         self._handle = store
         self._store = Store(store)
         self._asked = asked
-        self._tails = Tails(store)
+        self._tails = asked.recovery._tails
         self._end = time.monotonic() + asked.wait
         self._report = BootReport()
 
@@ -293,22 +291,14 @@ class Booting:
     def _damage(self, scope: Scope) -> Failure | None:
         if not self._asked.check:
             return None
-        handle = self._handle.line(scope)
-        try:
-            check_state(handle, handle.timeline, handle.place()[2])
-        except StateIntegrityError as error:
-            return Failure("corruption_detected", str(error)[:1000])
-        tail = self._tails.lost(scope)
-        if tail is not None:  # nothing in what is left of it shows that
-            return Failure("structure_invalid", f"lost: {tail_text(tail)}")
-        return None
+        return damage_of(self._handle.line(scope), self._tails)
 
     def _is_unfinished(self, scope: Scope) -> bool:
         """Whether there is anything to settle; a cheap look, without a lease."""
         handle = self._handle.line(scope)
         state = State(handle)
         return bool(
-            Records(self._handle, scope).unsettled()
+            self._tails.unsettled(Records(self._handle, scope))
             or any(one.why == "operation" for one in held(handle))
             or any(interrupted(handle))
             or Effects(state).unfinished()

@@ -67,7 +67,7 @@ from holdfast.recovery.setting_aside import as_if_healed, copies_of
 from holdfast.recovery.slots import correlation_of, recovering
 from holdfast.recovery.steps import STEPS, losing_by
 from holdfast.recovery.strategies import Strategy
-from holdfast.recovery.tails import Tails, depth_for
+from holdfast.recovery.tails import NEWEST_ROWS, Tails, depth_for
 from holdfast.recovery.together import TIMEOUT, Together
 from holdfast.store.arguments import (
     check_count,
@@ -181,9 +181,12 @@ class Recovery(Procedures, Looking):
             check_function(progress, "progress")
         safe_point()
         with recovering(self._store, scope, wait):
+            if not looked:
+                self._tails.look(depth_for(asked))
             past = self._mended_records(scope)
+            settled = all(one.status != RUNNING for one in past)  # then nothing is written here
             self._end_unfinished(scope, past)
-            begun = self._begun(scope, self._found(scope, asked), chosen, looked=looked)
+            begun = self._begun(scope, self._found(scope, asked), chosen, looked=settled)
             return self._go_on(begun, progress, past)
 
     def _begun(
@@ -225,7 +228,7 @@ class Recovery(Procedures, Looking):
         Damaged rows are set aside, with what is kept of this in the records of the records.
         """
         records = Records(self._handle, scope)
-        found, why = records.look()
+        found, why = self._tails.kept(records)
         if why is None:
             return found
         try:
@@ -312,15 +315,18 @@ class Recovery(Procedures, Looking):
         self._mend_groups()
         return self._together.recover(scopes, asked, wait, timeout, self._end_unfinished)
 
-    def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
-        """Go on with recoveries of groups whose process ended in the middle.
+    def resume_groups(self, agent: Any = None, *, wait: float = 0) -> list[GroupRecoveryReport]:
+        """Go on with recoveries of groups, of all or of those with an agent, whose process ended
+        in the middle.
 
         Gives the report of each that ended, well or not. If somebody is at one, that is waited for
         `wait` seconds, then it is left out. One whose agents were changed by others since it began
         is ended as failed, and changes nothing.
         """
+        member = given_scope(self._handle, agent) if agent is not None else None
+        check_seconds(wait, "wait")
         self._mend_groups()
-        return self._together.resume(wait)
+        return self._together.resume(wait, member)
 
     def _mend_groups(self) -> None:
         """What is kept of groups, of notices and of scrubbing is in one scope."""
@@ -400,8 +406,8 @@ class Recovery(Procedures, Looking):
         """
         scope = given_scope(self._handle, agent)
         check_seconds(wait, "wait")
-        records = Records(self._handle, scope)
-        if not records.unsettled():
+        self._tails.look(NEWEST_ROWS)
+        if not self._tails.unsettled(Records(self._handle, scope)):
             return []
         try:
             with recovering(self._store, scope, wait):

@@ -46,8 +46,8 @@ class GroupRecoveryReport(Ending):
     started_at: datetime
     finished_at: datetime | None
     signed: bool | None = None
-    """Whether the checkpoint that covers it is signed; None until it ended, or if that is not
-    known of an older one."""
+    """Whether a checkpoint that covers it is there and signed; None until it ended, or if that is
+    not known of an older one."""
 
     @property
     def about(self) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 from holdfast.errors import MissingError, RecoveryFailedError, StateIntegrityError
 from holdfast.recovery.group_reports import GroupRecoveryReport
@@ -12,7 +14,14 @@ from holdfast.recovery.health import BUDGET, Health, health_of
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
 from holdfast.recovery.placement import Placement
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import Records, given_scope, notices_scope, readable
+from holdfast.recovery.records import (
+    GROUPS,
+    Record,
+    Records,
+    given_scope,
+    notices_scope,
+    readable,
+)
 from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.reports import (
     SLOW,
@@ -30,8 +39,21 @@ from holdfast.store.arguments import (
     check_text,
 )
 from holdfast.store.blocking import State
-from holdfast.store.handles import StoreHandle
+from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.reading import moment
+
+_Report = TypeVar("_Report", RecoveryReport, GroupRecoveryReport)
+
+
+def _told(records: Records, record: Record) -> RecoveryReport:
+    return _still_signed(report_of(record), records.handle, record.key)
+
+
+def _still_signed(report: _Report, line: LineHandle, key: str) -> _Report:
+    """A report that is signed only if a checkpoint behind it is there: that may be lost since."""
+    if not report.signed or line.reader.version(key) < line.history.points.line().checkpoint:
+        return report
+    return replace(report, signed=False)
 
 
 class Looking:
@@ -43,14 +65,14 @@ class Looking:
     def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""
         check_limit(limit)
-        return readable(
-            Records(self._handle, given_scope(self._handle, agent)).all(limit), report_of
-        )
+        records = Records(self._handle, given_scope(self._handle, agent))
+        return readable(records.all(limit), partial(_told, records))
 
     def report(self, agent: Any, id: str) -> RecoveryReport:
         """What became of one recovery."""
         check_text(id, "the id of a recovery", 100, least=1)
-        return report_of(Records(self._handle, given_scope(self._handle, agent)).get(id))
+        records = Records(self._handle, given_scope(self._handle, agent))
+        return _told(records, records.get(id))
 
     def _named_by(self, agent: Any, error: RecoveryFailedError) -> RecoveryReport | None:
         """The report that an error names, as far as there is one of this agent to be read."""
@@ -63,7 +85,8 @@ class Looking:
         """What became of the recoveries of groups, the newest first."""
         check_limit(limit)
         pages = readable([notices_scope()], lambda _: self._together.reports(limit))
-        return [one for page in pages for one in page]
+        line = self._handle.line(notices_scope())
+        return [_still_signed(one, line, GROUPS + one.id) for page in pages for one in page]
 
     def statistics(self, agent: Any = None, *, slow: float = SLOW) -> RecoveryStatistics:
         """How recoveries went, of one agent or of all, with groups that it was part of.

@@ -107,9 +107,14 @@ class Quarantine:
         return self._read(id, value)
 
     def release(self, id: str, reason: str = "") -> Quarantined:
-        """Say that one is dealt with; its copy is let go, and stays in the history alone."""
+        """Say that one is dealt with; its copy is let go, and stays in the history alone.
+
+        One that was released before stays as it is, with the reason and time of then.
+        """
         found = self.get(id)
         check_text(reason, "the reason", 2000)
+        if found.released_at is not None:
+            return found
         now = moment(self._core.clock.claimed())
         kept = {
             "place": found.place,

@@ -474,11 +474,6 @@ class Records:
         named = (key[len(PREFIX) :] for key in keys if ID.fullmatch(key, len(PREFIX)))
         return sorted(named, reverse=True)
 
-    def unsettled(self) -> bool:
-        """Whether one has not ended, or may not have: what is kept of them is damaged."""
-        found, damage = self.look()
-        return damage is not None or any(record.status == RUNNING for record in found)
-
     def running(self) -> list[Record]:
         """Those that did not come to an end."""
         return [record for record in self.all() if record.status == RUNNING]

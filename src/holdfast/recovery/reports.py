@@ -63,8 +63,8 @@ class RecoveryReport(Ending):
     """What became of open transitions, by the names of their machines: complete, roll_back, or left
     to the caller, with the reason (`left: …`)."""
     signed: bool | None = None
-    """Whether the checkpoint that covers it is signed; None until it ended, or if that is not
-    known of an older one."""
+    """Whether a checkpoint that covers it is there and signed; None until it ended, or if that is
+    not known of an older one."""
 
     @property
     def warning(self) -> str:

@@ -55,6 +55,8 @@ class Scrubbed:
     finished: bool
     """Whether all of the store has been looked at since the pass began."""
     seconds: float
+    left: tuple[Finding, ...] = ()
+    """All that is wrong and could not be healed, whether it was known before or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class Scrubber:
             kept["passes"] = kept.get("passes", 0) + 1
         kept["untold"] = sorted(untold & {*kept["known"], *kept["seen"]})
         write(self._handle.line(notices_scope()), {POSITION: kept})
-        return Scrubbed(report.entries, new, tuple(healed), finished, report.seconds)
+        return Scrubbed(report.entries, new, tuple(healed), finished, report.seconds, tuple(left))
 
     def _tell(self, new: Sequence[Finding]) -> bool:
         """Whether somebody could be told of it; what they raise stops no scrubbing."""

@@ -7,6 +7,7 @@ watchdog that takes over from one that died goes on with it, and removed when it
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,6 +23,8 @@ from holdfast.store.scopes import Scope
 OPEN = PREFIX + "watch/open/"
 CYCLES = PREFIX + "watch/cycles/"
 """For each agent the cycle up to which its alarms are answered."""
+LASTING = PREFIX + "watch/lasting/"
+"""For each scope whose damage was answered and is still there: the scope."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
 """Seconds before an answer that failed is tried again: at first, and after many times."""
 
@@ -101,18 +104,20 @@ class Sightings:
         write(self._handle, {OPEN + _name(one.agent): _data(one) | more})
         self._pauses[_name(one.agent)] = one.tries + 1, self._store.core.clock.ticks() + pause
 
-    def answered(self, one: Unanswered) -> None:
-        """It is over."""
+    def answered(self, one: Unanswered, *, lasts: bool = False) -> None:
+        """It is over; or all is done about damage that can be done, and it is still there."""
         self._pauses.pop(_name(one.agent), None)
-        parts = ChangeParts(self._store, cause_now(), None, owner=True)
-        part = parts.part(self._handle)
-        part.delete(OPEN + _name(one.agent))
-        if one.cycle:
-            part.set(CYCLES + _name(one.agent), one.cycle)
-        plan = parts.plan()
-        assert plan is not None
-        change, finish = plan
-        finish(self._store.core.run(change))
+        name = _name(one.agent)
+        kept = {CYCLES + name: one.cycle} if one.cycle else {}
+        self._drop(OPEN + name, kept | ({LASTING + name: str(one.agent)} if lasts else {}))
+
+    def lasting(self) -> set[Scope]:
+        """Scopes whose damage was answered, and was still there then."""
+        return {Scope.parse(one) for _, one in self._handle.reader.items(LASTING, None, "", False)}
+
+    def mended(self, scope: Scope) -> None:
+        """Such a scope can be read again: what is damaged next is answered."""
+        self._drop(LASTING + _name(scope), {})
 
     def settled(self, one: Unanswered) -> None:
         """Its state is recovered: whatever else is to be done, its alarms are answered."""
@@ -123,6 +128,18 @@ class Sightings:
     def cycle(self, scope: Scope) -> int:
         """The cycle up to which alarms of an agent are answered."""
         return int(self._handle.reader.get(CYCLES + _name(scope), 0, None, False))
+
+    def _drop(self, key: str, kept: Mapping[str, Any]) -> None:
+        """Delete a key, and set others in the same change."""
+        parts = ChangeParts(self._store, cause_now(), None, owner=True)
+        part = parts.part(self._handle)
+        part.delete(key)
+        for name, value in kept.items():
+            part.set(name, value)
+        plan = parts.plan()
+        assert plan is not None
+        change, finish = plan
+        finish(self._store.core.run(change))
 
     def _put(self, one: Unanswered) -> None:
         write(self._handle, {OPEN + _name(one.agent): _data(one)})

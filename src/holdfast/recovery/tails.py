@@ -14,7 +14,7 @@ from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import DAMAGED, Failure
-from holdfast.recovery.records import is_own
+from holdfast.recovery.records import RUNNING, Record, Records, is_own
 from holdfast.recovery.recovered import every_scope
 from holdfast.store import rows
 from holdfast.store.blocking import Store
@@ -58,18 +58,45 @@ class Tails:
                 self.look(depth)  # first: all that it names is there
             ledger = self._store.line(scope).history.points.line().ledger
             for number, name, _, _ in core.timelines(ledger):
-                lost = self._lost(ledger, number, depth)
+                lost = self._lost(ledger, number)
                 found |= {name: [lost.first, lost.last]} if lost is not None else {}
         except (ScopeNotFoundError, StateIntegrityError):
             return None
         return found or None
 
-    def _lost(self, ledger: Ledger, number: int, depth: int | None) -> Loss | None:
-        newest, count = self._feed.named(ledger.number, number)
-        named = newest if depth is not None else ledger.before + count
-        if named <= newest_entry(ledger, number):
+    def kept(self, records: Records) -> tuple[list[Record], str | None]:
+        """The recoveries of a scope, and what of their records is damaged, or lost by the last
+        look, if something is."""
+        found, why = records.look()
+        tail = self._missed(records.handle) if why is None else None
+        return found, f"lost: {tail_text(tail)}" if tail is not None else why
+
+    def unsettled(self, records: Records) -> bool:
+        """Whether one has not ended, or may not have: what is kept of them is damaged."""
+        found, why = self.kept(records)
+        return why is not None or any(record.status == RUNNING for record in found)
+
+    def _missed(self, handle: LineHandle) -> Tail | None:
+        """What is lost of a scope that was just read: storage is asked only if the feed names more
+        of its timeline than was read."""
+        core = self._store.core
+        ledger = core.known(handle.scope)
+        if ledger is None:
+            return None
+        line = core.timeline(ledger, handle.timeline)
+        if self._named(ledger, line.number) <= line.sequence:
+            return None
+        return self.lost(handle.scope, looked=True)
+
+    def _lost(self, ledger: Ledger, number: int) -> Loss | None:
+        if self._named(ledger, number) <= newest_entry(ledger, number):
             return None
         return find_loss(self._store.core, ledger, number)
+
+    def _named(self, ledger: Ledger, number: int) -> int:
+        """How many entries of a timeline the feed names; by a part of it, the newest of them."""
+        newest, count = self._feed.named(ledger.number, number)
+        return newest if count is None else ledger.before + count
 
     def findings(self, scope: Scope, tail: Tail) -> list[Finding]:
         """A lost tail as `verify` would tell of it."""

@@ -182,11 +182,12 @@ class Together:
             return self._tails.lost(scope), result.get("unanchored", ())
         return tail, ()
 
-    def resume(self, wait: float) -> list[GroupRecoveryReport]:
-        """Go on with those whose process ended in the middle, but for those somebody is at."""
+    def resume(self, wait: float, member: Scope | None = None) -> list[GroupRecoveryReport]:
+        """Go on with those, of all or with a member, whose process ended in the middle, but for
+        those somebody is at."""
         ended = []
         for id_, found in self.all():
-            if found["status"] != RUNNING:
+            if found["status"] != RUNNING or (member and str(member) not in found["agents"]):
                 continue
             try:
                 with self._leases([Scope.parse(one) for one in found["agents"]], wait):

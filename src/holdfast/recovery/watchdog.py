@@ -29,16 +29,16 @@ from holdfast.recovery.failures import DAMAGED, Failure, found_failure
 from holdfast.recovery.meanwhile import first_of_others
 from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope
 from holdfast.recovery.reports import RecoveryReport
-from holdfast.recovery.scrubbing import Scrubber, grouped
+from holdfast.recovery.scrubbing import Scrubbed, Scrubber, grouped
 from holdfast.recovery.sightings import Sightings, Unanswered
 from holdfast.recovery.slots import LEASE
-from holdfast.recovery.strategies import check_state
 from holdfast.recovery.watching import (
     SILENT,
     WATCHDOG_OWNER,
     Astray,
     Beats,
     Sighting,
+    damage_of,
     lease_of,
     runs,
     status_of,
@@ -97,12 +97,14 @@ class Watchdog:
     Looked at are the agents that somebody runs, by their leases (`Agents`, `Loop`): no beat for as
     long as the lease lasts (`missed_beats`), or the process is known to be gone (`agent_crash`);
     alarms of `Drift` that stand for two looks (`drift`, `error_rate`), and a share of failed cycles
-    above `error_rate`; a state that cannot be read, also what a `scrubber` finds.
+    above `error_rate`; a state that cannot be read; and all that a `scrubber` finds of states that
+    cannot be read or have lost their newest entries, also if another was told of it before.
     Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
     then `restart(id)` is called, for example `agents.spawn`, if somebody ran it. Or
     `on_failure(scope, failure)` is called instead. What fails is tried again after a pause that
-    doubles from a second to an hour.
+    doubles from a second to an hour; damage that is answered and still there, not before there is
+    more of it.
 
     Every `interval` seconds there is a look, inside the block or between `start` and `stop`. Of
     several processes one acts; another takes over `lease` seconds after its end, and counts silent
@@ -268,34 +270,48 @@ class Watchdog:
 
     def _found(self) -> Iterator[Sighting]:
         waits, self._waits = self._waits, {}
-        yield from (one for scope, one in waits.items() if self._reads_badly(scope))
+        yield from (one for scope, one in waits.items() if self._is_damaged(scope))
         yield from self._beats.silent()
-        yield from self._astray.found(self._sightings.cycle)
+        lasting = self._sightings.lasting()
+        for one in self._astray.found(self._sightings.cycle):
+            if one.failure.kind not in DAMAGED or one.scope not in lasting:
+                yield one
         scrubbed = self._scrubber.slice() if self._scrubber is not None else None
         if scrubbed is not None:
-            for scope, findings in grouped(scrubbed.findings).items():
-                failure = found_failure(findings)
-                if scope and failure is not None and self._reads_badly(Scope.parse(scope)):
-                    yield Sighting(Scope.parse(scope), failure, term=self._runs(scope))
+            yield from self._damaged(scrubbed, lasting)
+        if self._scrubber is None or (scrubbed is not None and scrubbed.finished):
+            for scope in lasting:
+                if not self._is_damaged(scope):
+                    self._sightings.mended(scope)
 
-    def _runs(self, scope: str) -> int:
+    def _damaged(self, scrubbed: Scrubbed, lasting: Set[Scope]) -> Iterator[Sighting]:
+        """All damage that is left, for another may have been told of it, or one that was killed.
+
+        What was answered and lasts nevertheless is answered again if there is more of it.
+        """
+        new = grouped(scrubbed.findings)
+        for text, findings in grouped(scrubbed.left).items():
+            failure = found_failure(findings)
+            if not text or failure is None:
+                continue
+            scope = Scope.parse(text)
+            if (text in new or scope not in lasting) and self._is_damaged(scope):
+                yield Sighting(scope, failure, term=self._runs(scope))
+
+    def _runs(self, scope: Scope) -> int:
         """The term under which somebody runs a scope, or ran it and is gone; 0 if nobody does."""
-        name = lease_of(Scope.parse(scope))
+        name = lease_of(scope)
         info = self._core.leases.info(name) if name is not None else None
         return info.term if info is not None and runs(info) else 0
 
-    def _reads_badly(self, scope: Scope) -> bool:
-        """Whether the newest state of a scope is damaged; damage that is past harms nobody now."""
+    def _is_damaged(self, scope: Scope) -> bool:
+        """Whether the newest state of a scope is damaged, or newer ones are lost."""
         if is_own(scope):
             return False  # whoever recovers next mends what is kept of recoveries
-        handle = self._handle.line(scope)
         try:
-            check_state(handle, handle.timeline, handle.place()[2])
-        except StateIntegrityError:
-            return True
+            return damage_of(self._handle.line(scope), self._recovery._tails) is not None
         except ScopeNotFoundError:
             return False  # it is gone
-        return False
 
     # answering
 
@@ -336,7 +352,8 @@ class Watchdog:
             head = self._head(one.agent)
             self._sightings.failed(one, text, term=term, head=head, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
-        self._sightings.answered(one)
+        lasts = one.failure.kind in DAMAGED and self._is_damaged(one.agent)
+        self._sightings.answered(one, lasts=lasts)
         return done
 
     def _answer(self, one: Unanswered) -> Answered:
@@ -395,7 +412,7 @@ class Watchdog:
         if info is None or info.owner is None or info.owner.startswith(WATCHDOG_OWNER):
             return False
         if one.failure.kind in DAMAGED:
-            return one.tries > 0 and not self._reads_badly(one.agent)
+            return one.tries > 0 and not self._is_damaged(one.agent)
         return info.term != one.term
 
     def _is_past(self, one: Unanswered) -> bool:

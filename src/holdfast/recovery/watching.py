@@ -12,6 +12,8 @@ from holdfast.agents.drift_keeping import STATUS, Keeping, Status
 from holdfast.agents.drift_signs import Signs
 from holdfast.errors import InvalidScopeError, StateIntegrityError
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.strategies import check_state
+from holdfast.recovery.tails import Tails, tail_text
 from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.lease_cells import LeaseInfo
@@ -113,6 +115,18 @@ def _agent(id: str) -> Scope | None:
 def lease_of(scope: Scope) -> str | None:
     """The lease of who runs an agent; None for what is no agent."""
     return running_lease(scope) if scope.kind == "agent" else None
+
+
+def damage_of(handle: LineHandle, tails: Tails) -> Failure | None:
+    """What is wrong with the newest state of a scope; damage that is past harms nobody now."""
+    try:
+        check_state(handle, handle.timeline, handle.place()[2])
+    except StateIntegrityError as error:
+        return Failure("corruption_detected", str(error)[:1000])
+    tail = tails.lost(handle.scope)
+    if tail is not None:  # nothing in what is left of it shows that
+        return Failure("structure_invalid", f"lost: {tail_text(tail)}")
+    return None
 
 
 def status_of(handle: LineHandle) -> Status:

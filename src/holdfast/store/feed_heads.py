@@ -27,11 +27,12 @@ class FeedHeads:
         self._heads: dict[tuple[int, int], tuple[int, int]] = {}
         self._lanes = [_Lane(lane) for lane in range(LANES)]
 
-    def named(self, scope: int, timeline: int) -> tuple[int, int]:
+    def named(self, scope: int, timeline: int) -> tuple[int, int | None]:
         """The highest number of a timeline's entries, and how many of them there are, as of the
-        last look."""
+        last look; None as long as a part of the feed was not read."""
         with self._lock:
-            return self._heads.get((scope, timeline), (0, 0))
+            newest, count = self._heads.get((scope, timeline), (0, 0))
+            return newest, count if all(lane.whole for lane in self._lanes) else None
 
     def look(self, depth: int | None = None) -> None:
         """Read what was committed since; of what was before, with `depth`, only so many of the

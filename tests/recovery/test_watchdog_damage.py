@@ -1,0 +1,120 @@
+"""Damage and a watchdog: all that is left is answered, whoever found it first, and not for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_kit import Hands, Place, put_row, rows_of
+
+from holdfast import sync
+
+BUDGET = 300.0
+"""Seconds in which a slice is through all of such a small store, on whatever machine."""
+
+
+def worked(place: Place, count: int = 4) -> list[tuple[bytes, bytes]]:
+    """An agent that wrote; the rows of its entries."""
+    with place.open() as store:
+        state = store.agent("7")
+        for n in range(count):
+            state.set("k", n)
+    place.close()
+    storage = place.storage()
+    found = rows_of(storage, b"E")
+    storage.close()
+    return found
+
+
+def put(place: Place, key: bytes, row: bytes | None) -> None:
+    """Let a row be another one, or none, behind the store's back."""
+    place.close()
+    storage = place.storage()
+    put_row(storage, key, row)
+    storage.close()
+
+
+def spoil(place: Place, key: bytes, row: bytes) -> None:
+    """Damage a row."""
+    put(place, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+
+
+def watching(store: sync.Store, *given: Any, **more: Any) -> sync.Watchdog:
+    """A watchdog with a scrubber."""
+    return sync.Watchdog(store, *given, scrubber=sync.Scrubber(store, budget=BUDGET), **more)
+
+
+def test_damage_that_another_was_told_of_is_recovered(place: Place) -> None:
+    spoil(place, *worked(place)[-1])
+    done = sync.Scrubber(place.open(), budget=BUDGET).slice()
+    assert done is not None
+    assert done.findings == done.left != ()
+    store = place.open()
+    watchdog = watching(store)
+    assert [one.outcome for one in watchdog.look()] == ["recovered"]
+    assert [watchdog.look() for _ in range(3)] == [[], [], []]  # what is past harms nobody
+    assert store.agent("7").get("k") == 2
+
+
+@pytest.mark.parametrize("left", [3, 0])
+def test_newest_entries_that_were_lost_are_answered_once(place: Place, left: int) -> None:
+    for key, _ in worked(place)[left:]:
+        put(place, key, None)
+    store = place.open()
+    watchdog = watching(store, sync.Recovery(store, defaults={"k": "new"}))
+    [one] = watchdog.look()
+    assert one.outcome == "recovered"
+    assert "which the feed names" in one.report.lost
+    assert [watchdog.look() for _ in range(3)] == [[], [], []]
+    assert store.agent("7").get("k") == (2 if left else "new")
+
+
+def test_what_cannot_be_mended_is_tried_again_after_pauses(plain: Place, hands: Hands) -> None:
+    spoil(plain, *worked(plain)[-1])
+    sync.Scrubber(plain.open(), budget=BUDGET).slice()
+    store = plain.open(clock=hands.clock)
+    watchdog = watching(store, sync.Recovery(store, order=["newest_valid"]))
+    tries = []
+    for _ in range(20):
+        tries += [one.outcome for one in watchdog.look()]
+        hands.move(0.5)
+    assert tries == ["failed"] * 4  # after a second, two and four
+    assert [one.tries for one in watchdog.unanswered()] == [4]
+
+
+def test_a_function_is_told_of_damage_once_until_it_is_mended(place: Place) -> None:
+    rows = worked(place)
+    told: list[str] = []
+
+    def looks(before: bool) -> list[str]:
+        store = place.open()
+        if before:
+            sync.Scrubber(store, budget=BUDGET).slice()
+        watchdog = watching(store, on_failure=lambda scope, _: told.append(str(scope)))
+        found = [one.outcome for _ in range(3) for one in watchdog.look()]
+        assert watchdog.unanswered() == []
+        watchdog.stop()
+        return found
+
+    spoil(place, *rows[-1])
+    assert looks(before=True) == ["told"]
+    assert looks(before=True) == []  # it is as damaged as it was
+    spoil(place, *rows[-2])
+    assert looks(before=False) == ["told"]  # there is more of it
+    for key, row in rows[-2:]:
+        put(place, key, row)
+    assert looks(before=False) == []
+    spoil(place, *rows[-1])
+    assert looks(before=True) == ["told"]
+    assert told == ["agent:7"] * 3
+
+
+def test_a_recovery_that_mends_nothing_is_not_made_again(place: Place) -> None:
+    spoil(place, *worked(place)[-1])
+    store = place.open()
+    kinds = ["hash_mismatch", "partial_corruption", "structure_invalid", "data_inconsistent"]
+    nothing = {"id": "nothing", "triggers": kinds, "steps": [{"type": "cleanup"}]}
+    watchdog = watching(store, sync.Recovery(store, procedures=[nothing]))
+    [one] = [one for _ in range(4) for one in watchdog.look()]
+    assert one.outcome == "recovered"
+    assert one.report.procedure == "nothing"
