@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from holdfast.checkpoints.conditions import is_number
 from holdfast.checkpoints.policy import Policy, invalid, milliseconds
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
-from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.procedure import Procedure, twice
 from holdfast.storage.servers import take_options
 from holdfast.store.arguments import is_seconds
 from holdfast.store.asking import LONGEST
@@ -441,9 +441,7 @@ class _Reading:
 
 
 def _twice(place: str, made: Sequence[Any]) -> list[str]:
-    """Which ids stand for two of them: only one could be in force."""
-    ids = [one.id for one in made]
-    return [f"{place}: two have the id {id_!r}" for id_ in dict.fromkeys(ids) if ids.count(id_) > 1]
+    return [f"{place}: {text}" for text in twice([one.id for one in made])]
 
 
 def _word(kind: str) -> str:

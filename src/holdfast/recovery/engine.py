@@ -24,7 +24,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery.background import log
-from holdfast.recovery.builtin import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
+from holdfast.recovery.builtin import FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
 from holdfast.recovery.erasures import scope_now
@@ -36,7 +36,6 @@ from holdfast.recovery.failures import (
     NEWEST,
     NOTHING,
     Failure,
-    given_failure,
     kind_of,
 )
 from holdfast.recovery.group_reports import GroupRecoveryReport
@@ -131,9 +130,7 @@ class Recovery(Procedures, Looking):
         self._settings = Settings.of(core, strategies, order, copies, defaults, validate, machines)
         self._together = Together(self._handle, self._settings)
         self._tails = Tails(self._handle)
-        self._procedures = {}
-        for one in (*BUILT_IN, *procedures):
-            self.set(one)
+        self._set_all(procedures)
 
     # recovering
 
@@ -157,7 +154,7 @@ class Recovery(Procedures, Looking):
         raises is logged.
         """
         scope = given_scope(self._handle, agent)
-        return self._recover(scope, given_failure(failure, point, at), procedure, wait, progress)
+        return self._recover(scope, self._asked(failure, point, at), procedure, wait, progress)
 
     def _recover(
         self,
@@ -207,7 +204,7 @@ class Recovery(Procedures, Looking):
     def _chosen(self, scope: Scope, asked: Failure, procedure: str | None) -> Procedure:
         """What answers a failure; of records themselves, what changes nothing but damage."""
         if not is_own(scope):
-            return self.select(asked, procedure)
+            return self._answering(asked, procedure)
         if procedure is not None or asked.point is not None or asked.at is not None:
             raise InvalidInputError(
                 f"{scope} keeps what recoveries did: it is mended where it is damaged, and neither "
@@ -264,7 +261,7 @@ class Recovery(Procedures, Looking):
         check_count(beside, "beside")
         given = (given_scope(self._handle, one) for one in listed(agents, "agents"))
         scopes = list(dict.fromkeys(given))
-        asked = given_failure(failure)
+        asked = self._asked(failure)
         self._tails.look(depth_for(asked))  # once: none of them has written since it failed
 
         def one(scope: Scope) -> RecoveryReport | HoldfastError:
@@ -300,7 +297,7 @@ class Recovery(Procedures, Looking):
         seconds, `RecoveryFailedError`, and nothing was changed.
         """
         check_seconds(timeout, "timeout")
-        asked = given_failure(failure, point, at)
+        asked = self._asked(failure, point, at)
         asked = replace(asked, point=named_group(asked.point))
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         for scope in scopes:
@@ -335,7 +332,7 @@ class Recovery(Procedures, Looking):
         at: Any = None,
     ) -> RecoveryPlan:
         """What `recover` would do; nothing is written, and nothing is waited for."""
-        asked = given_failure(failure, point, at)
+        asked = self._asked(failure, point, at)
         scope = given_scope(self._handle, agent)
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)

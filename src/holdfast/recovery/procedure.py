@@ -237,8 +237,7 @@ class Procedure:
         keys = [step.key for step in part]
         if len(part) > MOST_STEPS:
             yield f"{name}: at most {MOST_STEPS}, not {len(part)}"
-        for key in sorted({key for key in keys if keys.count(key) > 1}):
-            yield f"{name}: two have the id {key!r}; give them ids"
+        yield from (f"{name}: {text}; give them ids" for text in twice(keys))
         for step in part:
             yield from _time(step.timeout, f"{name}: timeout of {step.key}")
             if type(step.critical) is not bool:
@@ -249,6 +248,11 @@ class Procedure:
         circle = _circle(self.needs(part))
         if circle:
             yield f"{name}: steps wait for each other: {' → '.join(circle)}"
+
+
+def twice(ids: Sequence[str]) -> list[str]:
+    """Which ids stand for two, for people: only one of those could be in force."""
+    return [f"two have the id {id_!r}" for id_ in dict.fromkeys(ids) if ids.count(id_) > 1]
 
 
 def _listed(data: Any) -> Sequence[Any]:

@@ -191,8 +191,10 @@ class Running:
         step failed, or a check could not be made, says nothing of the state.
         """
         results = self.context.results
+        checked = self.record.done("validation")  # a check of a user's own may have written
         begun = [step for step in self.procedure.steps if step.key in results]
-        if all(step.type in LOOKING and self._ours(step) for step in begun):
+        tried = [step for step in self.procedure.validation if step.key in checked]
+        if all(step.type in LOOKING and self._ours(step) for step in (*begun, *tried)):
             return None  # nothing was changed yet
         found = self.context.had(LOCATE) or {}
         restoring = any(step.type == RESTORE for step in begun)
@@ -380,7 +382,8 @@ class Running:
         if step.type == LOCATE and isinstance(error, CheckpointNotFoundError):
             return HOPELESS
         checks = part == "validation" or step.type == VALIDATE
-        if checks and isinstance(error, Exception) and not isinstance(error, UNANSWERED):
+        said = isinstance(error, Exception | SystemExit)  # that of a check ends no process
+        if checks and said and not isinstance(error, UNANSWERED):
             return REFUSED
         return ""
 
