@@ -203,7 +203,9 @@ class Running:
         if self._nothing_to_put_back():
             # A restore that failed behind its commit says nothing: then what was found does.
             lost = (self.context.had(RESTORE) or found).get("lost", "nothing")
-            self.record.note(unread=f"what {found.get('strategy', 'it')} made", unread_lost=lost)
+            made = f"what {found.get('strategy', 'it')} made"
+            head = self.context.handle.place()[2]  # that is what later attempts are undone to
+            self.record.note(unread=made, unread_lost=lost, head=head)
             return None
         return self._undo()
 
