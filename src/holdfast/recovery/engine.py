@@ -27,6 +27,7 @@ from holdfast.recovery.background import log
 from holdfast.recovery.builtin import FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
+from holdfast.recovery.endings import ended_before
 from holdfast.recovery.erasures import scope_now
 from holdfast.recovery.failures import (
     COPY,
@@ -419,13 +420,15 @@ class Recovery(Procedures, Looking):
             if any(one.id == id for one in records.running()):
                 with recovering(self._store, scope, 0):
                     record = records.get(id)
-                    if record.status == RUNNING:
+                    if record.status == RUNNING and not ended_before(self._handle, record):
                         record.finish(FAILED, why + self._standing(record))
                     return report_of(record)
         raise MissingError(f"no recovery {id!r} is unfinished; `holdfast recovery list` shows all")
 
     def _take_up(self, record: Record, progress: Progress | None) -> RecoveryReport:
         """Go on with one that another began, unless that would undo what was done since."""
+        if ended_before(self._handle, record):
+            return report_of(record)
         if self._is_gone(record):
             record.finish(FAILED, f"{record.agent} was deleted or erased since it began")
             return report_of(record)

@@ -31,16 +31,14 @@ from holdfast.recovery.background import log
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.letting_go import letting_go
 from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.signing import sign_along, signed_as
 from holdfast.store.cause import cause_now
-from holdfast.store.change import Change
-from holdfast.store.entries import Body
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.leasing import leases_now
 from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment
 from holdfast.store.scopes import BESIDE, Scope, beside
-from holdfast.store.stage import Stage
 from holdfast.store.tombstones import erased_ids
 
 if TYPE_CHECKING:
@@ -57,6 +55,7 @@ GROUPS = PREFIX + "group/"
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 FOUND = ("strategy", "point", "copy")
 """What names a state that was found."""
+ENDS = frozenset((SUCCEEDED, ROLLED_BACK, FAILED))
 REFUSED, HOPELESS = "refused", "hopeless"
 
 
@@ -151,19 +150,6 @@ def write(
     handle.core.run(plan[0])
 
 
-def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
-    """Let the entry that a change makes in a scope be followed by a checkpoint, in its commit."""
-    target = next(one for one in change.targets if one.scope == handle.scope)
-    signs = sign[0].targets[0].special
-    assert signs is not None
-
-    def special(stage: Stage, body: Body) -> None:
-        stage.add(handle.core.prepared(stage.ledger, target), body)
-        signs(stage, Body(body.time, [], [], body.cause))
-
-    target.special = special
-
-
 @dataclass(frozen=True, slots=True)
 class RecoveryStepResult:
     """What became of one step; an error becomes a result that says so."""
@@ -225,7 +211,7 @@ class Record:
     """One recovery, as it is kept."""
 
     def __init__(self, handle: LineHandle, agent: Scope, id: str, data: Mapping[str, Any]) -> None:
-        self._handle = handle
+        self.handle = handle
         self.agent = agent
         self.id = id
         self.data: dict[str, Any] = dict(data)
@@ -252,7 +238,7 @@ class Record:
     @cached_property
     def procedure(self) -> Procedure:
         """The procedure, as it was when the recovery began; one without steps if it is lost."""
-        kept = self._handle.reader.get(self.key + PROCEDURE, None, None, False)
+        kept = self.handle.reader.get(self.key + PROCEDURE, None, None, False)
         return Procedure.of(kept) if kept is not None else Procedure("lost", (), ())
 
     @property
@@ -285,7 +271,7 @@ class Record:
         """
         with self._lock:
             for lease in leases_now():
-                if lease.core is self._handle.core:
+                if lease.core is self.handle.core:
                     lease.check()
             self.data.update(fields)
             self._held[self.key] = self.data
@@ -330,8 +316,8 @@ class Record:
         The notice of it is added in the same change: there is one for each end, and no other. What
         was held for it is let go in it, too.
         """
-        now, before = moment(self._handle.core.clock.claimed()), dict(self.data)
-        signed = self._handle.core.signer is not None
+        now, before = moment(self.handle.core.clock.claimed()), dict(self.data)
+        signed = self.handle.core.signer is not None
         self.note(hold=True, status=status, why=why[:4000], finished_at=now, signed=signed)
         try:
             try:
@@ -345,7 +331,7 @@ class Record:
             self.data = before  # it has not ended: nothing else may say so
             self.note(hold=True)
             raise
-        counted(self._handle.core.meter, self.data)
+        counted(self.handle.core.meter, self.data)
 
     def _finish_alone(self, status: str) -> None:
         try:
@@ -355,7 +341,7 @@ class Record:
             self.flush(self._signed(status))
 
     def _letting_go(self, status: str) -> Plan | None:
-        line = StoreHandle(self._handle.core).line(self.agent)
+        line = StoreHandle(self.handle.core).line(self.agent)
         since = self.data.get("first", self.data.get("head")) or 0
         return letting_go(line, self.id, since, status)
 
@@ -365,8 +351,7 @@ class Record:
         return notice_of(str(self.agent), self.id, self.failure, self.status, message)
 
     def _signed(self, status: str) -> Plan:
-        name = f"recovery {self.id}"
-        return self._handle.plan_checkpoint(name, "recovery", [status], "", None)
+        return self.handle.plan_checkpoint(signed_as(self.id), "recovery", [status], "", None)
 
     def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
@@ -385,7 +370,7 @@ class Record:
         """Keep what was held back, in one change, with what is planned of another scope."""
         with self._lock:
             if self._held or along is not None:  # a step beside may have kept it meanwhile
-                write(self._handle, self._held or {self.key: self.data}, sign, notice, along)
+                write(self.handle, self._held or {self.key: self.data}, sign, notice, along)
                 self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
@@ -393,12 +378,12 @@ class Record:
         if not self.kept:
             return {}
         prefix = f"{self.key}/{self.attempt:03}/{part}/"
-        found = self._handle.reader.items(prefix, None, "", False)
+        found = self.handle.reader.items(prefix, None, "", False)
         return {value["step"]: RecoveryStepResult(**value) for _, value in found}
 
     def all_results(self) -> list[tuple[str, RecoveryStepResult]]:
         """(part, result) of every step of every attempt, in the order in which they are done."""
-        found = self._handle.reader.items(self.key + "/", None, "", False)
+        found = self.handle.reader.items(self.key + "/", None, "", False)
         rows = [(key.split("/", 4), value) for key, value in found]
         steps = [(part, step.key) for part, steps in self.procedure.parts() for step in steps]
         order = {key: number for number, key in enumerate(steps)}

@@ -67,10 +67,10 @@ from holdfast.recovery.records import (
     new_id,
     notice_of,
     notices_scope,
-    sign_along,
 )
 from holdfast.recovery.salvaging import sticky_replayed
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside
+from holdfast.recovery.signing import sign_along, signed_as
 from holdfast.recovery.slots import FIRST, LEASE, Slot, correlation_of, recovering_lease
 from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
@@ -454,7 +454,7 @@ class Together:
             part.append(NOTICES, notice_of(agent, id_, failure, status))
         plan = parts.plan()
         assert plan is not None
-        sign = self._handle.plan_checkpoint(f"recovery {id_}", "recovery", [status], "", None)
+        sign = self._handle.plan_checkpoint(signed_as(id_), "recovery", [status], "", None)
         sign_along(self._handle, plan[0], sign)
         plan[0].targets.extend(along)
         return plan[0]
