@@ -24,8 +24,9 @@ from holdfast.errors import (
 )
 from holdfast.recovery import engine, records, running
 from holdfast.recovery.builtin import STANDARD
-from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult
+from holdfast.recovery.records import RUNNING, Records
 from holdfast.recovery.recovered import recovered_agents
+from holdfast.recovery.results import RecoveryStepResult
 from holdfast.recovery.watching import Sighting
 from holdfast.store.cause import cause_now
 from holdfast.store.core import Core

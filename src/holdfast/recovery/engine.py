@@ -28,7 +28,6 @@ from holdfast.recovery.builtin import FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
 from holdfast.recovery.endings import ended_before
-from holdfast.recovery.erasures import scope_now
 from holdfast.recovery.failures import (
     COPY,
     DEFAULTS,
@@ -421,7 +420,8 @@ class Recovery(Procedures, Looking):
                 with recovering(self._store, scope, 0):
                     record = records.get(id)
                     if record.status == RUNNING and not ended_before(self._handle, record):
-                        record.finish(FAILED, why + self._standing(record))
+                        with suppress(RecoveryFailedError):  # its agent has ended, and it with that
+                            record.finish(FAILED, why + self._standing(record))
                     return report_of(record)
         raise MissingError(f"no recovery {id!r} is unfinished; `holdfast recovery list` shows all")
 
@@ -429,9 +429,7 @@ class Recovery(Procedures, Looking):
         """Go on with one that another began, unless that would undo what was done since."""
         if ended_before(self._handle, record):
             return report_of(record)
-        if self._is_gone(record):
-            record.finish(FAILED, f"{record.agent} was deleted or erased since it began")
-            return report_of(record)
+        record.end_with_agent()
         handle = self._handle.line(record.agent)
         other = first_of_others(handle, record.id, record.data.get("head"))
         if other is None:
@@ -439,13 +437,6 @@ class Recovery(Procedures, Looking):
         why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
         record.finish(FAILED, why + self._standing(record))
         return report_of(record)
-
-    def _is_gone(self, record: Record) -> bool:
-        """Whether the agent of an unfinished recovery was there, or was made by it, and is not."""
-        if scope_now(self._handle.core, record.agent) is not None:
-            return False
-        done = record.done("steps").values()
-        return not record.absent or any(one.result.get("restored") for one in done)
 
     def _standing(self, record: Record) -> str:
         return standing(self._handle.line(record.agent), record.id, record.data.get("head"))

@@ -7,12 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import MissingError, RecoveryFailedError, StateIntegrityError
+from holdfast.recovery.damaged_records import readable
 from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.health import BUDGET, Health, health_of
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
 from holdfast.recovery.placement import Placement
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import Records, given_scope, notices_scope, readable
+from holdfast.recovery.records import Records, given_scope, notices_scope
 from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.reports import (
     SLOW,

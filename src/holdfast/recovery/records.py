@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
     GateRefusedError,
@@ -28,11 +27,16 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery.background import log
+from holdfast.recovery.damaged_records import pass_over, readable
+from holdfast.recovery.erasures import ended_since, scope_now
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.letting_go import letting_go
 from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.results import RecoveryStepResult
 from holdfast.recovery.signing import sign_along, signed_as
 from holdfast.store.cause import cause_now
+from holdfast.store.change import Change, Target
+from holdfast.store.erasing import erase_scope
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.leasing import leases_now
@@ -48,7 +52,6 @@ OWNER = BESIDE
 PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
 ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
-_T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
 GROUPS = PREFIX + "group/"
 """Recoveries of groups, which are kept beside the notices."""
@@ -148,31 +151,6 @@ def write(
     if along is not None:
         plan[0].targets.extend(along[0].targets)
     handle.core.run(plan[0])
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryStepResult:
-    """What became of one step; an error becomes a result that says so."""
-
-    step: str
-    success: bool
-    result: Mapping[str, Any]
-    error: str
-    seconds: float
-    attempt: int
-    skipped: bool = False
-    """Left out, because a step that it depends on had failed."""
-    verdict: str = ""
-    """refused: a check refused the state; hopeless: there is no state left to try"""
-    validation: Mapping[str, bool] = field(default_factory=dict)
-    """For each field that the step's `validation` names, whether the result held that value; empty
-    if it names none, or the step came to no result."""
-    executed_at: datetime | None = None
-    """When it began; None if it was left out."""
-
-    def data(self) -> dict[str, Any]:
-        """Plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def new_id(now: datetime, newest: str = "") -> str:
@@ -289,6 +267,12 @@ class Record:
         return bool(self.data.get("absent"))
 
     @property
+    def scope(self) -> bytes | None:
+        """The id of the scope that it is about: another one may get its name. None if there was
+        none, and none was made yet."""
+        return self.data.get("scope")
+
+    @property
     def unread(self) -> str:
         """What stands in place of a state before that could not be read; empty if it was read."""
         return str(self.data.get("unread", ""))
@@ -314,8 +298,32 @@ class Record:
         """Keep how it ended, with a checkpoint over all of it: that signs the report.
 
         The notice of it is added in the same change: there is one for each end, and no other. What
-        was held for it is let go in it, too.
+        was held for it is let go in it, too. If its agent has ended, `RecoveryFailedError`, and it
+        has failed.
         """
+        self.end_with_agent()
+        self._finish(status, why)
+
+    def end_with_agent(self) -> None:
+        """End it as failed, and raise, if its agent was deleted or erased since it began.
+
+        Of an erased one nothing is kept: what was written of it since goes, and nobody is told.
+        """
+        core = self.handle.core
+        why = ended_since(core, self.agent, self.scope)
+        if not why:
+            return
+        if self.scope in erased_ids(core, self.agent):
+            self._held = {}
+            self.data |= {"status": FAILED, "why": why, "finished_at": moment(core.clock.claimed())}
+            if scope_now(core, self.handle.scope) is not None:
+                erase_scope(StoreHandle(core), self.handle.scope)
+            counted(core.meter, self.data)
+        else:
+            self._finish(FAILED, why, gone=True)
+        raise RecoveryFailedError(f"{self.agent}: recovery {self.id} failed: {why}", self.id)
+
+    def _finish(self, status: str, why: str, *, gone: bool = False) -> None:
         now, before = moment(self.handle.core.clock.claimed()), dict(self.data)
         signed = self.handle.core.signer is not None
         self.note(hold=True, status=status, why=why[:4000], finished_at=now, signed=signed)
@@ -325,11 +333,15 @@ class Record:
             except (StateIntegrityError, MissingError, GateRefusedError):
                 # The agent, or the list of notices, is damaged; that may keep no recovery from
                 # its end.
+                if not gone and ended_since(self.handle.core, self.agent, self.scope):
+                    raise
                 log.warning("%s: its state before is still held", self.agent, exc_info=True)
                 self._finish_alone(status)
         except HoldfastError:
             self.data = before  # it has not ended: nothing else may say so
             self.note(hold=True)
+            if not gone:
+                self.end_with_agent()
             raise
         counted(self.handle.core.meter, self.data)
 
@@ -343,7 +355,10 @@ class Record:
     def _letting_go(self, status: str) -> Plan | None:
         line = StoreHandle(self.handle.core).line(self.agent)
         since = self.data.get("first", self.data.get("head")) or 0
-        return letting_go(line, self.id, since, status)
+        plan = letting_go(line, self.id, since, status)
+        if plan is None and status == SUCCEEDED:  # of an agent that is there then
+            return Change([Target(self.agent, create=False)]), lambda _: None
+        return plan
 
     def notice(self) -> dict[str, Any]:
         """What dependent systems are told of its end."""
@@ -411,6 +426,9 @@ class Records:
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
             head = record.data["head"] = self._store.line(self.agent).place()[2]
             record.data["absent"] = not head and self._store.core.known(self.agent) is None
+        with suppress(StateIntegrityError):
+            there = self._store.core.known(self.agent)
+            record.data["scope"] = there.id if there is not None else None
         record.begin()
         return record
 
@@ -445,7 +463,7 @@ class Records:
         try:
             ids = self._ids()[:limit]
         except StateIntegrityError as error:
-            _pass_over(self.handle.scope, error)
+            pass_over(self.handle.scope, error)
             return [], str(error)
         found = readable(ids, self.get)
         lost = len(ids) - len(found)
@@ -465,18 +483,3 @@ class Records:
     def running(self) -> list[Record]:
         """Those that did not come to an end."""
         return [record for record in self.all() if record.status == RUNNING]
-
-
-def readable(items: Iterable[Any], read: Callable[[Any], _T]) -> list[_T]:
-    """What is read of each; those that are damaged are passed over, with a warning."""
-    found = []
-    for one in items:
-        try:
-            found.append(read(one))
-        except StateIntegrityError as error:
-            _pass_over(one, error)
-    return found
-
-
-def _pass_over(what: object, error: Exception) -> None:
-    log.warning("%s: what is kept of recoveries is damaged, and passed over: %s", what, error)

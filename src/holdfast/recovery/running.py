@@ -30,7 +30,6 @@ from holdfast.errors import (
 from holdfast.recovery.background import called, log
 from holdfast.recovery.checking import UNANSWERED, VALIDATE, end_trials
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.erasures import ledger_now
 from holdfast.recovery.meanwhile import changed_since, named, on_top, theirs
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import (
@@ -40,8 +39,8 @@ from holdfast.recovery.records import (
     ROLLED_BACK,
     SUCCEEDED,
     Record,
-    RecoveryStepResult,
 )
+from holdfast.recovery.results import RecoveryStepResult
 from holdfast.recovery.slots import Slot, recovering_lease
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.recovery.tails import mend_handovers, tell_tail
@@ -117,6 +116,7 @@ class Running:
         Steps that are not known here may have changed the state without leaving a result, and
         a rollback that needs them cannot be done: the state before is put back.
         """
+        self.record.end_with_agent()
         self.context.results = self.record.done("steps")
         try:
             undone = self._undo()
@@ -131,6 +131,7 @@ class Running:
             why = self._attempt()
             if why is None:
                 return
+            self.record.end_with_agent()  # then there is nothing to undo, or to try again
             verdict = self._broken.verdict if self._broken is not None else ""
             refused = verdict == REFUSED and self._another_is_next()
             if refused:
@@ -178,6 +179,7 @@ class Running:
         if restoring and not any(results[key].success for key in restoring):
             return f"nothing was restored: {restoring[0]}: {results[restoring[0]].error}"
         if self.record.gone is not None:
+            self.record.end_with_agent()
             tasks = mend_handovers(self.context.store, self.context.agent)
             self.record.note(tasks=tasks)  # before it is told: then nobody finds it again
             tell_tail(self.context.handle, self.record.gone, self.record.id)
@@ -222,8 +224,6 @@ class Running:
         backup = self.context.had(BACKUP)
         if backup is None or "why" not in backup or self.procedure.rollback:
             return False
-        if ledger_now(self.context) is None:
-            return False  # somebody else erased or deleted it: nothing stands
         return bool(self.context.handle.place()[2] != self.record.data.get("head"))
 
     def _undo(self) -> str | None:
@@ -307,6 +307,8 @@ class Running:
             raise self._failure(part, broken, done[broken.key])
 
     def _begin(self, part: str, step: RecoveryStep, ended: Any) -> _Work:
+        if step.type not in LOOKING and part != "rollback":
+            self.record.end_with_agent()  # it would be brought back
         if not self._ours(step):
             self.record.flush()
         elif step.type != BACKUP:  # which keeps the beginning with the backup, in one commit

@@ -91,6 +91,7 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         f"before recovery {record.id}", "recovery", trigger=context.failure.kind
     )
     plan = plan_request(handle, request, recovery=record.id)  # held until the recovery is over
+    plan[0].targets[0].create = False  # an agent that is no more does not come back by this
     record.flush(along=plan)
     made = plan[1]([])
     if before and (made.sequence == head + 1 or _is_before(context, made.sequence)):
@@ -175,6 +176,8 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         tasks = mend_handovers(context.store, context.agent)
         context.record.note(hold=True, tasks=tasks)
     more |= _reconciled(context)
+    if context.record.absent and (made := ledger_now(context)) is not None:
+        context.record.note(hold=True, scope=made.id)
     return {"restored": entry, "backup": backup, "lost": lost, **more}
 
 
@@ -277,7 +280,7 @@ def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str 
 
 
 def _defaults(context: Context, reason: str, damaged: list[str]) -> tuple[str, str | None]:
-    there = context.store.core.known(context.agent) is not None
+    there = not context.record.absent or ledger_now(context) is not None
     done = _back(context, 0, reason, damaged) if there else None
     state = context.state
     assert context.defaults is not None
@@ -320,6 +323,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     part.operations += sticky(handle, LAST)
     plan = parts.plan()
     assert plan is not None
+    plan[0].targets[0].create = False  # nor by this
     context.state._run(plan)
     return {"tracked": True, **_reconciled(context)}
 
@@ -363,11 +367,8 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     del action
     handle = context.handle
     if context.record.absent and again(lambda: _taken_back(context)):
+        context.record.note(hold=True, scope=None)
         return {"restored": None}
-    if ledger_now(context) is None and not context.record.absent:
-        raise RecoveryValidationError(
-            f"{context.agent}: somebody else erased or deleted it meanwhile: that stands"
-        )
     head = context.record.data.get("head")
     if head == handle.place()[2]:
         return {"restored": None}  # nothing was written
