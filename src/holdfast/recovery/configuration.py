@@ -137,7 +137,7 @@ class Configuration:
             if not isinstance(made, tuple) or not all(isinstance(one, kind) for one in made):
                 problems.append(f"{name} is a tuple of {kind.__name__}")
             else:
-                problems += _twice(name, made)
+                problems += twice(name, made)
         if problems:
             raise ConfigurationError(problems)
 
@@ -436,12 +436,8 @@ class _Reading:
             except HoldfastError as error:
                 problems = getattr(error, "problems", None) or [str(error)]
                 self.problems += [f"{place} {number}: {text}" for text in problems]
-        self.problems += _twice(place, made)
+        self.problems += twice(place, made)
         return tuple(made)
-
-
-def _twice(place: str, made: Sequence[Any]) -> list[str]:
-    return [f"{place}: {text}" for text in twice([one.id for one in made])]
 
 
 def _word(kind: str) -> str:

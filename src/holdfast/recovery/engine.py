@@ -20,11 +20,12 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseHeldError,
     MissingError,
+    ProcedureValidationError,
     RecoveryFailedError,
     StateIntegrityError,
 )
 from holdfast.recovery.background import log
-from holdfast.recovery.builtin import FAILED_TRANSITION, SETTLE, STANDARD
+from holdfast.recovery.builtin import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
 from holdfast.recovery.endings import ended_before
@@ -44,7 +45,7 @@ from holdfast.recovery.meanwhile import first_of_others, standing
 from holdfast.recovery.moments import named_group
 from holdfast.recovery.notices import make_up
 from holdfast.recovery.plans import RecoveryPlan, looked_for
-from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.procedure import Procedure, twice
 from holdfast.recovery.procedures import Procedures
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
@@ -91,7 +92,8 @@ REMEMBERED = 200
 class Recovery(Procedures, Looking):
     """Recovers the agents of a store, one recovery at a time for each agent, in any process.
 
-    `procedures` stand over the built-in ones of their ids, and answer their triggers before them.
+    `procedures` stand over the built-in ones of their ids, and answer their triggers before them;
+    two of one id are refused.
     `steps` are types of steps of your own: functions of the context and the step's action.
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
     with if nothing of it can be read. `validate` are functions that get a state, what returning to
@@ -130,7 +132,11 @@ class Recovery(Procedures, Looking):
         self._settings = Settings.of(core, strategies, order, copies, defaults, validate, machines)
         self._together = Together(self._handle, self._settings)
         self._tails = Tails(self._handle)
-        self._set_all(procedures)
+        self._procedures = {}
+        for one in BUILT_IN:
+            self.set(one)
+        if problems := twice("procedures", [self.set(one) for one in procedures]):
+            raise ProcedureValidationError(problems)
 
     # recovering
 

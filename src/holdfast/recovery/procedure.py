@@ -184,12 +184,15 @@ class Procedure:
         """The procedures of a YAML text; needs `holdfast[yaml]`.
 
         It is one procedure, a list of them, or a configuration that holds such a list as
-        `procedures`, at whatever depth.
+        `procedures`, at whatever depth. Two of one id are refused.
         """
         found = _listed(read_yaml(text, ProcedureValidationError))
         if not found:
             raise ProcedureValidationError(["there are no procedures in it"])
-        return [cls.of(one) for one in found]
+        made = [cls.of(one) for one in found]
+        if problems := twice("procedures", made):
+            raise ProcedureValidationError(problems)
+        return made
 
     def check(self, types: Collection[str]) -> None:
         """Refuse what cannot be used; `types` are the types of steps that there are."""
@@ -237,7 +240,8 @@ class Procedure:
         keys = [step.key for step in part]
         if len(part) > MOST_STEPS:
             yield f"{name}: at most {MOST_STEPS}, not {len(part)}"
-        yield from (f"{name}: {text}; give them ids" for text in twice(keys))
+        for key in sorted({key for key in keys if keys.count(key) > 1}):
+            yield f"{name}: two have the id {key!r}; give them ids"
         for step in part:
             yield from _time(step.timeout, f"{name}: timeout of {step.key}")
             if type(step.critical) is not bool:
@@ -250,9 +254,10 @@ class Procedure:
             yield f"{name}: steps wait for each other: {' → '.join(circle)}"
 
 
-def twice(ids: Sequence[str]) -> list[str]:
-    """Which ids stand for two, for people: only one of those could be in force."""
-    return [f"two have the id {id_!r}" for id_ in dict.fromkeys(ids) if ids.count(id_) > 1]
+def twice(place: str, made: Sequence[Any]) -> list[str]:
+    """Which ids stand for two of them: only one could be in force."""
+    ids = [one.id for one in made]
+    return [f"{place}: two have the id {id_!r}" for id_ in dict.fromkeys(ids) if ids.count(id_) > 1]
 
 
 def _listed(data: Any) -> Sequence[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,13 @@ from holdfast.errors import (
     ProcedureNotFoundError,
     ProcedureValidationError,
 )
-from holdfast.recovery.builtin import BUILT_IN, RESTORE, VALIDATE
+from holdfast.recovery.builtin import RESTORE, VALIDATE
 from holdfast.recovery.context import Settings, StepFunction
 from holdfast.recovery.failures import Failure, given_failure
-from holdfast.recovery.procedure import Procedure, RecoveryStep, twice
+from holdfast.recovery.procedure import Procedure, RecoveryStep
 from holdfast.recovery.step_problems import action_problems
 from holdfast.recovery.steps import STEPS
-from holdfast.store.arguments import check_function, check_text, listed
+from holdfast.store.arguments import check_function, check_text
 from holdfast.store.handles import StoreHandle
 
 
@@ -54,15 +54,6 @@ class Procedures:
         self._procedures.pop(made.id, None)
         self._procedures[made.id] = made
         return made
-
-    def _set_all(self, given: Iterable[Procedure | Mapping[str, Any]]) -> None:
-        """Set those that are there, and then others, of which no two have one id."""
-        self._procedures = {}
-        for one in BUILT_IN:
-            self.set(one)
-        problems = twice([self.set(one).id for one in listed(given, "procedures")])
-        if problems:
-            raise ProcedureValidationError([f"procedures: {text}" for text in problems])
 
     def procedures(self) -> list[Procedure]:
         """All procedures, those set last first: the first that has a failure's trigger is used."""
