@@ -1710,7 +1710,7 @@ BUGS = (
     ),
     Bug(
         "a group that is put back in any order",
-        "recovery/together.py",
+        "recovery/starting_order.py",
         "return list(TopologicalSorter(needs).static_order())",
         "return list(scopes)",
         "tests/recovery/test_recovery_groups.py",

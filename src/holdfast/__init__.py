@@ -106,8 +106,8 @@ if TYPE_CHECKING:
     from holdfast.recovery.plans import RecoveryPlan
     from holdfast.recovery.procedure import Procedure, RecoveryStep
     from holdfast.recovery.quarantine import Quarantined
-    from holdfast.recovery.records import RecoveryStepResult
     from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
+    from holdfast.recovery.results import RecoveryStepResult
     from holdfast.recovery.scrubbing import Scrubbed, ScrubStatus
     from holdfast.recovery.sightings import Unanswered
     from holdfast.recovery.targets import Target, Unfit
@@ -430,7 +430,7 @@ _HOMES = {
     "holdfast.recovery.plans": "RecoveryPlan",
     "holdfast.recovery.procedure": "Procedure RecoveryStep",
     "holdfast.recovery.quarantine": "Quarantined",
-    "holdfast.recovery.records": "RecoveryStepResult",
+    "holdfast.recovery.results": "RecoveryStepResult",
     "holdfast.recovery.reports": "RecoveryReport RecoveryStatistics",
     "holdfast.recovery.scrubbing": "ScrubStatus Scrubbed",
     "holdfast.recovery.sightings": "Unanswered",

@@ -246,7 +246,8 @@ class StoreLockedError(Unavailable):
 class RecoveryFailedError(HoldfastError):
     """A recovery did not succeed; the text says where the agent was left.
 
-    `recovery` is its id, under which its report is kept; empty if it never began.
+    `recovery` is its id, under which its report is kept, unless the agent was erased meanwhile;
+    empty if it never began.
     """
 
     TEXT: typing.ClassVar[str] = "Recovery failed"

@@ -156,7 +156,7 @@ def test_one_of_an_agent_that_was_deleted_since_has_failed(
         assert len(sync.Recovery(other).resume(state.scope)) == 1
     (report,) = sync.Recovery(other).reports(state.scope)
     assert report.status == "failed"
-    assert "deleted or erased" in report.why
+    assert report.why == "agent:7 was deleted since it began"
     assert sync.boot(other).items == []
     assert list(other.agent("7").log()) == []
 

@@ -24,8 +24,9 @@ from holdfast.errors import (
 )
 from holdfast.recovery import engine, records, running
 from holdfast.recovery.builtin import STANDARD
-from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult
+from holdfast.recovery.records import RUNNING, Records
 from holdfast.recovery.recovered import recovered_agents
+from holdfast.recovery.results import RecoveryStepResult
 from holdfast.recovery.watching import Sighting
 from holdfast.store.cause import cause_now
 from holdfast.store.core import Core
@@ -403,3 +404,42 @@ def test_notices_are_had_once_whatever_the_list_has_lost(
     assert recovery.deliver(dashboard, "another", lambda change, notice: None) == len(known)
     assert recovery.recover(scope).success
     assert recovery.deliver(dashboard, "d", see) == 1  # of that; nothing is made up for twice
+
+
+@pytest.mark.parametrize("how", ["damaged", "lost", "abandoned"])
+@pytest.mark.parametrize("good", [True, False])
+def test_the_end_of_a_recovery_that_was_told_of_is_not_told_again(
+    place: Place, how: str, good: bool
+) -> None:
+    """The entry that says how it ended is damaged, or lost with the checkpoint that signs it."""
+    store = place.open()
+    state = store.agent("7")
+    state.set("k", 1)
+    state.checkpoint("good")
+    state.set("k", 2)
+    checks = [] if good else [lambda seen: "never"]
+    try:
+        status = sync.Recovery(store, validate=checks).recover(state, "state_corruption").status
+    except RecoveryFailedError:
+        status = "rolled_back"
+    first = sync.Recovery(store).reports(state)[0]
+    state.set("k", 3)  # nobody would go on over that
+    place.close()
+    if how == "lost":
+        lose(place, "custom:$recovery/agent:7", 2)
+    else:
+        damage(place, "custom:$recovery/agent:7", -2)
+    store = place.open()
+    recovery, state = sync.Recovery(store), store.agent("7")
+    if how == "abandoned":
+        recovery.recover("custom:$recovery/agent:7", "corruption_detected")
+        assert isinstance(report := recovery.abandon(first.id), RecoveryReport)
+    else:
+        [report] = recovery.resume(state)
+    assert (report.id, report.status) == (first.id, status)
+    assert "damaged later" in report.why
+    assert report.finished_at is not None
+    assert report.finished_at == first.started_at or how != "lost"
+    assert [one.status for one in recovery.notices() if one.agent == "agent:7"] == [status]
+    assert recovery.resume(state) == []
+    assert state.get("k") == 3

@@ -14,7 +14,6 @@ from holdfast.errors import CriticalStepFailureError, RecoveryFailedError
 from holdfast.recovery.builtin import STANDARD
 from holdfast.recovery.checking import TRIAL
 from holdfast.recovery.context import Context
-from holdfast.recovery.failures import given_failure
 from holdfast.recovery.records import Records
 from holdfast.recovery.steps import locate_checkpoint
 from holdfast.store import rows
@@ -212,7 +211,7 @@ def test_one_that_was_given_up_and_goes_on_leaves_the_next_its_trials(store: syn
         store, strategies={"mine": mine}, order=["mine", "newest_valid"], validate=[check]
     )
     records = Records(recovery._handle, state.scope)
-    context = recovery._context(records.draft(given_failure("drift"), STANDARD))
+    context = recovery._context(records.draft(Failure("drift").check(), STANDARD))
     late = threading.Thread(target=locate_checkpoint, args=(context, {}), daemon=True)
     late.start()
     assert waits.wait(60)

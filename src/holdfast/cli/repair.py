@@ -221,7 +221,8 @@ def quarantine() -> None:
 @pass_session
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
-    from holdfast.recovery.records import check_there, readable
+    from holdfast.recovery.damaged_records import readable
+    from holdfast.recovery.records import check_there
     from holdfast.recovery.recovered import recovered_agents
     from holdfast.store.scopes import Scope
     from holdfast.sync import Recovery

@@ -76,7 +76,7 @@ def refusal(
             raise Unasked(text[:500]) from error
         except UNANSWERED:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             unfit = later and _is_for_elsewhere(error, state)
             why = None if unfit else f"{type(error).__name__}: {error}"
         if why is not None:
@@ -84,7 +84,7 @@ def refusal(
     return None
 
 
-def _is_for_elsewhere(error: Exception, state: Any) -> bool:
+def _is_for_elsewhere(error: BaseException, state: Any) -> bool:
     """Whether an error says that this is not the place to ask, and nothing of the state."""
     if isinstance(error, AttributeError):
         return error.obj is state

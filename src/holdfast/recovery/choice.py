@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from holdfast.recovery import failures
-from holdfast.recovery.records import RUNNING, SUCCEEDED, Record, readable
+from holdfast.recovery.damaged_records import readable
+from holdfast.recovery.records import RUNNING, SUCCEEDED, Record
 
 LEAST = 5
 """Recoveries of a kind, below which nothing is proposed."""

@@ -12,7 +12,8 @@ from holdfast.errors import InvalidInputError, InvalidKeyError, InvalidValueErro
 from holdfast.recovery import failures
 from holdfast.recovery.checking import Trials
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.records import Record, RecoveryStepResult
+from holdfast.recovery.records import Record
+from holdfast.recovery.results import RecoveryStepResult
 from holdfast.recovery.strategies import STRATEGIES, Strategy
 from holdfast.recovery.transitions import Machines
 from holdfast.store.arguments import check_function, check_text, listed

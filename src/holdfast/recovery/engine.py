@@ -28,7 +28,7 @@ from holdfast.recovery.background import log
 from holdfast.recovery.builtin import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
-from holdfast.recovery.erasures import scope_now
+from holdfast.recovery.endings import ended_before
 from holdfast.recovery.failures import (
     COPY,
     DEFAULTS,
@@ -37,7 +37,6 @@ from holdfast.recovery.failures import (
     NEWEST,
     NOTHING,
     Failure,
-    given_failure,
     kind_of,
 )
 from holdfast.recovery.group_reports import GroupRecoveryReport
@@ -161,7 +160,7 @@ class Recovery(Procedures, Looking):
         raises is logged.
         """
         scope = given_scope(self._handle, agent)
-        return self._recover(scope, given_failure(failure, point, at), procedure, wait, progress)
+        return self._recover(scope, self._asked(failure, point, at), procedure, wait, progress)
 
     def _recover(
         self,
@@ -214,7 +213,7 @@ class Recovery(Procedures, Looking):
     def _chosen(self, scope: Scope, asked: Failure, procedure: str | None) -> Procedure:
         """What answers a failure; of records themselves, what changes nothing but damage."""
         if not is_own(scope):
-            return self.select(asked, procedure)
+            return self._answering(asked, procedure)
         if procedure is not None or asked.point is not None or asked.at is not None:
             raise InvalidInputError(
                 f"{scope} keeps what recoveries did: it is mended where it is damaged, and neither "
@@ -271,7 +270,7 @@ class Recovery(Procedures, Looking):
         check_count(beside, "beside")
         given = (given_scope(self._handle, one) for one in listed(agents, "agents"))
         scopes = list(dict.fromkeys(given))
-        asked = given_failure(failure)
+        asked = self._asked(failure)
         self._tails.look(depth_for(asked))  # once: none of them has written since it failed
 
         def one(scope: Scope) -> RecoveryReport | HoldfastError:
@@ -307,7 +306,7 @@ class Recovery(Procedures, Looking):
         seconds, `RecoveryFailedError`, and nothing was changed.
         """
         check_seconds(timeout, "timeout")
-        asked = given_failure(failure, point, at)
+        asked = self._asked(failure, point, at)
         asked = replace(asked, point=named_group(asked.point))
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         for scope in scopes:
@@ -345,7 +344,7 @@ class Recovery(Procedures, Looking):
         at: Any = None,
     ) -> RecoveryPlan:
         """What `recover` would do; nothing is written, and nothing is waited for."""
-        asked = given_failure(failure, point, at)
+        asked = self._asked(failure, point, at)
         scope = given_scope(self._handle, agent)
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
@@ -433,16 +432,17 @@ class Recovery(Procedures, Looking):
             if any(one.id == id for one in records.running()):
                 with recovering(self._store, scope, 0):
                     record = records.get(id)
-                    if record.status == RUNNING:
-                        record.finish(FAILED, why + self._standing(record))
+                    if record.status == RUNNING and not ended_before(self._handle, record):
+                        with suppress(RecoveryFailedError):  # its agent has ended, and it with that
+                            record.finish(FAILED, why + self._standing(record))
                     return report_of(record)
         raise MissingError(f"no recovery {id!r} is unfinished; `holdfast recovery list` shows all")
 
     def _take_up(self, record: Record, progress: Progress | None) -> RecoveryReport:
         """Go on with one that another began, unless that would undo what was done since."""
-        if self._is_gone(record):
-            record.finish(FAILED, f"{record.agent} was deleted or erased since it began")
+        if ended_before(self._handle, record):
             return report_of(record)
+        record.end_with_agent()
         handle = self._handle.line(record.agent)
         other = first_of_others(handle, record.id, record.data.get("head"))
         if other is None:
@@ -450,13 +450,6 @@ class Recovery(Procedures, Looking):
         why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
         record.finish(FAILED, why + self._standing(record))
         return report_of(record)
-
-    def _is_gone(self, record: Record) -> bool:
-        """Whether the agent of an unfinished recovery was there, or was made by it, and is not."""
-        if scope_now(self._handle.core, record.agent) is not None:
-            return False
-        done = record.done("steps").values()
-        return not record.absent or any(one.result.get("restored") for one in done)
 
     def _standing(self, record: Record) -> str:
         return standing(self._handle.line(record.agent), record.id, record.data.get("head"))

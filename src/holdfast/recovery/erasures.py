@@ -1,4 +1,4 @@
-"""What was erased does not come back from a copy, also if that happens while one is taken over."""
+"""An agent that was deleted or erased, also while it is recovered, does not come back by that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ScopeErasedError, StateIntegrityError
+from holdfast.errors import ScopeErasedError, ScopeNotFoundError, StateIntegrityError
 from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle
 from holdfast.store.ledger import Ledger
@@ -39,6 +39,17 @@ def scope_now(core: Core, agent: Scope) -> Ledger | None:
     return core.known(agent)
 
 
+def ended_since(core: Core, agent: Scope, id: bytes | None) -> str:
+    """How a scope that had an id has ended since, for people; empty if it has not, or had none.
+
+    What bears its name by now may be another one.
+    """
+    now = scope_now(core, agent) if id is not None else None
+    if id is None or (now is not None and now.id == id):
+        return ""
+    return f"{agent} was {'erased' if id in erased_ids(core, agent) else 'deleted'} since it began"
+
+
 def ledger_now(context: Context) -> Ledger | None:
     """The same of an agent that is recovered."""
     return scope_now(context.store.core, context.agent)
@@ -58,6 +69,8 @@ def unless_erased(context: Context, there: LineHandle) -> Callable[[Ledger], Non
         raise ScopeErasedError(stays_erased(context))
 
     def check(ledger: Ledger) -> None:
+        if context.record.scope not in (None, ledger.id):
+            raise ScopeNotFoundError(ended_since(core, agent, context.record.scope))
         erased = erased_ids(core, agent)
         if is_erased(context, there, erased) or (erased and ledger.number != number):
             raise ScopeErasedError(stays_erased(context))

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, InvalidValueError
+from holdfast.seal.codec import Codec
 from holdfast.store.arguments import check_moment, check_text
 from holdfast.store.verify_report import Finding
 
@@ -163,14 +164,25 @@ def found_failure(findings: Sequence[Finding]) -> Failure | None:
     return Failure(kind, f"{first.place}: {first.message}"[:1000], evidence=evidence).check()
 
 
-def given_failure(failure: Failure | str, point: Any = None, at: Any = None) -> Failure:
-    """A failure as a caller names it, checked."""
+def given_failure(
+    codec: Codec, failure: Failure | str, point: Any = None, at: Any = None
+) -> Failure:
+    """A failure as a caller names it, checked; `codec` is of the store that is to keep it."""
     if not isinstance(failure, str | Failure):
         raise InvalidInputError("a failure is its kind, for example agent_crash, or a Failure")
     if isinstance(failure, str):
         failure = Failure(failure, point=point, at=at)
-    elif point is not None or at is not None:
-        failure = replace(failure, point=point, at=at)
+    else:
+        failure = replace(
+            failure,
+            point=failure.point if point is None else point,
+            at=failure.at if at is None else at,
+        )
     if failure.point is not None and failure.at is not None:
         raise InvalidInputError("give either point or at: one state is returned to")
-    return failure.check()
+    checked = failure.check()
+    try:
+        codec.plain(dict(checked.evidence))
+    except InvalidValueError as error:
+        raise InvalidInputError(f"the evidence of a failure cannot be kept: {error}") from None
+    return checked

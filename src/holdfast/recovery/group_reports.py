@@ -24,7 +24,7 @@ class GroupRecoveryReport(Ending):
     """Those that others rest on before those: the order in which to start them again."""
     status: str
     """running, succeeded or failed; one that failed has changed nothing, unless `why` says that all
-    are back and cannot be read whole"""
+    are back and cannot be read whole, or that one was deleted or erased and the others are back"""
     failure: Failure
     strategy: str | None
     points: Mapping[str, str]

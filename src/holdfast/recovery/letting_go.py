@@ -20,7 +20,9 @@ def letting_go(line: LineHandle, recovery: str, since: int, outcome: str) -> Pla
     try:
         known = [one.checkpoint.id for one in held(line, since) if _is_of(one, recovery)]
         if known:
-            return plan_release(line, known, outcome, f"after recovery {recovery}")
+            plan = plan_release(line, known, outcome, f"after recovery {recovery}")
+            plan[0].targets[0].create = False  # an agent that is no more does not come back by this
+            return plan
     except ScopeNotFoundError:
         pass  # it was taken back, or erased meanwhile
     except HoldfastError:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import MissingError, RecoveryFailedError, StateIntegrityError
+from holdfast.recovery.damaged_records import readable
 from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.health import BUDGET, Health, health_of
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
@@ -20,7 +21,6 @@ from holdfast.recovery.records import (
     Records,
     given_scope,
     notices_scope,
-    readable,
 )
 from holdfast.recovery.recovered import recovered_agents
 from holdfast.recovery.reports import (

@@ -8,7 +8,7 @@ notice: a crash in between does neither.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,11 @@ def notices(store: StoreHandle, since: int = 0, limit: int = PAGE) -> list[Notic
     reader = store.line(notices_scope()).reader
     found: list[Mapping[str, Any]] = reader.slice(NOTICES, since, since + limit, False)
     return [Notice(since + n, **one) for n, one in enumerate(found)]
+
+
+def told(store: StoreHandle) -> Sequence[Mapping[str, Any]]:
+    """All notices, as they are kept."""
+    return store.line(notices_scope()).reader.get(NOTICES, None, None, False) or ()
 
 
 def make_up(store: StoreHandle) -> int:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import InvalidValueError, ProcedureNotFoundError, ProcedureValidationError
+from holdfast.errors import (
+    InvalidInputError,
+    InvalidValueError,
+    ProcedureNotFoundError,
+    ProcedureValidationError,
+)
+from holdfast.recovery.builtin import RESTORE, VALIDATE
 from holdfast.recovery.context import Settings, StepFunction
-from holdfast.recovery.failures import Failure
-from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.failures import Failure, given_failure
+from holdfast.recovery.procedure import Procedure, RecoveryStep
 from holdfast.recovery.step_problems import action_problems
+from holdfast.recovery.steps import STEPS
 from holdfast.store.arguments import check_function, check_text
 from holdfast.store.handles import StoreHandle
 
@@ -64,3 +72,31 @@ class Procedures:
             if failure.kind in one.triggers:
                 return one
         return self._procedures["standard_recovery"]
+
+    def _asked(self, failure: Failure | str, point: Any = None, at: Any = None) -> Failure:
+        """A failure as a caller names it, checked."""
+        return given_failure(self._handle.core.codec, failure, point, at)
+
+    def _answering(self, failure: Failure, procedure: str | None) -> Procedure:
+        """The same, as it is done: the functions in `validate` are asked by each procedure.
+
+        A point that none of its steps could return to is refused.
+        """
+        found = self.select(failure, procedure)
+        if failure.names_state and not any(self._may_restore(step) for step in found.steps):
+            raise InvalidInputError(
+                f"the procedure {found.id!r} restores nothing, so it does not return to a point or "
+                "time: give it steps of type locate_checkpoint and restore_state, name another "
+                "procedure, such as standard_recovery, or leave point and at out"
+            )
+        checking = (*found.steps, *found.validation)
+        if not self._settings.validate or any(step.type == VALIDATE.type for step in checking):
+            return found
+        keys = {step.key for step in found.validation}
+        named = (f"{VALIDATE.type}{more}" for more in ("", *range(len(keys))))
+        step = replace(VALIDATE, id=next(name for name in named if name not in keys))
+        return replace(found, validation=(*found.validation, step))
+
+    def _may_restore(self, step: RecoveryStep) -> bool:
+        """Whether a step may return to a point: steps of users' own may do whatever they like."""
+        return step.type == RESTORE.type or self.steps.get(step.type) is not STEPS.get(step.type)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
     GateRefusedError,
@@ -28,19 +27,22 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery.background import log
+from holdfast.recovery.damaged_records import pass_over, readable
+from holdfast.recovery.erasures import ended_since, scope_now
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.letting_go import letting_go
 from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.results import RecoveryStepResult
+from holdfast.recovery.signing import sign_along, signed_as
 from holdfast.store.cause import cause_now
-from holdfast.store.change import Change
-from holdfast.store.entries import Body
+from holdfast.store.change import Change, Target
+from holdfast.store.erasing import erase_scope
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.leasing import leases_now
 from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment
 from holdfast.store.scopes import BESIDE, Scope, beside
-from holdfast.store.stage import Stage
 from holdfast.store.tombstones import erased_ids
 
 if TYPE_CHECKING:
@@ -50,13 +52,13 @@ OWNER = BESIDE
 PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
 ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
-_T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
 GROUPS = PREFIX + "group/"
 """Recoveries of groups, which are kept beside the notices."""
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 FOUND = ("strategy", "point", "copy")
 """What names a state that was found."""
+ENDS = frozenset((SUCCEEDED, ROLLED_BACK, FAILED))
 REFUSED, HOPELESS = "refused", "hopeless"
 
 
@@ -147,44 +149,6 @@ def write(
     handle.core.run(plan[0])
 
 
-def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
-    """Let the entry that a change makes in a scope be followed by a checkpoint, in its commit."""
-    target = next(one for one in change.targets if one.scope == handle.scope)
-    signs = sign[0].targets[0].special
-    assert signs is not None
-
-    def special(stage: Stage, body: Body) -> None:
-        stage.add(handle.core.prepared(stage.ledger, target), body)
-        signs(stage, Body(body.time, [], [], body.cause))
-
-    target.special = special
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryStepResult:
-    """What became of one step; an error becomes a result that says so."""
-
-    step: str
-    success: bool
-    result: Mapping[str, Any]
-    error: str
-    seconds: float
-    attempt: int
-    skipped: bool = False
-    """Left out, because a step that it depends on had failed."""
-    verdict: str = ""
-    """refused: a check refused the state; hopeless: there is no state left to try"""
-    validation: Mapping[str, bool] = field(default_factory=dict)
-    """For each field that the step's `validation` names, whether the result held that value; empty
-    if it names none, or the step came to no result."""
-    executed_at: datetime | None = None
-    """When it began; None if it was left out."""
-
-    def data(self) -> dict[str, Any]:
-        """Plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 def new_id(now: datetime, newest: str = "") -> str:
     """The id of a recovery that is begun now, after another one: they sort in this order.
 
@@ -221,7 +185,7 @@ class Record:
     """One recovery, as it is kept."""
 
     def __init__(self, handle: LineHandle, agent: Scope, id: str, data: Mapping[str, Any]) -> None:
-        self._handle = handle
+        self.handle = handle
         self.agent = agent
         self.id = id
         self.data: dict[str, Any] = dict(data)
@@ -248,7 +212,7 @@ class Record:
     @cached_property
     def procedure(self) -> Procedure:
         """The procedure, as it was when the recovery began; one without steps if it is lost."""
-        kept = self._handle.reader.get(self.key + PROCEDURE, None, None, False)
+        kept = self.handle.reader.get(self.key + PROCEDURE, None, None, False)
         return Procedure.of(kept) if kept is not None else Procedure("lost", (), ())
 
     @property
@@ -281,7 +245,7 @@ class Record:
         """
         with self._lock:
             for lease in leases_now():
-                if lease.core is self._handle.core:
+                if lease.core is self.handle.core:
                     lease.check()
             self.data.update(fields)
             self._held[self.key] = self.data
@@ -303,6 +267,12 @@ class Record:
     def absent(self) -> bool:
         """Whether there was no such scope when it began; whatever it makes is not the agent."""
         return bool(self.data.get("absent"))
+
+    @property
+    def scope(self) -> bytes | None:
+        """The id of the scope that it is about: another one may get its name. None if there was
+        none, and none was made yet."""
+        return self.data.get("scope")
 
     @property
     def unread(self) -> str:
@@ -330,10 +300,34 @@ class Record:
         """Keep how it ended, with a checkpoint over all of it: that signs the report.
 
         The notice of it is added in the same change: there is one for each end, and no other. What
-        was held for it is let go in it, too.
+        was held for it is let go in it, too. If its agent has ended, `RecoveryFailedError`, and it
+        has failed.
         """
-        now, before = moment(self._handle.core.clock.claimed()), dict(self.data)
-        signed = self._handle.core.signer is not None
+        self.end_with_agent()
+        self._finish(status, why)
+
+    def end_with_agent(self) -> None:
+        """End it as failed, and raise, if its agent was deleted or erased since it began.
+
+        Of an erased one nothing is kept: what was written of it since goes, and nobody is told.
+        """
+        core = self.handle.core
+        why = ended_since(core, self.agent, self.scope)
+        if not why:
+            return
+        if self.scope in erased_ids(core, self.agent):
+            self._held = {}
+            self.data |= {"status": FAILED, "why": why, "finished_at": moment(core.clock.claimed())}
+            if scope_now(core, self.handle.scope) is not None:
+                erase_scope(StoreHandle(core), self.handle.scope)
+            counted(core.meter, self.data)
+        else:
+            self._finish(FAILED, why, gone=True)
+        raise RecoveryFailedError(f"{self.agent}: recovery {self.id} failed: {why}", self.id)
+
+    def _finish(self, status: str, why: str, *, gone: bool = False) -> None:
+        now, before = moment(self.handle.core.clock.claimed()), dict(self.data)
+        signed = self.handle.core.signer is not None
         self.note(hold=True, status=status, why=why[:4000], finished_at=now, signed=signed)
         try:
             try:
@@ -341,13 +335,17 @@ class Record:
             except (StateIntegrityError, MissingError, GateRefusedError):
                 # The agent, or the list of notices, is damaged; that may keep no recovery from
                 # its end.
+                if not gone and ended_since(self.handle.core, self.agent, self.scope):
+                    raise
                 log.warning("%s: its state before is still held", self.agent, exc_info=True)
                 self._finish_alone(status)
         except HoldfastError:
             self.data = before  # it has not ended: nothing else may say so
             self.note(hold=True)
+            if not gone:
+                self.end_with_agent()
             raise
-        counted(self._handle.core.meter, self.data)
+        counted(self.handle.core.meter, self.data)
 
     def _finish_alone(self, status: str) -> None:
         try:
@@ -357,9 +355,12 @@ class Record:
             self.flush(self._signed(status))
 
     def _letting_go(self, status: str) -> Plan | None:
-        line = StoreHandle(self._handle.core).line(self.agent)
+        line = StoreHandle(self.handle.core).line(self.agent)
         since = self.data.get("first", self.data.get("head")) or 0
-        return letting_go(line, self.id, since, status)
+        plan = letting_go(line, self.id, since, status)
+        if plan is None and status == SUCCEEDED:  # of an agent that is there then
+            return Change([Target(self.agent, create=False)]), lambda _: None
+        return plan
 
     def notice(self) -> dict[str, Any]:
         """What dependent systems are told of its end."""
@@ -367,8 +368,7 @@ class Record:
         return notice_of(str(self.agent), self.id, self.failure, self.status, message)
 
     def _signed(self, status: str) -> Plan:
-        name = f"recovery {self.id}"
-        return self._handle.plan_checkpoint(name, "recovery", [status], "", None)
+        return self.handle.plan_checkpoint(signed_as(self.id), "recovery", [status], "", None)
 
     def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
@@ -387,7 +387,7 @@ class Record:
         """Keep what was held back, in one change, with what is planned of another scope."""
         with self._lock:
             if self._held or along is not None:  # a step beside may have kept it meanwhile
-                write(self._handle, self._held or {self.key: self.data}, sign, notice, along)
+                write(self.handle, self._held or {self.key: self.data}, sign, notice, along)
                 self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
@@ -395,12 +395,12 @@ class Record:
         if not self.kept:
             return {}
         prefix = f"{self.key}/{self.attempt:03}/{part}/"
-        found = self._handle.reader.items(prefix, None, "", False)
+        found = self.handle.reader.items(prefix, None, "", False)
         return {value["step"]: RecoveryStepResult(**value) for _, value in found}
 
     def all_results(self) -> list[tuple[str, RecoveryStepResult]]:
         """(part, result) of every step of every attempt, in the order in which they are done."""
-        found = self._handle.reader.items(self.key + "/", None, "", False)
+        found = self.handle.reader.items(self.key + "/", None, "", False)
         rows = [(key.split("/", 4), value) for key, value in found]
         steps = [(part, step.key) for part, steps in self.procedure.parts() for step in steps]
         order = {key: number for number, key in enumerate(steps)}
@@ -428,6 +428,9 @@ class Records:
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
             head = record.data["head"] = self._store.line(self.agent).place()[2]
             record.data["absent"] = not head and self._store.core.known(self.agent) is None
+        with suppress(StateIntegrityError):
+            there = self._store.core.known(self.agent)
+            record.data["scope"] = there.id if there is not None else None
         record.begin()
         return record
 
@@ -462,7 +465,7 @@ class Records:
         try:
             ids = self._ids()[:limit]
         except StateIntegrityError as error:
-            _pass_over(self.handle.scope, error)
+            pass_over(self.handle.scope, error)
             return [], str(error)
         found = readable(ids, self.get)
         lost = len(ids) - len(found)
@@ -477,18 +480,3 @@ class Records:
     def running(self) -> list[Record]:
         """Those that did not come to an end."""
         return [record for record in self.all() if record.status == RUNNING]
-
-
-def readable(items: Iterable[Any], read: Callable[[Any], _T]) -> list[_T]:
-    """What is read of each; those that are damaged are passed over, with a warning."""
-    found = []
-    for one in items:
-        try:
-            found.append(read(one))
-        except StateIntegrityError as error:
-            _pass_over(one, error)
-    return found
-
-
-def _pass_over(what: object, error: Exception) -> None:
-    log.warning("%s: what is kept of recoveries is damaged, and passed over: %s", what, error)

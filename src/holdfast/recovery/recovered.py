@@ -6,7 +6,8 @@ from contextlib import suppress
 
 from holdfast.errors import InvalidScopeError
 from holdfast.recovery.background import log
-from holdfast.recovery.records import OWNER, PREFIX, is_own, readable
+from holdfast.recovery.damaged_records import readable
+from holdfast.recovery.records import OWNER, PREFIX, is_own
 from holdfast.store import directory
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.scopes import Scope

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from holdfast.recovery import report_pages
 from holdfast.recovery.failures import COPY, DEFAULTS, Failure
-from holdfast.recovery.records import FAILED, SUCCEEDED, Record, RecoveryStepResult
+from holdfast.recovery.records import FAILED, SUCCEEDED, Record
+from holdfast.recovery.results import RecoveryStepResult
 from holdfast.recovery.tails import MAIN, tail_text
 from holdfast.store.scopes import Scope
 

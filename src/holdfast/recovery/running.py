@@ -30,7 +30,6 @@ from holdfast.errors import (
 from holdfast.recovery.background import called, log
 from holdfast.recovery.checking import UNANSWERED, VALIDATE, end_trials
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.erasures import ledger_now
 from holdfast.recovery.meanwhile import changed_since, named, on_top, theirs
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import (
@@ -40,8 +39,8 @@ from holdfast.recovery.records import (
     ROLLED_BACK,
     SUCCEEDED,
     Record,
-    RecoveryStepResult,
 )
+from holdfast.recovery.results import RecoveryStepResult
 from holdfast.recovery.slots import Slot, recovering_lease
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.recovery.tails import mend_handovers, tell_tail
@@ -117,6 +116,7 @@ class Running:
         Steps that are not known here may have changed the state without leaving a result, and
         a rollback that needs them cannot be done: the state before is put back.
         """
+        self.record.end_with_agent()
         self.context.results = self.record.done("steps")
         try:
             undone = self._undo()
@@ -131,6 +131,7 @@ class Running:
             why = self._attempt()
             if why is None:
                 return
+            self.record.end_with_agent()  # then there is nothing to undo, or to try again
             verdict = self._broken.verdict if self._broken is not None else ""
             refused = verdict == REFUSED and self._another_is_next()
             if refused:
@@ -178,6 +179,7 @@ class Running:
         if restoring and not any(results[key].success for key in restoring):
             return f"nothing was restored: {restoring[0]}: {results[restoring[0]].error}"
         if self.record.gone is not None:
+            self.record.end_with_agent()
             tasks = mend_handovers(self.context.store, self.context.agent)
             self.record.note(tasks=tasks)  # before it is told: then nobody finds it again
             tell_tail(self.context.handle, self.record.gone, self.record.id)
@@ -191,8 +193,10 @@ class Running:
         step failed, or a check could not be made, says nothing of the state.
         """
         results = self.context.results
+        checked = self.record.done("validation")  # a check of a user's own may have written
         begun = [step for step in self.procedure.steps if step.key in results]
-        if all(step.type in LOOKING and self._ours(step) for step in begun):
+        tried = [step for step in self.procedure.validation if step.key in checked]
+        if all(step.type in LOOKING and self._ours(step) for step in (*begun, *tried)):
             return None  # nothing was changed yet
         found = self.context.had(LOCATE) or {}
         restoring = any(step.type == RESTORE for step in begun)
@@ -201,7 +205,9 @@ class Running:
         if self._nothing_to_put_back():
             # A restore that failed behind its commit says nothing: then what was found does.
             lost = (self.context.had(RESTORE) or found).get("lost", "nothing")
-            self.record.note(unread=f"what {found.get('strategy', 'it')} made", unread_lost=lost)
+            made = f"what {found.get('strategy', 'it')} made"
+            head = self.context.handle.place()[2]  # that is what later attempts are undone to
+            self.record.note(unread=made, unread_lost=lost, head=head)
             return None
         return self._undo()
 
@@ -218,8 +224,6 @@ class Running:
         backup = self.context.had(BACKUP)
         if backup is None or "why" not in backup or self.procedure.rollback:
             return False
-        if ledger_now(self.context) is None:
-            return False  # somebody else erased or deleted it: nothing stands
         return bool(self.context.handle.place()[2] != self.record.data.get("head"))
 
     def _undo(self) -> str | None:
@@ -303,6 +307,8 @@ class Running:
             raise self._failure(part, broken, done[broken.key])
 
     def _begin(self, part: str, step: RecoveryStep, ended: Any) -> _Work:
+        if step.type not in LOOKING and part != "rollback":
+            self.record.end_with_agent()  # it would be brought back
         if not self._ours(step):
             self.record.flush()
         elif step.type != BACKUP:  # which keeps the beginning with the backup, in one commit
@@ -380,7 +386,8 @@ class Running:
         if step.type == LOCATE and isinstance(error, CheckpointNotFoundError):
             return HOPELESS
         checks = part == "validation" or step.type == VALIDATE
-        if checks and isinstance(error, Exception) and not isinstance(error, UNANSWERED):
+        said = isinstance(error, Exception | SystemExit)  # that of a check ends no process
+        if checks and said and not isinstance(error, UNANSWERED):
             return REFUSED
         return ""
 

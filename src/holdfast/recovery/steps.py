@@ -37,6 +37,7 @@ from holdfast.recovery.meanwhile import (
     CHECK,
     changed_since,
     damage_text,
+    has_changed,
     lost_text,
     theirs,
     work_of_others,
@@ -81,7 +82,9 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         why = unreadable(context.handle)
     handle = context.handle
     head = handle.place()[2]
-    record.note(hold=True, head=head, **({"first": head} if record.attempt == 1 else {}))
+    before = _is_before(context, head)
+    if before:
+        record.note(hold=True, head=head, **({"first": head} if record.attempt == 1 else {}))
     if why is not None:
         return {**result, "why": why}
     if is_empty(handle):
@@ -90,10 +93,21 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         f"before recovery {record.id}", "recovery", trigger=context.failure.kind
     )
     plan = plan_request(handle, request, recovery=record.id)  # held until the recovery is over
+    plan[0].targets[0].create = False  # an agent that is no more does not come back by this
     record.flush(along=plan)
     made = plan[1]([])
-    record.note(hold=True, head=made.sequence)  # the state at an entry before it may be pruned
+    if before and (made.sequence == head + 1 or _is_before(context, made.sequence)):
+        record.note(hold=True, head=made.sequence)  # the state at an entry before it may be pruned
     return {**result, "backup": made.id, "entry": head}
+
+
+def _is_before(context: Context, last: int) -> bool:
+    """Whether the state at an entry is the one before: this recovery has not changed it yet.
+
+    Rows that were healed, and what others wrote since it began, are part of that.
+    """
+    record = context.record
+    return not has_changed(context.handle, record.id, record.data.get("head") or 0, last)
 
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,6 +179,8 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         tasks = mend_handovers(context.store, context.agent)
         context.record.note(hold=True, tasks=tasks)
     more |= _reconciled(context)
+    if context.record.absent and (made := ledger_now(context)) is not None:
+        context.record.note(hold=True, scope=made.id)
     return {"restored": entry, "backup": backup, "lost": lost, **more}
 
 
@@ -268,7 +284,7 @@ def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str 
 
 
 def _defaults(context: Context, reason: str, damaged: list[str]) -> tuple[str, str | None]:
-    there = context.store.core.known(context.agent) is not None
+    there = not context.record.absent or ledger_now(context) is not None
     done = _back(context, 0, reason, damaged) if there else None
     state = context.state
     assert context.defaults is not None
@@ -311,6 +327,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     part.operations += sticky(handle, LAST)
     plan = parts.plan()
     assert plan is not None
+    plan[0].targets[0].create = False  # nor by this
     context.state._run(plan)
     return {"tracked": True, **_reconciled(context)}
 
@@ -354,22 +371,16 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     del action
     handle = context.handle
     if context.record.absent and again(lambda: _taken_back(context)):
+        context.record.note(hold=True, scope=None)
         return {"restored": None}
-    if ledger_now(context) is None and not context.record.absent:
-        raise RecoveryValidationError(
-            f"{context.agent}: somebody else erased or deleted it meanwhile: that stands"
-        )
-    found = context.had("backup_current")
-    point = found.get("backup") if found is not None else None  # a user's own may give none
     head = context.record.data.get("head")
-    if point is None and head == handle.place()[2]:
+    if head == handle.place()[2]:
         return {"restored": None}  # nothing was written
-    if point is None and "why" not in (found or {}) and head is not None:
-        point = f"{handle.timeline}@{head}"
-    if point is None:
+    if head is None or "why" in (context.had("backup_current") or {}):
         raise StateIntegrityError(
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
+    point = f"{handle.timeline}@{head}"
     again(lambda: untold(context, point))
     return again(lambda: _put_back(context, point))
 

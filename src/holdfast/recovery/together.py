@@ -18,16 +18,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
-from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.mailbox_going_back import letters_taken_back, mend_numbers
 from holdfast.agents.retrying import again
-from holdfast.checkpoints.locating import candidates
 from holdfast.checkpoints.past_damage import damaged_sticky, past_damage
-from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     Conflict,
     GateRefusedError,
@@ -43,6 +40,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery.background import log
 from holdfast.recovery.context import Settings
+from holdfast.recovery.erasures import ended_since
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
 from holdfast.recovery.letting_go import letting_go
@@ -67,11 +65,12 @@ from holdfast.recovery.records import (
     new_id,
     notice_of,
     notices_scope,
-    sign_along,
 )
 from holdfast.recovery.salvaging import sticky_replayed
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside
+from holdfast.recovery.signing import sign_along, signed_as
 from holdfast.recovery.slots import FIRST, LEASE, Slot, correlation_of, recovering_lease
+from holdfast.recovery.starting_order import in_order
 from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
 from holdfast.store.blocking import State, Store
@@ -80,10 +79,8 @@ from holdfast.store.change import Change, Target, Written
 from holdfast.store.entries import Body
 from holdfast.store.gates import Operation
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
-from holdfast.store.items import Checkpoint
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.reading import moment
-from holdfast.store.resting import depends_in
 from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
 from holdfast.store.writing import Asked, build_change
@@ -158,6 +155,7 @@ class Together:
                 "status": RUNNING,
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
+                "scopes": {str(scope): self._store.core.ledger(scope).id for scope in scopes},
                 "gone": {scope: tail for scope, (tail, _) in healed.items() if tail is not None},
                 "unanchored": {scope: texts for scope, (_, texts) in healed.items() if texts},
                 "timeout": timeout,
@@ -208,6 +206,9 @@ class Together:
         data = self._get(id_)
         if data is None or data["status"] != RUNNING:
             return  # another ended it meanwhile
+        if self._ended(data):
+            self._finish(id_, data, FAILED)
+            return
         for agent, head in data["heads"].items() if "strategy" not in data else ():
             other = first_of_others(self._store.line(Scope.parse(agent)), id_, head)
             if other is not None:
@@ -242,9 +243,12 @@ class Together:
         except Exception as error:
             kept = self._get(id_)
             if kept is not None and kept["status"] == RUNNING:
-                said = [kept.get("why", ""), f"{type(error).__name__}: {error}"]
+                ended = self._ended(kept)  # then what was raised is a consequence of that
+                said = [kept.get("why", ""), "" if ended else f"{type(error).__name__}: {error}"]
                 kept["why"] = "; ".join(filter(None, said))[:2000]
                 self._finish(id_, kept, SUCCEEDED if "strategy" in kept else FAILED)
+                if ended:
+                    raise self._failed(id_, kept) from error
                 if isinstance(error, StateIntegrityError) and kept["status"] == FAILED:
                     text = f"recovery {id_} of {len(kept['agents'])} agents failed, and changed"
                     raise RecoveryFailedError(f"{text} nothing: {error}", id_) from error
@@ -265,6 +269,7 @@ class Together:
     def _go_on(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
         scopes = [Scope.parse(one) for one in data["agents"]]
         steps = data["steps"]
+        self._check_there(id_, data)
         if "strategy" not in data:
             with _timed(steps, "look"):
                 found, data["passed"] = self._looked(scopes, data)
@@ -279,6 +284,7 @@ class Together:
                 )
             with _timed(steps, "put_back"):
                 self._put_back(id_, data, scopes, found)
+            self._check_there(id_, data)
         with _timed(steps, "reconcile"):
             for one in data.get("unread", ()):
                 state = State(self._store.line(Scope.parse(one)))
@@ -293,10 +299,26 @@ class Together:
         if bad:
             why = f"all are back, but that cannot be read whole: {'; '.join(bad)}"
             data["why"] = "; ".join(filter(None, [data["why"], why]))[:2000]
-            self._finish(id_, data, FAILED)
-            raise RecoveryFailedError(f"recovery {id_} of {len(scopes)} agents failed: {why}", id_)
-        self._finish(id_, data, SUCCEEDED)
+        self._finish(id_, data, FAILED if bad else SUCCEEDED)
+        if data["status"] == FAILED:
+            raise self._failed(id_, data)
         return group_report(id_, data)
+
+    def _failed(self, id_: str, data: Mapping[str, Any]) -> RecoveryFailedError:
+        text = f"recovery {id_} of {len(data['agents'])} agents failed: {data['why']}"
+        return RecoveryFailedError(text, id_)
+
+    def _ended(self, data: Mapping[str, Any]) -> str:
+        """Which agents were deleted or erased since it began, for people."""
+        known = data.get("scopes", {}).items()
+        found = (ended_since(self._store.core, Scope.parse(one), id_) for one, id_ in known)
+        return "; ".join(filter(None, found))
+
+    def _check_there(self, id_: str, data: dict[str, Any]) -> None:
+        """End it, and raise, if an agent was deleted or erased since it began."""
+        if self._ended(data):
+            self._finish(id_, data, FAILED)
+            raise self._failed(id_, data)
 
     def _looked(
         self, scopes: Sequence[Scope], data: Mapping[str, Any]
@@ -318,28 +340,12 @@ class Together:
 
     # putting them back
 
-    def _in_order(self, scopes: Sequence[Scope], found: Moment) -> list[Scope]:
-        """Those that others rest on first, by what their checkpoints say; else by their names."""
-        needs = {scope: self._rests_on(scope, found) & set(scopes) for scope in scopes}
-        try:
-            return list(TopologicalSorter(needs).static_order())
-        except CycleError:
-            return list(scopes)
-
-    def _rests_on(self, scope: Scope, found: Moment) -> set[Scope]:
-        handle = self._store.line(scope)
-        last = found.points[scope][1] if found.points else handle.place()[2]
-        made: list[Checkpoint] = [
-            one for one in candidates(handle, Locator()) if one.sequence <= last
-        ]
-        return {Scope.parse(scope) for scope, *_ in depends_in(made[0].metadata if made else {})}
-
     def _put_back(
         self, id_: str, data: dict[str, Any], scopes: Sequence[Scope], found: Moment
     ) -> None:
         """One commit: all of them, their inboxes, and the note that it was done."""
         data["strategy"] = found.strategy
-        data["agents"] = [str(scope) for scope in self._in_order(scopes, found)]
+        data["agents"] = [str(scope) for scope in in_order(self._store, scopes, found)]
         data["why"] = found.why
         data["points"] = {str(scope): "{}@{}".format(*at) for scope, at in found.points.items()}
         for attempt in range(1, ATTEMPTS + 1):
@@ -427,8 +433,14 @@ class Together:
     def _finish(self, id_: str, data: dict[str, Any], status: str) -> None:
         """Let members tell what they lost, then keep how it ended, and let go of what was held.
 
-        In this order: one that has ended is not taken up again.
+        In this order: one that has ended is not taken up again. It has failed if a member is no
+        more.
         """
+        ended = self._ended(data)
+        if ended:
+            stands = "the others are back" if data.get("points") else "nothing was changed"
+            said = [f"{ended}; {stands}", data.get("why", "")]
+            data["why"], status = "; ".join(filter(None, said))[:2000], FAILED
         for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
             tell_tail(self._store.line(Scope.parse(agent)), tail, id_)
         data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
@@ -436,6 +448,9 @@ class Together:
         try:
             self._store.core.run(self._ending(id_, data, self._let_go(id_, data)))
         except (StateIntegrityError, MissingError, GateRefusedError):
+            if not ended and self._ended(data):
+                self._finish(id_, data, FAILED)
+                return
             # A member is damaged, or no more; that may keep no recovery from its end.
             log.warning("recovery %s: what it held of members is held", id_, exc_info=True)
             self._store.core.run(self._ending(id_, data, []))
@@ -447,7 +462,11 @@ class Together:
             letting_go(self._store.line(Scope.parse(one)), id_, data["heads"][one], data["status"])
             for one in data.get("points", ())
         ]
-        return [target for plan in plans if plan is not None for target in plan[0].targets]
+        found = [target for plan in plans if plan is not None for target in plan[0].targets]
+        if data["status"] == SUCCEEDED:  # of members that are there then
+            others = {Scope.parse(one) for one in data["agents"]} - {one.scope for one in found}
+            found += [Target(one, create=False) for one in sorted(others, key=str)]
+        return found
 
     def _ending(self, id_: str, data: Mapping[str, Any], along: Sequence[Target]) -> Change:
         """The change that says how one ended, with notices, under a signature."""
@@ -459,7 +478,7 @@ class Together:
             part.append(NOTICES, notice_of(agent, id_, failure, status))
         plan = parts.plan()
         assert plan is not None
-        sign = self._handle.plan_checkpoint(f"recovery {id_}", "recovery", [status], "", None)
+        sign = self._handle.plan_checkpoint(signed_as(id_), "recovery", [status], "", None)
         sign_along(self._handle, plan[0], sign)
         plan[0].targets.extend(along)
         return plan[0]

@@ -1,0 +1,201 @@
+"""An agent that somebody deletes or erases while it is recovered stays that, and the recovery says
+so: it has not succeeded, and nothing is written that brings the agent or its records back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Failure, sync
+from holdfast.errors import RecoveryFailedError
+from holdfast.recovery.records import Record
+from holdfast.recovery.together import Together
+
+HOW = ["delete", "erase"]
+STEPS = ["backup_current", "locate_checkpoint", "restore_state", "validate_state", "cleanup"]
+FAILURE = Failure("state_corruption", "mail of ann@example.org")
+
+
+def beside(work: Callable[[], Any]) -> None:
+    """Do something as somebody else does: in no recovery, and under no lease."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def agent(store: sync.Store, name: str = "7") -> sync.State:
+    """One with a checkpoint, and more since."""
+    state = store.agent(name)
+    state.set("k", 1)
+    state.checkpoint("good")
+    state.set("k", 2)
+    return state
+
+
+def once(step: str, work: Callable[[], Any]) -> Callable[[str, str], None]:
+    """Does something when a step has ended, the first time."""
+    done: list[str] = []
+
+    def progress(title: str, what: str) -> None:
+        if title == step and not done:
+            done.append(step)
+            beside(work)
+
+    return progress
+
+
+def scopes(store: sync.Store) -> list[str]:
+    return [str(one.scope) for one in store.scopes().items]
+
+
+def said_so(recovery: sync.Recovery, how: str, error: RecoveryFailedError) -> None:
+    """What is left of a recovery of an agent that ended."""
+    why = f"agent:7 was {how}d since it began"
+    assert why in str(error)
+    left = [] if how == "erase" else ["failed"]
+    assert [(one.status, one.why) for one in recovery.reports("agent:7")] == [
+        (status, why) for status in left
+    ]
+    assert [one.status for one in recovery.notices()] == left
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", STEPS)
+def test_what_ends_while_it_is_recovered_is_not_recovered(
+    store: sync.Store, step: str, how: str
+) -> None:
+    agent(store)
+    recovery = sync.Recovery(store, defaults={"k": 0})
+    progress = once(step, lambda: getattr(store, how)("agent:7"))
+    with pytest.raises(RecoveryFailedError) as caught:
+        recovery.recover("agent:7", FAILURE, progress=progress)
+    said_so(recovery, how, caught.value)
+    assert "agent:7" not in scopes(store)
+    assert how == "delete" or not any("agent:7" in one for one in scopes(store))
+    assert recovery.resume("agent:7") == []
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_another_of_its_name_is_left_alone(store: sync.Store, how: str) -> None:
+    agent(store)
+    recovery = sync.Recovery(store)
+
+    def others() -> None:
+        getattr(store, how)("agent:7")
+        store.agent("7").set("k", "another")
+
+    with pytest.raises(RecoveryFailedError) as caught:
+        recovery.recover("agent:7", FAILURE, progress=once("validate_state", others))
+    said_so(recovery, how, caught.value)
+    assert store.agent("7").items() == [("k", "another")]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", ["backup_current", "restore_state"])
+def test_no_copy_brings_it_back(store: sync.Store, step: str, how: str) -> None:
+    other = sync.open("memory:")
+    agent(store)
+    copied = agent(other)
+    copied.set("k", 4)
+    recovery = sync.Recovery(store, copies=[other])
+    progress = once(step, lambda: getattr(store, how)("agent:7"))
+    with pytest.raises(RecoveryFailedError) as caught:
+        recovery.recover("agent:7", "storage_failure", progress=progress)
+    assert f"agent:7 was {how}d since it began" in str(caught.value)
+    assert "agent:7" not in scopes(store)
+    other.close()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("kept", [True, False])
+def test_one_that_ends_just_before_the_last_commit_has_not_succeeded(
+    store: sync.Store, how: str, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a backup that is let go in that commit, and without one."""
+    agent(store)
+    steps = [{"type": "backup_current"}] if kept else []
+    made = {"id": "p", "triggers": ["p"], "steps": [*steps, {"type": "validate_state"}]}
+    recovery, signed = sync.Recovery(store, procedures=[made]), Record._letting_go
+
+    def let_go(self: Record, status: str) -> Any:
+        plan = signed(self, status)
+        if status == "succeeded":
+            beside(lambda: getattr(store, how)("agent:7"))
+        return plan
+
+    monkeypatch.setattr(Record, "_letting_go", let_go)
+    with pytest.raises(RecoveryFailedError) as caught:
+        recovery.recover("agent:7", "p")
+    said_so(recovery, how, caught.value)
+    assert "agent:7" not in scopes(store)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_one_that_the_recovery_itself_began_may_end_too(store: sync.Store, how: str) -> None:
+    recovery = sync.Recovery(store, defaults={"k": 0})
+    progress = once("restore_state", lambda: getattr(store, how)("agent:7"))
+    with pytest.raises(RecoveryFailedError) as caught:
+        recovery.recover("agent:7", "agent_crash", progress=progress)
+    said_so(recovery, how, caught.value)
+    assert "agent:7" not in scopes(store)
+    assert recovery.recover("agent:7", "agent_crash").success  # of defaults: another one begins
+
+
+# groups
+
+
+def team(store: sync.Store) -> list[sync.State]:
+    """Two with a moment in common, and more since."""
+    members = [agent(store, "1"), agent(store, "7")]
+    sync.CheckpointGroups(store).create(members, "both")
+    for member in members:
+        member.set("k", 5)
+    return members
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.parametrize("kind", ["agent_crash", "state_corruption"])
+@pytest.mark.parametrize("when", ["_looked", "_put_back", "_let_go"])
+def test_a_group_whose_member_ends_meanwhile_has_failed(
+    store: sync.Store,
+    how: str,
+    anew: bool,
+    kind: str,
+    when: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    members, done = team(store), list[str]()
+    known = getattr(Together, when)
+
+    def others() -> None:
+        getattr(store, how)("agent:7")
+        if anew and when != "_let_go":
+            store.agent("7").set("k", "another")
+
+    def then(self: Together, *given: Any) -> Any:
+        result = known(self, *given)
+        if not done:
+            done.append(when)
+            beside(others)
+        return result
+
+    monkeypatch.setattr(Together, when, then)
+    recovery = sync.Recovery(store)
+    with pytest.raises(RecoveryFailedError, match=f"agent:7 was {how}d since it began"):
+        recovery.recover_group(members, kind)
+    [report] = recovery.group_reports()
+    assert report.status == "failed"
+    assert f"agent:7 was {how}d since it began" in report.why
+    assert {one.status for one in recovery.notices()} == {"failed"}
+    back = kind == "state_corruption" and when != "_looked"
+    assert members[0].get("k") == (2 if back else 5)
+    assert ("the others are back" if back else "nothing was changed") in report.why
+    if anew and when != "_let_go":
+        assert store.agent("7").items() == [("k", "another")]
+    else:
+        assert "agent:7" not in scopes(store)
+    assert recovery.resume_groups() == []
