@@ -23,6 +23,11 @@ def cell_at(storage: Moment, key: bytes) -> bytes | None:
     return dict(storage.cells(key, key + b"\0", limit=1)).get(key)
 
 
+def row_at(storage: Moment, key: bytes) -> bytes | None:
+    """The record under a key; None if there is none."""
+    return dict(storage.scan(key, key + b"\0", limit=1)).get(key)
+
+
 def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
     """Compare and swap; an unknown outcome is settled by the first cell.
 
