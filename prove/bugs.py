@@ -836,7 +836,7 @@ BUGS = (
     Bug(
         "the unknown outcome of taking a lease taken for another's",
         "store/swapping.py",
-        "return unknown is not None and cell_at(",
+        "return (sent or unknown is not None) and cell_at(",
         "return False and cell_at(",
         "tests/store/test_leases.py",
     ),
@@ -1809,7 +1809,7 @@ BUGS = (
     Bug(
         "replica overwritten that went its own way",
         "replicas/commits.py",
-        "if at(source, rows.feed(lane, number)) != row:",
+        "if row_at(source, rows.feed(lane, number)) != row:",
         "if False:",
         "tests/replicas/test_replicas.py",
     ),

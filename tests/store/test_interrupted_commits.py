@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -12,9 +14,10 @@ from store_kit import Between, Place
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import OutcomeUnknown, Unavailable
+from holdfast.errors import Conflict, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch
 from holdfast.store.change import Change, Target, Ticket
+from holdfast.store.committer import Committer
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 
@@ -92,6 +95,73 @@ def test_what_was_not_sent_is_left_to_the_others(
     store._core.committer.drive(other)
     assert other.outcome()[0].sequence == 2
     assert (state.get("other"), state.get("k")) == (1, 0)
+
+
+def test_a_group_that_was_overtaken_is_left_to_the_others_too(
+    stops: tuple[sync.Store, Stops], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conflict says that nothing of it is there, also while it is being built anew."""
+    store, storage = stops
+    state = store.agent("a")
+    state.set("k", 0)
+    other = waiting(store, "other")
+
+    def overtaken(batch: Batch) -> None:
+        monkeypatch.setattr(storage, "version", stop)
+        raise Conflict("overtaken", [])
+
+    def stop() -> object:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(storage, "commit", overtaken)
+    with pytest.raises(KeyboardInterrupt):
+        state.set("k", 1)
+    assert not other.done
+    store._core.committer.drive(other)
+    assert (state.get("other"), state.get("k")) == (1, 0)
+
+
+def test_wherever_it_is_interrupted_no_change_of_others_is_lost(store: sync.Store) -> None:
+    """At each step of the one who commits: the others' are done, or wait to be committed."""
+    committer, state = store._core.committer, store.agent("a")
+    state.set("k", 0)
+    step = 0
+    while True:
+        step += 1
+        other = waiting(store, "other")
+        if not interrupted(Committer._commit_waiting.__code__, step, lambda: state.set("k", 1)):
+            break
+        assert other.done or other in committer._waiting
+        committer.drive(other)
+        assert other.outcome()
+    assert step > 50
+    assert committer.waiting == 0
+
+
+def interrupted(code: CodeType, step: int, call: Callable[[], object]) -> bool:
+    """Whether a call came to a step inside a function: it is interrupted there."""
+    left = step
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code is not code:
+            return None
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if not left:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
 
 
 def test_who_cannot_know_is_told_so(

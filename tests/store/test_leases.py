@@ -760,3 +760,21 @@ def test_an_async_block_is_entered_once(place: Place) -> None:
                         raise AssertionError("it was entered")
 
     asyncio.run(main())
+
+
+def test_what_nobody_expects_does_not_end_the_renewing(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> bool:
+        raise RuntimeError("of a driver")
+
+    with store.lease("one", duration=60) as lease:
+        due = lease.due
+        with monkeypatch.context() as patched:
+            patched.setattr(store._core.leases, "renew", broken)
+            lease.beat()
+        assert lease.held
+        assert "could not be renewed" in caplog.text
+        assert lease.due != due  # tried again soon, and not at once
+        lease.beat()
+        assert lease.held

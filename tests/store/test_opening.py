@@ -7,6 +7,8 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,11 @@ from holdfast.seal.keys import parse_key
 from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Signer
-from holdfast.storage import open_storage
+from holdfast.storage import open_storage, sqlite_files
 from holdfast.storage.sqlite import SqliteStorage
+from holdfast.storage.sqlite_guard import StoreLock
 from holdfast.storage.wrappers import Counting
-from holdfast.store.opening import _AD, META
+from holdfast.store.opening import _AD, META, Opening
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -351,6 +354,18 @@ def test_a_superfluous_key(unencrypted: Path, tmp_path: Path) -> None:
     assert snapshot(unencrypted.parent) == before
 
 
+def crash(url: str, key: str | None) -> None:
+    """Write to a store in a process that ends without closing it."""
+    killed = (
+        "import os\n"
+        "from holdfast import sync\n"
+        f"store = sync.open({url!r}, key={key!r})\n"
+        "store.agent('1').set('k', 'words')\n"
+        "os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", killed], check=True, timeout=60)
+
+
 @pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
 def test_who_is_refused_moves_no_log_that_a_crash_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
@@ -361,14 +376,7 @@ def test_who_is_refused_moves_no_log_that_a_crash_left(
     monkeypatch.setenv("RIGHT", key_text(1))
     monkeypatch.setenv("OTHER", key_text(2))
     key = "env:RIGHT" if sealed else None
-    killed = (
-        "import os\n"
-        "from holdfast import sync\n"
-        f"store = sync.open({url!r}, key={key!r})\n"
-        "store.agent('1').set('k', 'words')\n"
-        "os._exit(0)"
-    )
-    subprocess.run([sys.executable, "-c", killed], check=True, timeout=60)
+    crash(url, key)
     before = snapshot(folder)
     assert before["store.db-wal"]
     pinned = "holdfast1:" + "00" * 16 + f":{'encrypted' if sealed else 'plain'}:" + "00" * 32
@@ -388,6 +396,48 @@ def test_who_is_refused_moves_no_log_that_a_crash_left(
     with sync.open(url, key=key) as store:
         assert store.agent("1").get("k") == "words"
     assert ("RIGHT" in os.environ) is not sealed
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+def test_of_those_who_open_at_once_after_a_crash_one_makes_the_log_safe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    """While one looks whether it may have the store, the other waits, and finds it settled."""
+    path = str(tmp_path / "store.db")
+    (tmp_path / "key").write_text(f"holdfast-key-1 {key_text(1)}\n")
+    (tmp_path / "key").chmod(0o600)
+    options: Any = {"key": f"file:{tmp_path / 'key'}" if sealed else None}
+    crash(f"sqlite:{path}", options["key"])
+    settled: list[str] = []
+    refused: list[None] = []
+    second = threading.Thread(target=lambda: sync.open(f"sqlite:{path}", **options).close())
+    settle, attempt, keys = sqlite_files.settle_log, StoreLock._try, Opening.keys
+
+    def looked(opening: Opening, meta: Any) -> Any:
+        if opening.read_only and not second.ident:
+            second.start()
+            while second.is_alive() and len(refused) < 2:
+                time.sleep(0.001)
+        return keys(opening, meta)
+
+    def tried(lock: StoreLock, *, exclusive: bool) -> bool:
+        got = attempt(lock, exclusive=exclusive)
+        if threading.current_thread() is second and exclusive and not got:
+            refused.append(None)
+        return got
+
+    def noted(name: str, patience: Any) -> None:
+        settled.append(name)
+        settle(name, patience)
+
+    monkeypatch.setattr(Opening, "keys", looked)
+    monkeypatch.setattr(StoreLock, "_try", tried)
+    monkeypatch.setattr(sqlite_files, "settle_log", noted)
+    with sync.open(f"sqlite:{path}", **options) as store:
+        second.join(60)
+        assert store.agent("1").get("k") == "words"
+    assert settled.count(path) == 1
+    assert settled.count(f"{path}.keys") == sealed
 
 
 def test_a_missing_ring(encrypted: Path, tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from holdfast.store.cancelling import safe_point
 from holdfast.store.core import Core
 from holdfast.store.erasing import finish_erasures
 from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import META, open_core, ring_place
+from holdfast.store.key_places import ring_place
+from holdfast.store.opening import META, open_core
 
 _TURN = b"restoring"
 

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
 from holdfast.replicas.comparing import Findings, Row, paged
-from holdfast.replicas.judging import Judge, at
+from holdfast.replicas.judging import Judge
 from holdfast.replicas.writing import SIZE, Writer, split
 from holdfast.storage.contract import Limits, Moment
 from holdfast.store import entries, rows
 from holdfast.store.entries import Body
 from holdfast.store.feed import LANES, FeedItem, Lanes
 from holdfast.store.outcomes import id_tag
-from holdfast.store.swapping import Swap, cell_at
+from holdfast.store.swapping import Swap, cell_at, row_at
 from holdfast.store.tail import Tail
 from holdfast.store.values import AHEAD
 
@@ -44,7 +44,7 @@ class Still:
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The records under these keys."""
-        return [at(self, key) for key in keys]
+        return [row_at(self, key) for key in keys]
 
     def version(self) -> object:
         """It never changes."""
@@ -67,7 +67,7 @@ def ends(storage: Moment) -> Ends:
 def check_ends(source: Moment, replica: Ends) -> None:
     """Refuse if the newest rows of a replica's feed, read before the moment, are not in that."""
     for lane, (number, row) in replica.items():
-        if at(source, rows.feed(lane, number)) != row:
+        if row_at(source, rows.feed(lane, number)) != row:
             raise split()
 
 
@@ -111,7 +111,7 @@ class Commits:
         while (found := tail.next()) is not None:
             lane, number, items = found
             key = rows.feed(lane, number)
-            row = at(self._moment, key) or b""
+            row = row_at(self._moment, key) or b""
             if lanes.tag_of(lane, number, tags.get(lane, bytes(32)), row[:-32]) != row[-32:]:
                 raise DamagedRecordError(
                     f"{rows.describe(key)}: it does not follow the one before; nothing behind it "
@@ -251,7 +251,7 @@ class Commits:
     # writing
 
     def _copy(self, key: bytes) -> None:
-        row = at(self._moment, key)
+        row = row_at(self._moment, key)
         if row is not None:
             self._check(key, row)
 
@@ -279,7 +279,7 @@ class Commits:
         if self._reached[line] >= sequence:
             return True
         # What the source does not have itself will not come.
-        return at(self._moment, rows.entry(prefix, sequence)) is None
+        return row_at(self._moment, rows.entry(prefix, sequence)) is None
 
     def _flush(self) -> None:
         keys = sorted(self._rows)

@@ -28,14 +28,9 @@ from holdfast.store.entries import Body
 from holdfast.store.floors import NO_FLOOR, Floor, announced_floor
 from holdfast.store.following import Follower
 from holdfast.store.ledger import Ledger
+from holdfast.store.swapping import row_at
 
 _sequence = msgspec.msgpack.Decoder(int).decode
-
-
-def at(moment: Moment, key: bytes) -> bytes | None:
-    """The row under a key at a moment."""
-    found = moment.scan(key, key + b"\0", limit=1)
-    return found[0][1] if found else None
 
 
 class Judge:
@@ -98,7 +93,7 @@ class Judge:
         if key is None:
             return False
         name = rows.tombstone(key)
-        if at(self.moment, name) is not None:
+        if row_at(self.moment, name) is not None:
             return True
         row = self.core.storage.get([name])[0]
         if row is not None:
@@ -116,7 +111,7 @@ class Judge:
         try:
             anchor = _sequence(ledger.seal.open(ledger.ad(key), row))
             entry = rows.entry(rows.line(b"E", scope, timeline), anchor)
-            body = self.body(entry, at(self.moment, entry) or b"")
+            body = self.body(entry, row_at(self.moment, entry) or b"")
             number = int.from_bytes(key[9:13], "big")
             if body is not None and body.ops[0][0] == entries.PRUNE:
                 return announced_floor(Floor(number - 1, 0, 0, {}), anchor, body.ops[0])
@@ -178,7 +173,7 @@ class Judge:
         return sequence <= floor.sequence
 
     def _has(self, key: bytes) -> bool:
-        return at(self.moment, key) is not None
+        return row_at(self.moment, key) is not None
 
     @cached_property
     def _anything_erased(self) -> bool:

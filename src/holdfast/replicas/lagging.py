@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from holdfast.errors import HoldfastError
 from holdfast.replicas.commits import check_ends, ends
-from holdfast.replicas.judging import Judge, at
+from holdfast.replicas.judging import Judge
 from holdfast.storage.contract import Moment, Storage
 from holdfast.store import rows
 from holdfast.store.core import Core
 from holdfast.store.feed import items_of
+from holdfast.store.swapping import row_at
 
 MOST = 100_000
 """Entries that are counted."""
@@ -50,7 +51,7 @@ def _behind(core: Core, moment: Moment, position: dict[int, int]) -> tuple[int, 
 
 
 def _time(judge: Judge, key: bytes) -> int | None:
-    row = at(judge.moment, key)
+    row = row_at(judge.moment, key)
     try:
         body = judge.body(key, row) if row is not None else None
     except HoldfastError:

@@ -10,7 +10,7 @@ from holdfast.errors import InvalidInputError, RefusedError, ReplicaSplitError
 from holdfast.replicas.claims import Claim, cell_of, mark_of
 from holdfast.replicas.commits import Commits, ends
 from holdfast.replicas.comparing import Comparison, Difference, Findings, differences, paged
-from holdfast.replicas.judging import Judge, at
+from holdfast.replicas.judging import Judge
 from holdfast.replicas.reports import SyncedReplica
 from holdfast.replicas.writing import Writer
 from holdfast.storage.contract import LAST, Batch, Moment, Storage
@@ -18,6 +18,7 @@ from holdfast.store import rows
 from holdfast.store.beside import is_same
 from holdfast.store.core import Core
 from holdfast.store.opening import META
+from holdfast.store.swapping import row_at
 
 _decode = msgspec.msgpack.Decoder().decode
 PRUNED = bytes(16)
@@ -124,7 +125,7 @@ class _Sync:
             self._writer.cell(swap)
             self._writer.ease()
         self._writer.flush()
-        self._writer.put(META, at(self._moment, META) or b"")
+        self._writer.put(META, row_at(self._moment, META) or b"")
         self._writer.flush(whole=True)
 
     def _follow(self, *, full: bool) -> None:

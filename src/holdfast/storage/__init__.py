@@ -20,6 +20,7 @@ suite that every engine passes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from holdfast.errors import InvalidInputError
 from holdfast.storage import mongodb_url, postgres_url
@@ -55,13 +56,15 @@ def open_storage(
     create: bool = True,
     read_only: bool = False,
     private: bool = False,
+    before: Callable[[], None] | None = None,
 ) -> Storage:
     """Open the storage that `url` names: `memory:`, `memory:NAME`, `sqlite:PATH`,
     `postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mongodb://USER:PASSWORD@HOST:PORT/DATABASE`.
 
     `durability` is `full` (survives power loss) or `normal` (survives the end of the
     process); engines are imported only when they are named. A file that is made is, if `private`,
-    for its owner alone, with all that lies beside it.
+    for its owner alone, with all that lies beside it. Who is to write to a file, and is alone with
+    it, calls `before` first, which may refuse that: no log that a crash left is moved then.
     """
     scheme, colon, rest = url.partition(":")
     if scheme.startswith("mongodb") and on_server(url):
@@ -85,7 +88,12 @@ def open_storage(
         check_names_file(rest or _DEFAULT_FILE, "the store's file")
         path = file_of(url) or ""
         return SqliteStorage(
-            path, durability=durability, create=create, read_only=read_only, private=private
+            path,
+            durability=durability,
+            create=create,
+            read_only=read_only,
+            private=private,
+            before=before,
         )
     known = ", ".join(_KNOWN)
     raise InvalidInputError(f"unknown storage {scheme + ':'!r}; known are: {known}")

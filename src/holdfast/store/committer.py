@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -115,8 +116,9 @@ class Committer:
         group: list[Ticket] = []
         self._sent = False
         try:
-            while self._waiting and len(group) < GROUP:
-                group.append(self._waiting.popleft())
+            with suppress(IndexError):  # also if the last one was withdrawn just now
+                while len(group) < GROUP:  # in one step: Ctrl-C comes before it or behind it
+                    group.extend(map(deque.popleft, (self._waiting,)))
             if group:
                 self._commit(group)
         except BaseException as error:
@@ -152,6 +154,7 @@ class Committer:
             self._lanes.settled()
 
     def _try_once(self, group: list[Ticket]) -> bool:
+        self._sent = False
         storage = self._core.storage
         with storage.turn():
             attempt = Attempt(self._core)
@@ -163,12 +166,12 @@ class Committer:
                 return True
             batch, feed_row = batch_of(attempt, self._lanes)
             begun = perf_counter()
-            self._sent = False
             try:
                 self._core.commit_ring(attempt.born)
                 self._sent = True
                 storage.commit(batch)
             except Conflict as conflict:
+                self._sent = False
                 self._conflicted(attempt, conflict)
                 return False
             except OutcomeUnknown as unknown:

@@ -32,6 +32,10 @@ class Beat(msgspec.Struct, array_like=True, frozen=True):
     count: int
 
 
+Cells = tuple[bytes | None, bytes | None]
+"""Token and beat as they are stored."""
+Seen = tuple[bytes, Token, Cells]
+"""Where a lease lies, its token, and both cells."""
 token_decoder = msgspec.msgpack.Decoder(Token)
 beat_decoder = msgspec.msgpack.Decoder(Beat)
 

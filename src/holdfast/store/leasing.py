@@ -16,6 +16,7 @@ who can put back an older token together with its beat.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -43,7 +44,9 @@ from holdfast.store import rows
 from holdfast.store.beside import commit_beside
 from holdfast.store.lease_cells import (
     Beat,
+    Cells,
     LeaseInfo,
+    Seen,
     Token,
     beat_decoder,
     encode,
@@ -63,11 +66,7 @@ LINGER = 1.0
 ATTEMPTS = 50
 
 _T = TypeVar("_T")
-Cells = tuple[bytes | None, bytes | None]
-"""Token and beat as they are stored."""
-Seen = tuple[bytes, Token, Cells]
-"""Where a lease lies, its token, and both cells."""
-
+log = logging.getLogger("holdfast.leases")
 
 _under: ContextVar[tuple[Lease, ...]] = ContextVar("holdfast_leases", default=())
 
@@ -155,7 +154,9 @@ class Lease:
                 self.over = True
         except StoreClosedError:
             self.over = True
-        except HoldfastError:
+        except Exception as error:  # what ends the thread that renews loses all leases
+            if not isinstance(error, HoldfastError):
+                log.exception("the lease %r could not be renewed just now", self.name)
             self.due = begun + self.duration / (BEATS * BEATS)
 
     def release(self) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from holdfast.errors import DamagedRecordError, NotAStoreError
 from holdfast.seal.masters import stored_masters
 from holdfast.seal.ring import Ring
 from holdfast.storage import file_of, open_storage, shown
+from holdfast.storage.contract import Moment
 
 HEADER = 100
 """Bytes at the beginning of a SQLite file without which it is none."""
@@ -47,6 +50,16 @@ def has_logs(path: str) -> bool:
     from holdfast.storage.sqlite_guard import left_log  # engines are imported where they are used
 
     return left_log(path) or left_log(f"{path}.keys")
+
+
+@contextmanager
+def as_left(path: str) -> Iterator[Moment]:
+    """What a crash left, to be read before anything is done about it: for who is alone with the
+    file, which takes no lock here."""
+    from holdfast.storage import sqlite_guard, sqlite_moment
+
+    with sqlite_moment.moment(path, lambda _: False, sqlite_guard.pair(path)) as moment:
+        yield moment
 
 
 def check_lost(path: str) -> None:

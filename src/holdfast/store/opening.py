@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,16 +34,18 @@ from holdfast.seal.ring import Ring
 from holdfast.seal.ring_storage import RingStorage
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Identity, Signer, parse_identity
-from holdfast.storage import address_of, check_names_file, file_of, on_server, open_storage, shown
+from holdfast.storage import check_names_file, file_of, on_server, open_storage, shown
 from holdfast.storage.cached import Cached
-from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.store import leftovers, rows
 from holdfast.store.arguments import check_filters, check_flag, check_texts
 from holdfast.store.caching import HOUR, CachePlan
 from holdfast.store.clock import Clock
 from holdfast.store.core import Core
+from holdfast.store.key_places import ring_in_store, ring_place, warn_beside
 from holdfast.store.marked_replicas import check_replica
 from holdfast.store.nearby import Near
+from holdfast.store.swapping import row_at
 
 FORMAT = 1
 """Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
@@ -100,10 +101,8 @@ class Opening:
                 leftovers.check_cut_off(path)
             if path is not None and self.create:
                 leftovers.check_lost(path)
-            if path is not None and not self.read_only and leftovers.has_logs(path):
-                self.look()
             how = {"create": self.create, "read_only": self.read_only}
-            storage = open_storage(self.url, durability=self.durability, **how)
+            storage = open_storage(self.url, durability=self.durability, before=self.look, **how)
         elif not all(hasattr(storage, name) for name in _ENGINE):
             raise InvalidInputError(
                 "storage is an engine: an object with all that holdfast.storage.contract.Storage "
@@ -127,9 +126,21 @@ class Opening:
 
     def look(self) -> None:
         """Refuse who must not have the store before anything is touched: whoever opens it to write
-        moves what a crash left in logs."""
+        moves what a crash left in logs.
+
+        Done by one at a time, alone with the file: of several who look at once, each would keep
+        the others from being alone, and nobody would make the log safe.
+        """
+        path = file_of(self.url)
+        if path is None or not leftovers.has_logs(path):
+            return
         try:
-            replace(self, create=False, read_only=True, cache=None).run(None).close()
+            with leftovers.as_left(path) as moment:
+                meta = read_meta(moment)
+            if meta is not None:
+                _, ring_storage, _ = replace(self, create=False, read_only=True).keys(meta)
+                if ring_storage is not None:
+                    ring_storage.close()
         except (KeyringError, WitnessError):
             raise
         except HoldfastError:
@@ -165,21 +176,26 @@ class Opening:
 
     def open(self, storage: Storage, meta: Meta) -> Core:
         """Open what is there."""
+        return self.core(storage, meta, *self.keys(meta))
+
+    def keys(self, meta: Meta) -> tuple[Ring | None, Storage | None, Signer | None]:
+        """The ring of a store that may be opened, its storage, and the signer."""
         self.check(meta)
         ring = ring_storage = None
-        if meta.encrypted:
-            try:
-                ring_storage = self.ring_storage(storage, create=False)
+        try:
+            if meta.encrypted:
+                ring_storage = self.ring_storage(create=False)
                 ring = Ring.open(ring_storage, self.source, meta.lineage)
-            except BaseException as error:
-                if ring_storage is not None:
-                    ring_storage.close()
-                if isinstance(error, (NotAStoreError, ForeignSchemaError)) or (
-                    type(error) is DamagedRecordError  # of the file, not of a row
-                ):
-                    raise damaged(f"file ({shown(self.ring_url())})") from None
-                raise
-        return self.core(storage, meta, ring, ring_storage, self.find_signer(meta, ring))
+            return ring, ring_storage, self.find_signer(meta, ring)
+        except BaseException as error:
+            if ring_storage is not None:
+                ring_storage.close()
+            if meta.encrypted and (
+                isinstance(error, (NotAStoreError, ForeignSchemaError))
+                or type(error) is DamagedRecordError  # of the file, not of a row
+            ):
+                raise damaged(f"file ({shown(self.ring_url())})") from None
+            raise
 
     def make(self, storage: Storage) -> Core:
         """Create a store: its ring first, then, if nobody was faster, the row that makes it one."""
@@ -188,8 +204,8 @@ class Opening:
         if self.source is None and file_of(self.url) is not None:
             leftovers.check_no_ring(self.ring_url())
         if self.source is not None:
-            _warn_beside(self.source, self.url)
-            ring_storage = self.ring_storage(storage, create=True)
+            warn_beside(self.source, self.url)
+            ring_storage = self.ring_storage(create=True)
             try:
                 ring = Ring.create(ring_storage, self.source, lineage)
             except Conflict:
@@ -204,7 +220,7 @@ class Opening:
         if ring is not None and ring_storage is not None and ring.lies_in(storage):
             ring.discard()  # it was given by another name of the same place
             ring_storage.close()
-            raise _ring_in_store()
+            raise ring_in_store()
         signer = self.make_signer(storage, ring)
         meta = Meta(
             FORMAT,
@@ -243,7 +259,7 @@ class Opening:
 
     def take_over(self, storage: Storage) -> Core:
         """Finish a creation that was cut short behind its ring, if nothing rests on that ring."""
-        ring_storage = self.ring_storage(storage, create=False)
+        ring_storage = self.ring_storage(create=False)
         where = f"there is a ring ({shown(self.ring_url())}), but no store beside it"
         try:
             lineage = Ring.unused(ring_storage)
@@ -313,7 +329,7 @@ class Opening:
         """Where the ring lies."""
         return ring_place(self.url)
 
-    def ring_storage(self, storage: Storage, *, create: bool) -> Storage:
+    def ring_storage(self, *, create: bool) -> Storage:
         """The ring lies beside the store, never in it: a copy of the one lacks the other."""
         if self.url == "memory:":
             return open_storage("memory:", durability=self.durability)
@@ -388,28 +404,6 @@ class Opening:
         return found if found is not None and found.public == meta.public else None
 
 
-def ring_place(url: str) -> str:
-    """Where the ring lies: beside a file; for a store on a server, where its URL says."""
-    path = file_of(url)
-    if not on_server(url):
-        return f"{url}.keys" if path is None else f"sqlite:{path}.keys"
-    store = address_of(url)
-    if not store.ring:
-        raise InvalidInputError(
-            "an encrypted store on a server needs a place for its ring, which holds the "
-            "wrapped keys: add ring=PATH to the options in its URL (a file), or ring=URL of "
-            "another database"
-        )
-    ring = store.ring if ":" in store.ring else f"sqlite:{store.ring}"
-    if on_server(ring) and address_of(ring).place == store.place:
-        raise _ring_in_store()
-    return ring
-
-
-def _ring_in_store() -> InvalidInputError:
-    return InvalidInputError("the ring of a store cannot lie in the store's own schema or database")
-
-
 _OPTIONS = {"Registry": "registry", "ValueLimits": "limits", "Clock": "clock"}
 
 
@@ -467,14 +461,14 @@ def open_core(
         return opening.run(storage)
 
 
-def read_meta(storage: Storage) -> Meta | None:
+def read_meta(storage: Moment) -> Meta | None:
     """What the store says of itself; None if there is no store in this storage."""
-    row = storage.get([META])[0]
+    row = row_at(storage, META)
     if row is None:
         if not storage.scan(b"A", b"[", limit=1):
             return None
         # It is the first row of a store: if another process made the store meanwhile, it is there.
-        row = storage.get([META])[0]
+        row = row_at(storage, META)
         if row is None:
             raise DamagedRecordError(
                 "the row that says what this store is, is missing", "store row"
@@ -485,15 +479,3 @@ def read_meta(storage: Storage) -> Meta | None:
         raise DamagedRecordError(
             "the row that says what this store is, is damaged", "store row"
         ) from None
-
-
-def _warn_beside(source: KeySource, url: str) -> None:
-    path = file_of(url)
-    if not isinstance(source, FileKey) or path is None:
-        return
-    if source.path.parent.resolve() == Path(path).parent:
-        warnings.warn(
-            f"the key file {source.path} lies in the same folder as the store: who copies the "
-            "folder has both",
-            stacklevel=6,
-        )

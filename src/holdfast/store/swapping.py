@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 
-from holdfast.errors import Conflict, HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.errors import Conflict, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Moment, Storage
 
 GROUP = 64
@@ -23,8 +24,14 @@ def cell_at(storage: Moment, key: bytes) -> bytes | None:
     return dict(storage.cells(key, key + b"\0", limit=1)).get(key)
 
 
-def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
-    """Compare and swap; an unknown outcome is settled by the first cell.
+def row_at(storage: Moment, key: bytes) -> bytes | None:
+    """The record under a key; None if there is none."""
+    return dict(storage.scan(key, key + b"\0", limit=1)).get(key)
+
+
+def swap_cells(storage: Storage, cells: list[Swap], *, sent: bool = False) -> bool:
+    """Compare and swap; an unknown outcome is settled by the first cell, also that of an earlier
+    call, if the same was `sent` by one.
 
     What it expects never comes back once it is gone, and nobody else writes equal bytes. So the
     same batch can be sent again, and after a conflict the cell says whether an earlier one landed.
@@ -37,7 +44,7 @@ def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
             try:
                 storage.commit(batch)
             except Conflict:
-                return unknown is not None and cell_at(storage, key) == new
+                return (sent or unknown is not None) and cell_at(storage, key) == new
             return True
         except OutcomeUnknown as error:
             unknown = error
@@ -51,12 +58,14 @@ def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
 class _Asked:
     """One swap on its way."""
 
-    __slots__ = ("answer", "cells", "error")
+    __slots__ = ("answer", "cells", "error", "sent")
 
     def __init__(self, cells: list[Swap]) -> None:
         self.cells = cells
+        self.sent = False
+        """Whether somebody who was interrupted may have stored it: then it goes alone."""
         self.answer: bool | None = None
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
 
     @property
     def done(self) -> bool:
@@ -72,42 +81,60 @@ class Swaps:
         self._lock = threading.Lock()
 
     def run(self, cells: list[Swap]) -> bool:
-        """Compare and swap, together with what others wait for; False if a cell was another."""
+        """Compare and swap, together with what others wait for; False if a cell was another.
+
+        Ctrl-C ends the call of its thread alone: others do themselves what is theirs.
+        """
         asked = _Asked(cells)
-        self._waiting.append(asked)
-        while not asked.done:
-            with self._lock:
-                if not asked.done:
-                    self._commit_waiting()
+        try:
+            self._waiting.append(asked)
+            while not asked.done:
+                with self._lock:
+                    if not asked.done:
+                        self._commit_waiting()
+        except BaseException:
+            with self._lock, suppress(ValueError):
+                self._waiting.remove(asked)
+            raise
         if asked.error is not None:
             raise asked.error
         return bool(asked.answer)
 
     def _commit_waiting(self) -> None:
         group: list[_Asked] = []
+        try:
+            self._take(group)
+            if len(group) == 1 or not self._try(group):
+                for asked in group:  # one of them stands in the way of the others
+                    self._try([asked])
+        except BaseException:
+            self._waiting.extendleft(reversed([one for one in group if not one.done]))
+            raise
+
+    def _take(self, group: list[_Asked]) -> None:
         keys: set[bytes] = set()
         while self._waiting and len(group) < GROUP:
-            mine = {cell[0] for cell in self._waiting[0].cells}
-            if keys & mine:
-                break  # it rests on what one of these makes of a cell
+            one = self._waiting[0]
+            mine = {cell[0] for cell in one.cells}
+            if keys & mine or (group and (one.sent or group[0].sent)):
+                break  # it rests on what one of these makes of a cell, or is to go alone
             keys |= mine
-            group.append(self._waiting.popleft())
-        if len(group) == 1 or not self._try(group):
-            for asked in group:  # one of them stands in the way of the others
-                self._try([asked])
+            # In one step: Ctrl-C comes before it or behind it.
+            group.extend(map(deque.popleft, (self._waiting,)))
 
     def _try(self, group: list[_Asked]) -> bool:
         """Commit some together; False if that has to be done one by one."""
         answer: bool | None = None
-        error: BaseException | None = None
+        error: Exception | None = None
+        sent = len(group) == 1 and group[0].sent
+        for one in group:
+            one.sent = True
         try:
-            answer = swap_cells(self._storage, [cell for one in group for cell in one.cells])
-        except BaseException as wrong:
+            cells = [cell for one in group for cell in one.cells]
+            answer = swap_cells(self._storage, cells, sent=sent)
+        except Exception as wrong:
             error = wrong
-            if not isinstance(wrong, HoldfastError):
-                raise
-        finally:
-            if answer or error is not None or len(group) == 1:
-                for one in group:
-                    one.answer, one.error = answer, error
+        if answer or error is not None or len(group) == 1:
+            for one in group:
+                one.answer, one.error = answer, error
         return bool(answer) or error is not None
