@@ -297,13 +297,13 @@ class Merging:
         decide = self._decider(key, [ours, theirs, *bases])
         if mine == ref_of(theirs):
             value = here
-        elif any(ref != refs[0] for ref in refs):
-            # Merged crosswise, and then not alike: nothing says which of them it was before.
-            value = decide(key, DELETED, here, there)
-        elif mine == refs[0]:
+        elif set(refs) == {mine}:
             value = there
         elif (done := farther(key, here, there)) is not None:
             value = done
+        elif len(set(refs)) > 1:
+            # Merged crosswise, and then not alike: nothing says which of them it was before.
+            value = decide(key, DELETED, here, there)
         elif whole(key):
             value = decide(key, self._value(key, bases[0]), here, there)
         else:
