@@ -106,6 +106,30 @@ def test_letters_that_either_side_of_a_merge_processed_are_processed(
     assert waiting(main) == ["later"]
 
 
+@pytest.mark.parametrize("strategy", ["ask", "ours", "theirs", "newest", "both"])
+def test_letters_processed_since_two_timelines_were_merged_crosswise(
+    store: sync.Store, strategy: str
+) -> None:
+    """They have two newest common states, which differ in how far the mailbox is."""
+    main, done = store.agent("7"), []
+    box = send(main, "L0", "L1")
+    fork = main.fork("trial")
+    send(main, "M1", "M2", "M3")
+    theirs = send(fork, "fork's 1", "fork's 2", "fork's 3")
+    box.process(lambda mail: None, limit=1)
+    theirs.process(lambda mail: None, limit=3)
+    here, there = main.place()[2], fork.place()[2]
+    main.merge(f"trial@{there}")
+    fork.merge(f"main@{here}")
+    box.process(lambda mail: done.append(mail.content), limit=2)
+    theirs.process(lambda mail: None, limit=1)
+    assert done == ["M1", "M2"]
+    merged = main.merge("trial", strategy=strategy)
+    assert len(merged.base) == 2
+    assert merged.conflicts == []
+    assert waiting(main) == ["M3"]
+
+
 def test_a_fork_that_becomes_what_main_is_now_processes_its_own_letters(store: sync.Store) -> None:
     main = store.agent("7")
     send(main, "one").process(answer)

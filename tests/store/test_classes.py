@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -461,6 +461,35 @@ def test_what_gates_in_front_are_asked_shows_no_value(place: Place) -> None:
     state.set("note", SECRET)
     for told in first.told[-3:]:
         assert SECRET in told, "these are not sensitive"
+
+
+class Renaming(holdfast.Gate):
+    """Gives operations other keys, in place or by a copy that takes the verdict along."""
+
+    access = True
+
+    def __init__(self, key: str, *, in_place: bool) -> None:
+        self.key, self.in_place = key, in_place
+
+    def before(self, request: holdfast.Request) -> holdfast.Request | None:
+        if not self.in_place:
+            renamed = [replace(one, key=self.key) for one in request.operations]
+            return replace(request, operations=renamed)
+        for one in request.operations:
+            one.key = self.key
+        return None
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_a_gate_renames_is_judged_by_its_new_key(store: sync.Store, in_place: bool) -> None:
+    state, log = store.agent("1"), Adding()
+    state.declare(holdfast.Classed("known/", "trusted"))
+    store.add_gate(Renaming("password", in_place=in_place))
+    store.add_gate(log)
+    state.set("note", SECRET)
+    state.set("known/note", SECRET)  # of which only gates of access would be asked
+    assert ["'password'" in one for one in log.told] == [True, True]
+    assert [one for one in log.told if SECRET[:7] in one] == []
 
 
 @pytest.mark.parametrize("declared", [False, True])

@@ -821,6 +821,24 @@ def test_damaged_saves_do_not_keep_from_merging(place: Place) -> None:
     assert main.get("a") == {"x": 3, "y": 2}
 
 
+def test_an_older_point_of_a_timeline_whose_newest_entry_is_damaged(place: Place) -> None:
+    """Its past is found, and what it declares there counts; what cannot be read says nothing."""
+    _, main, trial = forked(place, a=0)
+    main.set("a", 1)
+    trial.set("b", 2)
+    good = trial.place()[2]
+    trial.set("c", 3)
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[-1]
+    put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
+    main = place.open().agent("a")
+    merged = main.merge(f"trial@{good}")
+    assert (merged.base, merged.keys) == (("main@1",), ["b"])
+    assert everything(main) == {"a": 1, "b": 2, "started": True}
+    assert main.merge(f"trial@{good}").entry is None
+
+
 def test_verify_notices_that_what_was_merged_is_another_history(place: Place) -> None:
     store, main, trial = forked(place, a=0)
     trial.set("a", 1)

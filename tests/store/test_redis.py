@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,16 @@ def test_a_key_that_becomes_sensitive_is_not_put_there_any_more(
     assert len(other.items()) == 2
     assert other.get_many(["people/ann"]) == {"people/ann": LONG}
     assert rows.all() == {}
+    reads: list[Callable[[sync.View], Any]] = [
+        lambda view: view.get("people/ann"),
+        lambda view: view.tail("people/log", 1),
+        lambda view: view.items(),
+        lambda view: view.get_many(["people/ann", "people/log"]),
+    ]
+    for number, read in enumerate(reads):  # of a point where it was not
+        with place.open(cache=redis.url()) as fresh:
+            read(fresh.agent("a").at("main@2"))
+        assert rows.all() == {}, number
 
 
 def test_an_erased_scope_leaves_it(place: Place, cached: sync.Store, redis: Any) -> None:

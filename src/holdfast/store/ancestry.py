@@ -36,8 +36,13 @@ class Ancestry:
         self._bodies: dict[Point, Body] = {}
 
     def know(self, line: Timeline) -> Point:
-        """Take note of a timeline as it is in memory; the point where it stands."""
-        self._known.setdefault(line.number, []).append((line.sequence, line.origin, line.merged))
+        """Take note of a timeline as it is in memory; the point where it stands.
+
+        One whose newest state cannot be read does not know where it comes from.
+        """
+        if line.stranded is None:
+            known = self._known.setdefault(line.number, [])
+            known.append((line.sequence, line.origin, line.merged))
         return self._normal((line.number, line.sequence))
 
     def origin(self, point: Point) -> int:

@@ -105,8 +105,10 @@ def find(reader: Reader, asked: Question, values: bool, plain: bool) -> Page:
         if not values:
             return Page(keys, after)
         slots = [(key, search.slot(key)) for key in keys]
-    reader.fetch(timeline, slots)
-    page = Page([(key, reader.value(timeline, key, slot, plain)) for key, slot in slots], after)
+    rules = reader.near_rules(timeline)
+    reader.fetch(timeline, slots, rules)
+    read = [(key, reader.value(timeline, key, slot, plain, rules)) for key, slot in slots]
+    page = Page(read, after)
     reader.told(timeline, slots)
     return page
 

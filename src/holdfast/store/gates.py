@@ -150,13 +150,14 @@ class Gates:
         stay_in_loop()
         for gate in self.front:
             if gate.access or not trusted:
-                if judge is not None and any(one.sensitive is None for one in request.operations):
-                    judge(request)  # a gate has put in others
+                judged = _judged_by(request)
                 try:
                     request = self._asked(gate, request)
                 except HoldfastError:
                     self._meter.add(INVALID, ("gate",))
                     raise
+                if judge is not None and _judged_by(request) != judged:
+                    trusted = judge(request) and trusted  # what is asked for is another thing now
         return request
 
     def _asked(self, gate: Gate, request: Request) -> Request:
@@ -197,6 +198,11 @@ class Gates:
                 import logging  # here, because it loads slowly and hardly any program comes by
 
                 logging.getLogger("holdfast.gates").exception("a gate failed behind a change")
+
+
+def _judged_by(request: Request) -> list[Any]:
+    """What the class of each key follows from; in another operation the verdict may be copied."""
+    return [(one.kind, one.key, one.terms, one.sensitive) for one in request.operations]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.errors import (
+    DamagedIndexError,
     NewerFormatError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -38,10 +39,19 @@ def rules_of(*sides: tuple[Reader, Timeline]) -> Rules:
         if reader.at is not None:
             # What cannot be read, or is gone, says nothing: the past can be read all the same.
             with suppress(*_UNREAD):
-                newest = reader.core.current(reader.scope, reader.timeline)
+                try:
+                    newest = _newest(reader)
+                except DamagedIndexError:
+                    reader.core.rebuild(reader.scope, reader.timeline)
+                    newest = _newest(reader)
                 if newest is not None:
-                    found[newest.declared] = None
+                    found[newest] = None
     return list(found)
+
+
+def _newest(reader: Reader) -> Declared | None:
+    line = reader.core.current(reader.scope, reader.timeline)
+    return line.declared if line is not None else None
 
 
 def sensitive(key: str, slots: Iterable[Slot | None], rules: Rules) -> bool:

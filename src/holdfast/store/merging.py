@@ -46,12 +46,13 @@ from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.history import History
 from holdfast.store.items import Entry, LongValue
-from holdfast.store.judging import sensitive
+from holdfast.store.judging import rules_of, sensitive
 from holdfast.store.lifetimes import KEEP, NONE, Meta, terms_of
 from holdfast.store.long_merging import Carried
 from holdfast.store.lookups import derived
 from holdfast.store.merge_conflicts import MergeConflict, Span, newer
 from holdfast.store.merged_meta import merge_meta, meta_along, meta_beside
+from holdfast.store.reading import Reader
 from holdfast.store.scopes import RESERVED, Scope
 from holdfast.store.sealed_merging import Decisions
 from holdfast.store.sealed_values import Shown, opened_changes, shown
@@ -199,7 +200,6 @@ class Merging:
         other = self.points.line(point[0])
         with other.lock:
             self.ancestry.know(other)
-            self.newest: Point = (other.number, other.sequence)
         self.theirs: Point = (other.number, point[1])
         self.bases = self.ancestry.common(self.ours, self.theirs)
         self._names = {0: "main", self.line.number: handle.timeline, other.number: point[0]}
@@ -260,7 +260,8 @@ class Merging:
             return {}
         bases = [self._view(base) for base in self.bases]
         now = self.their_line = self._view(self.theirs)
-        self.their_rules = [now.declared, self._view(self.newest).declared]
+        there = Reader(self.handle.core, self.handle.scope, self._name(self.theirs[0]), now)
+        self.their_rules = rules_of((there, now))
         self.rules = list(dict.fromkeys([self.line.declared, *self.their_rules]))
         keys: set[str] = set()
         for was in bases:
@@ -297,13 +298,13 @@ class Merging:
         decide = self._decider(key, [ours, theirs, *bases])
         if mine == ref_of(theirs):
             value = here
-        elif any(ref != refs[0] for ref in refs):
-            # Merged crosswise, and then not alike: nothing says which of them it was before.
-            value = decide(key, DELETED, here, there)
-        elif mine == refs[0]:
+        elif set(refs) == {mine}:
             value = there
         elif (done := farther(key, here, there)) is not None:
             value = done
+        elif len(set(refs)) > 1:
+            # Merged crosswise, and then not alike: nothing says which of them it was before.
+            value = decide(key, DELETED, here, there)
         elif whole(key):
             value = decide(key, self._value(key, bases[0]), here, there)
         else:

@@ -224,25 +224,30 @@ class Reader:
             self.told(timeline, [(key, slot)])
         return convert(value, as_, f"{self.scope}: {key!r}") if as_ is not None else value
 
-    def value(self, timeline: Timeline, key: str, slot: Slot, plain: bool = False) -> Any:
+    def value(
+        self, timeline: Timeline, key: str, slot: Slot, plain: bool = False, rules: Rules = ()
+    ) -> Any:
         """The value of a key that a slot describes; `plain`: with objects as `Typed`."""
-        near = self.core.near and self._near(timeline, key, slot)
+        near = self.core.near and self._near(timeline, key, slot, rules)
         return timeline.ledger.value_of(key, timeline.settled(slot), self._codec(plain), near)
 
-    def _near(self, timeline: Timeline, key: str, slot: Slot) -> Near | None:
-        """The cache outside of the process, where there is one and it may know of the key."""
-        near = self.core.near
-        shut = near is None or sensitive(key, [slot], [timeline.declared])
-        return None if shut else near
+    def near_rules(self, timeline: Timeline) -> Rules:
+        """What says of which keys the cache outside of the process may not know: for many reads."""
+        return rules_of((self, timeline)) if self.core.near is not None else ()
 
-    def fetch(self, timeline: Timeline, found: Sequence[tuple[str, Slot]]) -> None:
+    def _near(self, timeline: Timeline, key: str, slot: Slot, rules: Rules = ()) -> Near | None:
+        """The cache outside of the process, where there is one and it may know of the key."""
+        shut = sensitive(key, [slot], rules or self.near_rules(timeline))
+        return None if shut else self.core.near
+
+    def fetch(self, line: Timeline, found: Sequence[tuple[str, Slot]], rules: Rules) -> None:
         """Bring values into the cache of this process, with few calls."""
         if len(found) > MANY:
             leave_loop()
         any_near = self.core.near
         for near in {any_near, None}:
-            mine = [s for k, s in found if not any_near or self._near(timeline, k, s) is near]
-            timeline.ledger.fetch_atoms(((slot.ref, slot.location) for slot in mine), near)
+            mine = [s for k, s in found if not any_near or self._near(line, k, s, rules) is near]
+            line.ledger.fetch_atoms(((slot.ref, slot.location) for slot in mine), near)
 
     @_rebuilding
     def to_update(self, key: str, default: Any) -> tuple[Any, int, Kept | None]:
@@ -273,8 +278,8 @@ class Reader:
         with timeline.lock:
             found = [(key, self.live(timeline, name)) for key, name in names]
         present = [(key, slot) for key, slot in found if slot is not None]
-        self.fetch(timeline, present)
-        values = {key: self.value(timeline, key, slot, plain) for key, slot in present}
+        self.fetch(timeline, present, rules := self.near_rules(timeline))
+        values = {key: self.value(timeline, key, slot, plain, rules) for key, slot in present}
         self.told(timeline, present)
         return values
 
@@ -360,8 +365,9 @@ class Reader:
         if timeline is None:
             return []
         found = list(self._slots(prefix, limit, after, timeline))
-        self.fetch(timeline, found)
-        values = [(key, self.value(timeline, key, slot, plain)) for key, slot in found]
+        rules = self.near_rules(timeline)
+        self.fetch(timeline, found, rules)
+        values = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in found]
         self.told(timeline, found)
         return values
 
