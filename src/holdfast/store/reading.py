@@ -50,8 +50,7 @@ from holdfast.store.timeline import Timeline
 
 _NOTHING = Cause()
 MANY, FEW = 1000, 64
-"""Keys that are looked for in an event loop, and items that are read there however long they are:
-what is above some KiB by itself is asked for by itself."""
+"""Keys that are looked for in an event loop, and items that are read there however long."""
 ATTEMPTS = 5
 """How often a read begins anew because its scope was erased meanwhile."""
 
@@ -365,8 +364,7 @@ class Reader:
         if timeline is None:
             return []
         found = list(self._slots(prefix, limit, after, timeline))
-        rules = self.near_rules(timeline)
-        self.fetch(timeline, found, rules)
+        self.fetch(timeline, found, rules := self.near_rules(timeline))
         values = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in found]
         self.told(timeline, found)
         return values
