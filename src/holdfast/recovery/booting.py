@@ -203,6 +203,7 @@ class Booting:
         gone: list[Scope] = []
         if scopes is None:
             scopes = every_scope(self._handle, self._unnamed)
+            self._unlisted()
             there = set(scopes)
             gone = [one for one in recovered_agents(self._handle) if one not in there]
         with acting("boot"):
@@ -238,6 +239,20 @@ class Booting:
         """A scope whose row in the directory is damaged: nobody knows its name."""
         why = f"{error}; heal it from a copy: holdfast repair --copy URL"
         self._note(notices_scope(), "state", rows.describe(key), "left", why)
+
+    def _unlisted(self) -> None:
+        """Scopes without a row in the directory: to who asks by name they were never there.
+
+        Those whose row is damaged are told of as such.
+        """
+        damaged = bool(self._report.items)
+        for number in sorted(self._tails.unlisted()) if self._asked.check and not damaged else ():
+            why = (
+                "the feed names it, and the directory does not: its row is lost, and whoever "
+                "writes to it begins an empty one; before that, heal it from a copy: "
+                "holdfast repair --copy URL"
+            )
+            self._note(notices_scope(), "state", f"scope {number:x}", "left", why)
 
     def _own(self) -> None:
         """What recoveries keep in one scope: notices, groups, what was found."""

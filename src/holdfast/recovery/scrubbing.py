@@ -23,7 +23,8 @@ from holdfast.errors import (
 from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.healing import Healed, check_copies, heal_all, heal_directory
+from holdfast.recovery.healing import Healed, check_copies, heal_all
+from holdfast.recovery.healing_directory import heal_directory
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX, notices_scope, write
 from holdfast.store.arguments import check_function, check_seconds

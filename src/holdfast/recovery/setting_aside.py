@@ -16,6 +16,7 @@ from holdfast.recovery.healing import heal_all, looking, would_heal
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.strategies import unreadable
 from holdfast.recovery.tails import Tail, Tails
+from holdfast.store import rows
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
 from holdfast.store.losses import make_room
@@ -42,6 +43,9 @@ def set_aside(
 ) -> dict[str, Any]:
     """Set aside what is damaged or lost, as much as is found in the time, and heal it.
 
+    A timeline whose name is lost gets another, for without one nobody reaches it, and no scope with
+    such a row can be forked; `lost_rows` says so, for people.
+
     Of entries that stay lost, what else was written with them would stand in the way of what is
     written next: it goes, or their numbers are taken if other timelines may lead to it.
     """
@@ -50,7 +54,9 @@ def set_aside(
         found = verify_store(store.core, agent, budget=budget).findings
     result: dict[str, Any] = {"quarantined": Quarantine(store, agent).add(found, recovery)}
     try:
-        result["healed"] = [one.row for one in heal_all(store, agent, found, copies)[1]]
+        left, healed = heal_all(store, agent, found, copies, rename=True)
+        result["healed"] = [one.row for one in healed]
+        result["lost_rows"] = [one.lost for one in healed if one.lost] + _unreachable(left)
     except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing
         result["unhealed"] = f"{type(error).__name__}: {error}"[:500]
     for timeline, (_, last) in (Tails(store).lost(agent) or {}).items():
@@ -60,21 +66,27 @@ def set_aside(
     return result
 
 
+def _unreachable(left: Sequence[Finding]) -> list[str]:
+    """Timelines that nobody can name any more, for people; what else is wrong, others tell of."""
+    keys = [key for one in left if rows.is_fork(key := bytes.fromhex(one.row))]
+    return [f"timeline {rows.line_of(key)}, whose row and first entry are damaged" for key in keys]
+
+
 @contextmanager
 def as_if_healed(
     store: StoreHandle, agent: Scope, failure: Failure, tail: Tail | None, copies: Sequence[Core]
 ) -> Iterator[tuple[StoreHandle, int]]:
     """The store as it is after `set_aside`, and how many rows that heals; nothing is written."""
-    rows: dict[bytes, bytes] = {}
+    given: dict[bytes, bytes] = {}
     with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
         if copies and is_called_for(failure, tail, unreadable(store.line(agent))):
             found = verify_store(store.core, agent, budget=BUDGET).findings
-            rows = would_heal(store.core, agent, found, copies)[1]
-    if not rows:
+            given = would_heal(store.core, agent, found, copies, rename=True)[1]
+    if not given:
         yield store, 0
         return
-    seen = looking(store.core, rows)
+    seen = looking(store.core, given)
     try:
-        yield StoreHandle(seen), len(rows)
+        yield StoreHandle(seen), len(given)
     finally:
         seen.close()

@@ -18,6 +18,7 @@ from holdfast.recovery.records import is_own
 from holdfast.recovery.recovered import every_scope
 from holdfast.store import rows
 from holdfast.store.blocking import Store
+from holdfast.store.directory import numbered
 from holdfast.store.entries import CHECKPOINT
 from holdfast.store.feed_heads import FeedHeads
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -70,6 +71,12 @@ class Tails:
         if named <= newest_entry(ledger, number):
             return None
         return find_loss(self._store.core, ledger, number)
+
+    def unlisted(self) -> set[int]:
+        """Numbers of scopes that the feed names and the directory does not, as far as it can be
+        read."""
+        self.look(None)  # first: the directory has all that it names
+        return self._feed.scopes() - {number for number, _ in numbered(self._store.core)}
 
     def findings(self, scope: Scope, tail: Tail) -> list[Finding]:
         """A lost tail as `verify` would tell of it."""

@@ -20,7 +20,7 @@ from holdfast.store.floors import NO_FLOOR, Floor, floor_of, read_base
 from holdfast.store.losses import told
 from holdfast.store.marking import Marks
 from holdfast.store.saves import Save
-from holdfast.store.verify_nodes import DAMAGE
+from holdfast.store.verify_nodes import DAMAGE, damaged_row
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
@@ -38,8 +38,8 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
         try:
             floor = floor_of(ledger, number)
         except DAMAGE as error:
-            place = rows.describe(rows.line(b"A", ledger.number, number))
-            check.find("damage", place, str(error), str(ledger.scope))
+            key = damaged_row(error, rows.line(b"A", ledger.number, number))
+            check.find("damage", rows.describe(key), str(error), str(ledger.scope), row=key)
         found[number] = check.floors[(ledger.number, number)] = floor
     check.swept = _is_pruned_now(check, ledger)
     if check.swept:
@@ -176,7 +176,7 @@ class FloorCheck:
                 )
             self._writers(key, base)
         except DAMAGE as error:
-            self.line.find("damage", key, str(error))
+            self.line.find("damage", damaged_row(error, key), str(error))
             return None
         self._root(at, base)
         return base
