@@ -13,6 +13,7 @@ from store_kit import Place, put_row, rows_of
 from holdfast import sync
 from holdfast.cli.main import main
 from holdfast.errors import StateIntegrityError
+from holdfast.recovery import healing
 from holdfast.seal.signer import Signer
 from holdfast.store import rows
 
@@ -334,6 +335,29 @@ def test_boot_names_a_scope_that_the_directory_lacks(two: tuple[Place, Place, by
     assert place.open().agent("7").get("x") == "7"
 
 
+def test_boot_heals_the_directory_from_the_copies_of_its_recovery(
+    two: tuple[Place, Place, bytes],
+) -> None:
+    place, twin, key = two
+    store = place.open()
+    report = sync.boot(store, recovery=sync.Recovery(store, copies=[twin.open()]))
+    assert [(one.outcome, one.what) for one in report.items] == [("completed", rows.describe(key))]
+    assert report.methods["agent:7"] == "primary"
+    assert store.agent("7").get("x") == "7"
+    assert store.verify().ok
+
+
+def test_a_recovery_finds_an_agent_that_the_directory_lacks(
+    two: tuple[Place, Place, bytes],
+) -> None:
+    place, twin, _ = two
+    store = place.open()
+    recovery = sync.Recovery(store, copies=[twin.open()])
+    assert recovery.recover("agent:7", "corruption_detected").lost == "nothing"
+    assert store.agent("7").get("x") == "7"
+    assert store.verify().ok  # and nothing of the old one lies about
+
+
 def test_a_scope_made_since_under_the_name_is_not_overwritten(
     two: tuple[Place, Place, bytes],
 ) -> None:
@@ -371,6 +395,27 @@ def test_a_deletion_that_a_copy_made_by_itself_is_not_taken(forked: Place, tmp_p
     assert done is not None
     assert len(done.healed) == 1
     assert forked.reopen().agent("7").get("x") == 2
+    twin.close()
+
+
+def test_nothing_is_put_into_a_scope_that_is_erased_meanwhile(
+    forked: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = _copied(forked, tmp_path / "twin")
+    key, _ = _spoil(forked, b"E", 0, "missing")
+    fitting, other = healing._fitting, forked.open()
+
+    def slow(*given: Any) -> Any:
+        found = fitting(*given)
+        if found:
+            other.erase("agent:7", despite_holds=True)
+        return found
+
+    monkeypatch.setattr(healing, "_fitting", slow)
+    done = sync.Scrubber(forked.open(), copies=[twin.open()], budget=600).slice()
+    assert done is not None
+    assert not done.healed
+    assert forked.open()._core.storage.get([key]) == [None]
     twin.close()
 
 

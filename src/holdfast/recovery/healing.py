@@ -23,7 +23,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.rebuilding import ledgers_of, made_again, name_lost
+from holdfast.recovery.rebuilding import ledgers_of, made_again, name_lost, standing
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.store import entries, rows
 from holdfast.store.core import Core
@@ -135,13 +135,14 @@ def heal(
     check_copies(core, copies)
     named = {bytes.fromhex(one.row): one for one in findings if one.row}
     done: dict[bytes, Healed] = {}
+    absent = standing(core, scope)  # before anything is read or sealed
     for number, other in _sources(copies):
         keys = [key for key in named if key not in done]
         good = _fitting(core, scope, _offered(core, other, scope, keys, rename))
         damaged = [named.get(key) or _missing(scope, key) for key in good]
         Quarantine(store, scope).add(damaged)
         for key, row in good.items():
-            if replace(core, key, row):
+            if replace(core, key, row, absent):
                 lost = name_lost(core, scope, key) if other is None and rows.is_fork(key) else ""
                 done[key] = Healed(scope, key.hex(), rows.describe(key), number, lost)
     if done:
@@ -351,12 +352,12 @@ def looking(core: Core, over: Mapping[bytes, bytes]) -> Core:
     return seen_in(core, Overlay(core.storage, over))
 
 
-def replace(core: Core, key: bytes, row: bytes) -> bool:
+def replace(core: Core, key: bytes, row: bytes, absent: Sequence[bytes] = ()) -> bool:
     """Put a row in the place of the damaged or missing one; False if another was faster."""
     before = core.storage.get([key])[0]
-    batch = Batch(puts=[(key, row)], absent=[key])
+    batch = Batch(puts=[(key, row)], absent=[key, *absent])
     if before is not None:
-        batch = Batch(swaps=[(key, before, row)])
+        batch = Batch(swaps=[(key, before, row)], absent=list(absent))
     try:
         core.leases.commit(batch)
     except Conflict:

@@ -42,7 +42,8 @@ LOOKS = 100
 def heal_directory(
     store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
 ) -> list[Healed]:
-    """Heal rows of the directory, and of erased subjects, that copies still have."""
+    """Heal rows of the directory that copies still have, and of those that findings of `verify` are
+    about, those that say that a scope is deleted or a subject erased."""
     named = {bytes.fromhex(one.row): one for one in findings if one.row}
     done: list[Healed] = []
     for key, (row, copy) in _fitting(store, findings, copies).items():
@@ -77,7 +78,7 @@ def _fitting(store: StoreHandle, findings: Sequence[Finding], copies: Sequence[C
     given: _Rows = {}
     check_copies(core, copies)
     damaged = {bytes.fromhex(one.row) for one in findings if one.row}
-    unlisted = Tails(store).unlisted() if any(one.kind == "feed" for one in findings) else set()
+    unlisted = Tails(store).unlisted() if copies else set()
     for number, other in enumerate(copies) if damaged or unlisted else ():
         there = {at: key for at, key in numbered(other) if at in unlisted}
         wanted = {key for key in damaged if key[:1] in b"DU"} | set(there.values())

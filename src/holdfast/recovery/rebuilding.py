@@ -35,6 +35,13 @@ def ledgers_of(core: Core, scope: Scope) -> dict[int, Ledger]:
     return found
 
 
+def standing(core: Core, scope: Scope) -> list[bytes]:
+    """Rows that must be absent still when something is put back into a scope: it is not erased
+    since, and what was sealed, or opened, was so under the newest data key."""
+    found = ledgers_of(core, scope).values()
+    return [key for ledger in found for key in (ledger.tombstone, ledger.next_epoch())]
+
+
 def made_again(
     core: Core, scope: Scope, keys: Iterable[bytes], *, rename: bool
 ) -> dict[bytes, bytes]:

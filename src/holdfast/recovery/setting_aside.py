@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.errors import HoldfastError, ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.failures import DAMAGED, Failure
 from holdfast.recovery.healing import heal_all, looking, would_heal
+from holdfast.recovery.healing_directory import heal_directory
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.strategies import unreadable
 from holdfast.recovery.tails import Tail, Tails
@@ -50,6 +51,9 @@ def set_aside(
     written next: it goes, or their numbers are taken if other timelines may lead to it.
     """
     found: list[Finding] = []
+    with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
+        if not _is_listed(store.core, agent):
+            heal_directory(store, [], copies)
     with suppress(ScopeNotFoundError):  # then nothing of it is damaged
         found = verify_store(store.core, agent, budget=budget).findings
     result: dict[str, Any] = {"quarantined": Quarantine(store, agent).add(found, recovery)}
@@ -64,6 +68,13 @@ def set_aside(
             dropped = make_room(store.line(agent, timeline), last)
             result["dropped"] = result.get("dropped", 0) + dropped
     return result
+
+
+def _is_listed(core: Core, agent: Scope) -> bool:
+    try:
+        return core.known(agent) is not None
+    except StateIntegrityError:
+        return False
 
 
 def _unreachable(left: Sequence[Finding]) -> list[str]:
