@@ -1766,9 +1766,9 @@ BUGS = (
     ),
     Bug(
         "directory row of a copy believed though it opens nothing here",
-        "recovery/healing.py",
-        "return named and bool(core.timelines(ledger))",
-        "return named",
+        "recovery/healing_directory.py",
+        "return named and not erased and _opens_any(ledger)",
+        "return named and not erased",
         "tests/recovery/test_scrubbing.py",
     ),
     Bug(

@@ -204,11 +204,13 @@ class DamagedExportError(StateIntegrityError):
 
 
 class DamagedRecordError(StateIntegrityError):
-    """A row is changed, moved, swapped or missing. `place` names it."""
+    """A row is changed, moved, swapped or missing. `place` names it; `row` is its key in storage,
+    in hexadecimal, if it is one of a scope."""
 
-    def __init__(self, message: str, place: str = "") -> None:
+    def __init__(self, message: str, place: str = "", row: str = "") -> None:
         super().__init__(message)
         self.place = place
+        self.row = row
 
 
 class DamagedIndexError(DamagedRecordError):

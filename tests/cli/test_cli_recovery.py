@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_kit import Cli
@@ -336,8 +337,11 @@ def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -
     planned = cli("repair --dry-run --json").json
     assert [(one["agent"], one["strategy"]) for one in planned["plans"]] == [("agent:7", "journal")]
     assert cli("key get agent:7 plan").code == 6
-    done = cli("repair --yes --json").json["repaired"]
+    mended = cli("repair --yes --json")
+    done = mended.json["repaired"]
     assert done[0]["lost"] == "what entry 4 did"
+    assert mended.code == 1  # as the next one, and `verify`, which see what is left
+    assert "its newest state is whole, its past is not" in mended.json["left"][0]
     assert plan_of() == {"goal": "ship", "step": 1}
     (row,) = cli("quarantine list --json").json["quarantine"]
     assert "entry 4" in row["place"]
@@ -354,6 +358,54 @@ def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -
     again = cli("repair")
     assert again.code == 1
     assert "its newest state is whole, its past is not" in again.err
+
+
+def test_doctor_says_what_can_be_done_about_a_damaged_past(cli: Cli, agent: str) -> None:
+    damage(b"E", 3)
+    cli("repair --yes")
+
+    def concerns() -> dict[str, Any]:
+        return {one["kind"]: one for one in cli("doctor --json").json["concerns"]}
+
+    past = concerns()["damaged_past"]
+    assert past["points"] > 0
+    assert "without one it cannot be mended" in past["next"]
+    assert "holdfast quarantine release agent:7 ID" in past["next"]
+    (row,) = cli("quarantine list --json").json["quarantine"]
+    assert cli(f"quarantine release agent:7 {row['id']} --reason seen").code == 0
+    known = concerns()
+    assert "damaged_past" not in known
+    assert known["known_damage"]["points"] == 0
+    assert cli("quarantine list agent:7 --all").code == 0  # what it names as the next step
+
+
+def test_a_repair_without_the_time_to_look_at_all_says_so(cli: Cli, agent: str) -> None:
+    with sync.open(URL) as store:
+        for number in range(5):
+            store.agent(f"more-{number}").set("plan", number)
+    stopped = cli("repair --budget 0 --yes")
+    assert stopped.code == cli("verify --budget 0").code == 3
+    assert stopped.out == "nothing damaged was found so far\n"
+    assert "not all was looked at" in stopped.err
+    assert "without --budget" in stopped.err
+    for words in ("repair --budget 0 --dry-run --json", "repair --budget 0 --yes --json"):
+        found = cli(words)
+        assert (found.code, found.json["complete"], found.json["left"]) == (3, False, [])
+    whole = cli("repair --json")
+    assert (whole.code, whole.json["complete"]) == (0, True)
+
+
+def test_repair_gives_a_timeline_a_name_again(cli: Cli, agent: str) -> None:
+    with sync.open(URL) as store:
+        store.agent("7").fork("side").set("plan", "other")
+    damage(b"T", 1)
+    planned = cli("repair --dry-run")
+    assert (planned.code, planned.out) == (0, "agent:7: 1 rows would be healed\n")
+    done = cli("repair --yes")
+    assert done.code == 0
+    assert "the name of timeline 1, which is called 'timeline-1' now" in done.out
+    assert cli("verify").code == 0
+    assert cli("key get agent:7 plan --timeline timeline-1").out == '"other"\n'
 
 
 def test_what_is_damaged_in_its_turn_hides_nothing_else_that_was_set_aside(
@@ -383,7 +435,7 @@ def test_a_damaged_key_alone_comes_from_the_newest_whole_checkpoint(cli: Cli, ma
     planned = cli("repair agent:7 --dry-run --json").json["plans"][0]
     assert (planned["strategy"], planned["keys"]) == ("keys", ["plan"])
     assert "keys: plan" in cli("repair agent:7 --dry-run").out
-    assert cli("repair agent:7 --yes --report r.html").code == 0
+    assert cli("repair agent:7 --yes --report r.html").code == 1  # its past stays as it is
     assert plan_of() == "old " * 5000
     with sync.open(URL, read_only=True) as store:
         assert store.agent("7").get("count") == 299
@@ -422,7 +474,7 @@ def test_a_copy_that_went_its_own_way_gives_its_state_by_recovery(cli: Cli, here
         store.agent("7").set("plan", "the only version")
     damage(b"E", 0)
     done = cli("repair --yes --copy other.db --json")
-    assert done.code == 0
+    assert (done.code, len(done.json["left"])) == (1, 1)  # the old past stays as it is
     assert done.json["repaired"][0]["strategy"] == "copy"
     assert plan_of() == "of another store"
 

@@ -45,8 +45,11 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
     If keys alone are not enough, entries are replayed, or an older state or a copy is taken: the
     plan says which, and what that loses. With --copy, rows that a copy still has are healed before,
-    which loses nothing. Damaged rows are set aside (see `quarantine`). Leases that are damaged are
-    removed: whoever holds one has lost it. Exits with 1 if something cannot be mended.
+    which loses nothing. A timeline whose name no copy has gets another. Damaged rows are set aside
+    (see `quarantine`). Leases that are damaged are removed: whoever holds one has lost it.
+
+    Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
+    --budget ended the search.
     """
     check_page(given["page"])
     if given["page"] is not None and scope is None:
@@ -66,7 +69,11 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
             for one in damage.repaired if given["page"] is not None else []:
                 write_page(one, given["page"])
     _say(session, damage)
-    return 1 if damage.left else 0
+    return 1 if damage.left else 0 if damage.complete else 3
+
+
+_MADE = (b"T".hex(), b"R".hex())
+"""Kinds of rows some of which can be made again without a copy."""
 
 
 class _Damage:
@@ -86,38 +93,59 @@ class _Damage:
         self.plans: list[RecoveryPlan] = []
         self.left: list[str] = []
         """What cannot be mended here, and why."""
+        self.complete = True
+        """Whether all was looked at, before and after mending."""
+        self.entries = 0
+        """How many were, the last time."""
         self.healing: dict[str, int] = {}
-        """How many rows of a scope copies would give back, if this is only looked at."""
+        """How many rows of a scope (of the store itself: an empty text) would be healed, if this is
+        only looked at."""
         self.leases = 0
         """Damaged cells of leases, which hold no state and are removed."""
         self.healed: list[Healed] = []
         self.repaired: list[RecoveryReport] = []
 
     def look(self, as_if_healed: bool = False) -> None:
-        """Find damage, and plan what to do about it, or about what copies would leave of it."""
-        from holdfast.recovery.healing import would_heal
-
-        self.found = self._store.verify(self._scope, budget=self._budget).findings
+        """Find damage, and plan what to do about it, or about what healing would leave of it."""
+        report = self._store.verify(self._scope, budget=self._budget)
+        self.found, self.entries = report.findings, report.entries
+        self.complete = self.complete and report.resume is None
         self.plans, self.left = [], []
         for scope, mine in self._by_scope().items():
-            if scope and as_if_healed:
-                core = self._store._core
-                mine, given = would_heal(core, Scope.parse(scope), mine, self.copies)
-                self.healing |= {scope: len(given)} if given else {}
+            if as_if_healed:
+                mine = self._without_healed(scope, mine)
             if scope and mine:
                 self._plan(scope, mine)
             elif not scope:
-                leases = [o for o in mine if o.kind == "damage" and o.place.startswith("lease ")]
-                self.leases = len(leases)
-                mine = [one for one in mine if one not in leases]
-            if not scope and mine:
-                places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
-                self.left.append(f"{places}: only a whole copy of the store helps")
+                self._plan_store(mine)
+
+    def _without_healed(self, scope: str, mine: list[Finding]) -> list[Finding]:
+        """What would be left of findings."""
+        from holdfast.recovery.healing import would_heal
+        from holdfast.recovery.healing_directory import would_heal_directory
+
+        core = self._store._core
+        if scope:
+            mine, given = would_heal(core, Scope.parse(scope), mine, self.copies, rename=True)
+        else:
+            mine, given = would_heal_directory(self._store._handle, mine, self.copies)
+        self.healing |= {scope: len(given)} if given else {}
+        return mine
+
+    def _plan_store(self, mine: list[Finding]) -> None:
+        """What to do about findings that belong to no scope."""
+        leases = [o for o in mine if o.kind == "damage" and o.place.startswith("lease ")]
+        self.leases = len(leases)
+        mine = [one for one in mine if one not in leases]
+        if mine:
+            places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
+            self.left.append(f"{places}: only a whole copy of the store helps")
 
     @property
     def mendable(self) -> bool:
         """Whether there is something to do."""
-        return bool(self.plans) or bool(self.leases) or bool(self.copies and self.found)
+        made = any(one.row[:2] in _MADE for one in self.found)
+        return bool(self.plans or self.leases or made or (self.copies and self.found))
 
     def _by_scope(self) -> dict[str, list[Finding]]:
         scopes: dict[str, list[Finding]] = {}
@@ -133,7 +161,10 @@ class _Damage:
         state = self._store.scope(scope)
         if readable(state._handle) and Tails(self._store._handle).lost(state.scope) is None:
             places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
-            self.left.append(f"{scope}: its newest state is whole, its past is not: {places}")
+            self.left.append(
+                f"{scope}: its newest state is whole, its past is not: {places}; a copy of the "
+                "store that still has it heals it (--copy), nothing else does"
+            )
             return
         failure = found_failure(found)
         assert failure is not None
@@ -144,26 +175,39 @@ class _Damage:
             self.plans.append(plan)
 
     def mend(self) -> None:
-        """Heal rows that a copy still has, which loses nothing; then do what plans say."""
-        from holdfast.recovery.healing import heal_all, heal_directory
-
-        if self.copies:
-            handle = self._store._handle
-            for scope, mine in self._by_scope().items():
-                if scope:
-                    self.healed += heal_all(handle, Scope.parse(scope), mine, self.copies)[1]
-                else:
-                    self.healed += heal_directory(handle, mine, self.copies)
+        """Heal what can be, which loses nothing but names of timelines; then do what plans say, and
+        look at what is left."""
+        while self._heal():
             self.look()
         if self.leases:
             self._store._core.leases.drop_damaged()
+        failed: dict[str, str] = {}
         for plan in self.plans:
             try:
                 self.repaired.append(self._recovery.recover(plan.agent, plan.failure))
             except (LeaseHeldError, RecoveryFailedError) as error:
                 if self._scope is not None:
                     raise
-                self.left.append(f"{plan.agent}: {error}")  # and the others are mended
+                failed[str(plan.agent)] = f"{plan.agent}: {error}"  # and the others are mended
+        found, plans, leases = self.found, self.plans, self.leases
+        self.look()
+        damaged = [one for one in self.plans if str(one.agent) not in failed]
+        self.left += [*failed.values(), *(f"{one.agent}: it is still damaged" for one in damaged)]
+        self.found, self.plans, self.leases = found, plans, leases  # what was, for who reads of it
+
+    def _heal(self) -> bool:
+        """Heal what was found; whether that was something."""
+        from holdfast.recovery.healing import heal_all
+        from holdfast.recovery.healing_directory import heal_directory
+
+        handle, before = self._store._handle, len(self.healed)
+        for scope, mine in self._by_scope().items():
+            if scope:
+                one = Scope.parse(scope)
+                self.healed += heal_all(handle, one, mine, self.copies, rename=True)[1]
+            else:
+                self.healed += heal_directory(handle, mine, self.copies)
+        return len(self.healed) > before
 
 
 def _confirm(session: Session, damage: _Damage) -> None:
@@ -185,17 +229,27 @@ def _say(session: Session, damage: _Damage) -> None:
             "leases": damage.leases,
             "healing": damage.healing,
             "healed": [
-                {"scope": str(one.scope or ""), "place": one.place} for one in damage.healed
+                {
+                    "scope": str(one.scope or ""),
+                    "place": one.place,
+                    "copy": one.copy,
+                    "lost": one.lost or None,
+                }
+                for one in damage.healed
             ],
             "repaired": [report_shape(one) for one in damage.repaired],
             "left": damage.left,
+            "complete": damage.complete,
+            "entries": damage.entries,
         }
         output.document({"findings": len(damage.found), **told})
         return
     for healed in damage.healed:
-        output.say(output.clean(f"{healed.scope or 'store'}: healed from a copy: {healed.place}"))
+        how = "made again" if healed.copy is None else "healed from a copy"
+        lost = f"; lost: {healed.lost}" if healed.lost else ""
+        output.say(output.clean(f"{healed.scope or 'store'}: {how}: {healed.place}{lost}"))
     for scope, count in damage.healing.items():
-        output.say(output.clean(f"{scope}: {count} rows would be healed from a copy"))
+        output.say(output.clean(f"{scope or 'store'}: {count} rows would be healed"))
     if damage.leases:
         output.say("damaged leases, which hold no state, are removed: anybody can take them again")
     for one in damage.repaired or damage.plans:
@@ -204,7 +258,12 @@ def _say(session: Session, damage: _Damage) -> None:
     for text in damage.left:
         output.note(f"not mended: {text}")
     if not damage.found and not damage.healed:
-        output.say("nothing is damaged")
+        output.say("nothing is damaged" if damage.complete else "nothing damaged was found so far")
+    if not damage.complete:
+        output.note(
+            f"not all was looked at: the time ran out after {damage.entries} entries; go on with "
+            "more of it (--budget), or without --budget"
+        )
 
 
 # what was set aside

@@ -34,7 +34,8 @@ class Scrubber:
     `found(findings)`, once; if that raises, it is logged, and told again by the next pass. Each
     slice reads the feed from its beginning, and nodes of the scope that it goes on with: give a
     large store a large budget, seldom. Of the rows that belong to no scope, those of the directory
-    are healed; the feed is verified alone.
+    and of erased subjects are healed; the feed and those of change ids are verified alone. Without
+    a copy, rows whose content follows from the rest are made again.
     """
 
     def __init__(

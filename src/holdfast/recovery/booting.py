@@ -31,6 +31,7 @@ from holdfast.recovery import failures
 from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.healing_directory import heal_directory
 from holdfast.recovery.records import (
     ROLLED_BACK,
     SUCCEEDED,
@@ -42,6 +43,7 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.recovered import every_scope, recovered_agents
 from holdfast.recovery.reports import RecoveryReport
+from holdfast.recovery.setting_aside import copies_of
 from holdfast.recovery.slots import LEASE
 from holdfast.recovery.transitions import Machines, interrupted
 from holdfast.recovery.watching import BOOT_OWNER, damage_of, lease_of
@@ -200,7 +202,9 @@ class Booting:
         begun = time.monotonic()
         gone: list[Scope] = []
         if scopes is None:
+            self._heal_directory()
             scopes = every_scope(self._handle, self._unnamed)
+            self._unlisted()
             there = set(scopes)
             gone = [one for one in recovered_agents(self._handle) if one not in there]
         with acting("boot"):
@@ -236,6 +240,34 @@ class Booting:
         """A scope whose row in the directory is damaged: nobody knows its name."""
         why = f"{error}; heal it from a copy: holdfast repair --copy URL"
         self._note(notices_scope(), "state", rows.describe(key), "left", why)
+
+    def _heal_directory(self) -> None:
+        """Let scopes be there again whose rows in the directory a copy has."""
+        core, copies = self._handle.core, self._asked.recovery._settings.copies
+        if not copies or not self._asked.check:
+            return
+        try:
+            for one in heal_directory(self._handle, [], copies_of(core, copies)):
+                why = "its row in the directory is healed from a copy"
+                self._note(notices_scope(), "state", one.place, "completed", why)
+        except (LeaseLostError, StoreClosedError):
+            raise
+        except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing
+            self._failed(notices_scope(), "state", "directory", error)
+
+    def _unlisted(self) -> None:
+        """Scopes without a row in the directory: to who asks by name they were never there.
+
+        Those whose row is damaged are told of as such.
+        """
+        damaged = bool(self._report.left)
+        for number in sorted(self._tails.unlisted()) if self._asked.check and not damaged else ():
+            why = (
+                "the feed names it, and the directory does not: its row is lost, and whoever "
+                "writes to it begins an empty one; before that, heal it from a copy: "
+                "holdfast repair --copy URL"
+            )
+            self._note(notices_scope(), "state", f"scope {number:x}", "left", why)
 
     def _own(self) -> None:
         """What recoveries keep in one scope: notices, groups, what was found."""

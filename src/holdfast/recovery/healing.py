@@ -4,26 +4,28 @@ A copy is another open store of the same lineage: the same file at another time 
 believed only for what this store itself commits to: all of the scope is verified with the row in
 its place, before anything is written. So a copy that was changed, or that went its own way since,
 can give nothing wrong. The damaged row is set aside first; then one storage commit puts the other
-in its place, if it is still the damaged one that is there.
+in its place, if it is still the damaged one that is there. What no copy has is made again, if its
+content follows from the rest (`rebuilding`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
 from holdfast.errors import (
     Conflict,
-    HoldfastError,
     InvalidInputError,
+    PrunedError,
     ReadOnlyError,
     ScopeNotFoundError,
+    StateIntegrityError,
 )
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import notices_scope
+from holdfast.recovery.rebuilding import ledgers_of, made_again, name_lost, standing
 from holdfast.storage.contract import Batch, Moment, Storage
-from holdfast.store import rows
+from holdfast.store import entries, rows
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
@@ -42,12 +44,14 @@ class Healed:
     """A row that is whole again."""
 
     scope: Scope | None
-    """None for a row of the directory."""
+    """None for a row that belongs to no scope: of the directory, or of an erased subject."""
     row: str
     """Its key in storage, in hexadecimal: the id of the damaged one in quarantine begins so."""
     place: str
-    copy: int
-    """Which of the copies had it."""
+    copy: int | None
+    """Which of the copies had it; None if it was made again from what else is there."""
+    lost: str = ""
+    """What could not be made again with it, for people."""
 
 
 class _Overlaid:
@@ -118,100 +122,92 @@ def check_copies(core: Core, copies: Sequence[Core]) -> None:
 
 
 def heal(
-    store: StoreHandle, scope: Scope, findings: Iterable[Finding], copies: Sequence[Core]
+    store: StoreHandle,
+    scope: Scope,
+    findings: Iterable[Finding],
+    copies: Sequence[Core],
+    *,
+    rename: bool = False,
 ) -> list[Healed]:
-    """Heal the rows of a scope that findings of `verify` are about, as far as a copy has them."""
+    """Heal the rows of a scope that findings of `verify` are about, as far as a copy has them, or
+    they can be made again; with `rename` that is so of a timeline whose name is lost, too."""
     core = store.core
     check_copies(core, copies)
     named = {bytes.fromhex(one.row): one for one in findings if one.row}
     done: dict[bytes, Healed] = {}
-    for number, other in enumerate(copies):
+    absent = standing(core, scope)  # before anything is read or sealed
+    for number, other in _sources(copies):
         keys = [key for key in named if key not in done]
-        good = _fitting(core, scope, _candidates(core, other, keys))
+        good = _fitting(core, scope, _offered(core, other, scope, keys, rename))
         damaged = [named.get(key) or _missing(scope, key) for key in good]
         Quarantine(store, scope).add(damaged)
         for key, row in good.items():
-            if replace(core, key, row):
-                done[key] = Healed(scope, key.hex(), rows.describe(key), number)
+            if replace(core, key, row, absent):
+                lost = name_lost(core, scope, key) if other is None and rows.is_fork(key) else ""
+                done[key] = Healed(scope, key.hex(), rows.describe(key), number, lost)
     if done:
         core.lost()  # what is held of the scope was read around the damage
     return list(done.values())
 
 
-def heal_directory(
-    store: StoreHandle, findings: Iterable[Finding], copies: Sequence[Core]
-) -> list[Healed]:
-    """Heal rows of the directory, without which nobody knows that their scopes are there.
-
-    A copy's row is believed if it opens the first row of the scope that lies here.
-    """
-    core = store.core
-    check_copies(core, copies)
-    done: dict[bytes, Healed] = {}
-    for one in findings:
-        key = bytes.fromhex(one.row)
-        whole = key[:1] == b"D" and len(key) == rows.DIRECTORY
-        if not whole or rows.state_of(key) != rows.THERE:
-            continue
-        for number, other in enumerate(copies):
-            row = other.storage.get([key])[0]
-            if row is None or key in done or not _opens(core, key, row):
-                continue
-            Quarantine(store, notices_scope()).add([one])
-            if replace(core, key, row):
-                done[key] = Healed(None, key.hex(), rows.describe(key), number)
-    return list(done.values())
-
-
-def _opens(core: Core, key: bytes, row: bytes) -> bool:
-    try:
-        ledger = core.ledger_of(key, row)
-        named = core.tag(b"directory", str(ledger.scope)) == key[1:17]
-        return named and bool(core.timelines(ledger))
-    except (HoldfastError, ValueError):
-        return False  # damaged as well, or of a scope that is none of this store's
-
-
 def heal_all(
-    store: StoreHandle, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
+    store: StoreHandle,
+    scope: Scope,
+    findings: Sequence[Finding],
+    copies: Sequence[Core],
+    *,
+    rename: bool = False,
 ) -> tuple[list[Finding], list[Healed]]:
-    """Heal a scope as far as copies go: what is still wrong, and what is no more.
+    """Heal a scope as far as that can be done: what is still wrong, and what is no more.
 
-    A damaged row hides what is behind it: what is wrong is looked for again after each time.
+    A damaged row hides what is behind it: what is wrong is looked for again after each time. Names
+    of timelines are given up (`rename`) only when all else is done: until then a copy may have it.
     """
     left = list(findings)
     healed: list[Healed] = []
-    while left and copies and (done := heal(store, scope, left, copies)):
-        healed += done
-        left = _still(store.core, scope)
+    for last in (False, True) if rename else (False,):
+        while left and (done := heal(store, scope, left, copies, rename=last)):
+            healed += done
+            left = _still(store.core, scope)
     return left, healed
 
 
 def would_heal(
-    core: Core, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
+    core: Core,
+    scope: Scope,
+    findings: Sequence[Finding],
+    copies: Sequence[Core],
+    *,
+    rename: bool = False,
 ) -> tuple[list[Finding], dict[bytes, bytes]]:
     """What `heal_all` would leave, and the rows that it would put in; nothing is written."""
     check_copies(core, copies)
     left, given = list(findings), dict[bytes, bytes]()
-    while left and copies:
-        seen = looking(core, given)
-        try:
-            keys = [bytes.fromhex(one.row) for one in left if one.row]
-            more: dict[bytes, bytes] = {}
-            for other in copies:
-                wanted = [key for key in keys if key not in more]
-                more |= _fitting(seen, scope, _candidates(seen, other, wanted))
-        finally:
-            seen.close()
-        if not more:
-            break
-        given |= more
-        seen = looking(core, given)
-        try:
-            left = _still(seen, scope)
-        finally:
-            seen.close()
+    for last in (False, True) if rename else (False,):
+        while left:
+            seen = looking(core, given)
+            try:
+                keys = [bytes.fromhex(one.row) for one in left if one.row]
+                more: dict[bytes, bytes] = {}
+                for _, other in _sources(copies):
+                    wanted = [key for key in keys if key not in more]
+                    more |= _fitting(seen, scope, _offered(seen, other, scope, wanted, last))
+            finally:
+                seen.close()
+            if not more:
+                break
+            given |= more
+            seen = looking(core, given)
+            try:
+                left = _still(seen, scope)
+            finally:
+                seen.close()
     return left, given
+
+
+def _sources(copies: Sequence[Core]) -> list[tuple[int | None, Core | None]]:
+    """Where rows can be had from: each copy, and at last none, for what can be made again."""
+    return [*enumerate(copies), (None, None)]
 
 
 def _still(core: Core, scope: Scope) -> list[Finding]:
@@ -226,13 +222,72 @@ def _missing(scope: Scope, key: bytes) -> Finding:
     return Finding("chain", rows.describe(key), "it is missing", str(scope), (), key.hex())
 
 
-def _candidates(core: Core, other: Core, keys: list[bytes]) -> dict[bytes, bytes]:
+def _offered(
+    core: Core, other: Core | None, scope: Scope, keys: list[bytes], rename: bool
+) -> dict[bytes, bytes]:
+    """Rows for the place of damaged or missing ones, from one source."""
+    if other is None:
+        return made_again(core, scope, keys, rename=rename)
+    return _candidates(core, other, scope, keys)
+
+
+def _candidates(core: Core, other: Core, scope: Scope, keys: list[bytes]) -> dict[bytes, bytes]:
     """Rows of a copy that are other than ours, or that we lack."""
     found = zip(keys, core.storage.get(keys), other.storage.get(keys), strict=True)
     given = {key: row for key, mine, row in found if row is not None and row != mine}
     for key in keys:
         if key[:1] == b"E":
             given |= _gap(core.storage, other.storage, key)
+            # A finding about signatures names the checkpoint that they lie beside.
+            given |= _differing(core.storage, other.storage, rows.signature(key, b""))
+        elif key[:1] == b"A":  # one that is missing is known by the anchors alone
+            given |= _differing(core.storage, other.storage, key[:9], newest=True)
+    given |= _deletions(core, other, scope, keys)
+    return {
+        key: row
+        for key, row in given.items()
+        if not rows.is_fork(key) or _same_beginning(core.storage, other.storage, key)
+    }
+
+
+def _differing(
+    storage: Storage, other: Storage, prefix: bytes, *, newest: bool = False
+) -> dict[bytes, bytes]:
+    """Rows of a copy behind a prefix that are other than ours, or that we lack; or the last."""
+    limit = 1 if newest else rows.MOST_SIGNATURES
+    found = dict(other.scan(prefix, rows.after(prefix), limit=limit, reverse=newest))
+    mine = dict(zip(found, storage.get(list(found)), strict=True))
+    return {key: row for key, row in found.items() if row != mine[key]}
+
+
+def _same_beginning(storage: Storage, other: Storage, key: bytes) -> bool:
+    """Whether a timeline is the same one in a copy: it began with the same entry.
+
+    Forks that a copy made since have numbers that others have here.
+    """
+    prefix = rows.line(b"E", rows.scope_of(key), rows.line_of(key))
+    first = [at.scan(prefix, rows.after(prefix), limit=1) for at in (storage, other)]
+    try:
+        mine, theirs = ((k, entries.split_row(row)[0].data) for ((k, row),) in first)
+    except (StateIntegrityError, ValueError):
+        return False  # healed first, if a copy has it
+    return mine == theirs
+
+
+def _deletions(core: Core, other: Core, scope: Scope, keys: list[bytes]) -> dict[bytes, bytes]:
+    """Rows of a copy that say that the scope is deleted, where entries here end with just that."""
+    given: dict[bytes, bytes] = {}
+    ledgers = ledgers_of(core, scope) if any(key[:1] == b"E" for key in keys) else {}
+    for key in keys:
+        ledger = ledgers.get(rows.scope_of(key)) if key[:1] == b"E" else None
+        if ledger is None:
+            continue
+        ended = rows.deletion(ledger.tombstone)
+        mine, theirs = core.storage.get([key, ended]), other.storage.get([ended])[0]
+        with suppress(StateIntegrityError, PrunedError):
+            ops = ledger.open_entry(key, mine[0])[1].ops
+            if mine[1] is None and theirs is not None and ops[-1][0] == entries.GONE:
+                given[ended] = theirs
     return given
 
 
@@ -265,6 +320,7 @@ def _fitting(core: Core, scope: Scope, given: dict[bytes, bytes]) -> dict[bytes,
         finally:
             seen.close()
         wrong = {bytes.fromhex(one.row) for one in report.findings if one.row}
+        wrong |= {key for key in given if key[:1] == b"C" and b"E" + key[1:14] in wrong}
         left = {key: row for key, row in given.items() if key not in wrong}
         if len(left) == len(given):
             left = _followed(storage, given, wrong)
@@ -296,12 +352,12 @@ def looking(core: Core, over: Mapping[bytes, bytes]) -> Core:
     return seen_in(core, Overlay(core.storage, over))
 
 
-def replace(core: Core, key: bytes, row: bytes) -> bool:
-    """Put a row in the place of a damaged or missing one; False if another was faster."""
+def replace(core: Core, key: bytes, row: bytes, absent: Sequence[bytes] = ()) -> bool:
+    """Put a row in the place of the damaged or missing one; False if another was faster."""
     before = core.storage.get([key])[0]
-    batch = Batch(puts=[(key, row)], absent=[key])
+    batch = Batch(puts=[(key, row)], absent=[key, *absent])
     if before is not None:
-        batch = Batch(swaps=[(key, before, row)])
+        batch = Batch(swaps=[(key, before, row)], absent=list(absent))
     try:
         core.leases.commit(batch)
     except Conflict:

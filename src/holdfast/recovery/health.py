@@ -24,6 +24,7 @@ from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, is_
 from holdfast.recovery.recovered import every_scope
 from holdfast.recovery.strategies import readable
 from holdfast.recovery.together import Together
+from holdfast.store import rows
 from holdfast.store.blocking import Store
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.held import held
@@ -63,6 +64,7 @@ POINTS = {
     "unconfirmed_restore": 2,
     "not_encrypted": 2,
     "known_loss": 0,
+    "known_damage": 0,
 }
 """What each kind of concern takes from 100; those of a place's are with `placement`."""
 
@@ -172,10 +174,28 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
             names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
             what = f"damaged keys: {names}: {what}"
         if scope:
-            newest = bool(keys) or any(one.kind == "feed" for one in mine)
-            yield _damaged(store.line(scope), what, known=newest)
+            # Without its row a timeline cannot be reached at all.
+            newest = bool(keys) or any(
+                one.kind == "feed" or rows.is_fork(bytes.fromhex(one.row)) for one in mine
+            )
+            if not newest and _is_dealt_with(store, Scope.parse(scope), mine):
+                step = f"nothing; `holdfast quarantine list {scope} --all` has what is left of it"
+                yield _concern("known_damage", scope, f"released from quarantine: {what}", step)
+            else:
+                yield _damaged(store.line(scope), what, known=newest)
         else:
             yield _concern("damaged_store", "", what, HEAL)
+
+
+def _is_dealt_with(store: StoreHandle, scope: Scope, findings: list[Finding]) -> bool:
+    """Whether all damaged rows were set aside, and somebody said that they are dealt with."""
+    try:
+        aside = Quarantine(store, scope).list()
+    except StateIntegrityError:
+        return False
+    open_ = {one.id.partition(".")[0] for one in aside if one.released_at is None}
+    known = {one.id.partition(".")[0] for one in aside} - open_
+    return all(one.row in known for one in findings)
 
 
 def _losses(report: Report) -> Iterator[Concern]:
@@ -190,7 +210,11 @@ def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
     scope = handle.scope
     if known or not readable(handle):
         return _concern("damaged_state", scope, what, f"holdfast repair {scope}")
-    step = f"holdfast repair {scope} --copy URL; its newest state is whole"
+    step = (
+        f"holdfast repair {scope} --copy URL, if a copy of the store still has it; without one it "
+        f"cannot be mended, and its newest state is whole: holdfast quarantine release {scope} ID "
+        "says that this is known"
+    )
     return _concern("damaged_past", scope, what, step)
 
 
@@ -285,12 +309,12 @@ def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
         step = f"holdfast recovery show {scope}"
         yield _concern("failed_recovery", scope, what, step)
     try:
-        rows = [one for one in Quarantine(store, scope).list() if one.released_at is None]
+        aside = [one for one in Quarantine(store, scope).list() if one.released_at is None]
     except StateIntegrityError as error:
         yield _damaged(records.handle, str(error))
         return
-    if rows:
-        what = f"{len(rows)} damaged or lost rows are in quarantine"
+    if aside:
+        what = f"{len(aside)} damaged or lost rows are in quarantine"
         step = f"holdfast quarantine list {scope}, then release what is dealt with"
         yield _concern("in_quarantine", scope, what, step)
 

@@ -126,7 +126,7 @@ def report_of(record: Record) -> RecoveryReport:
         found.get("strategy"),
         found.get("point"),
         dict(passed) if isinstance(passed := found.get("passed"), Mapping) else {},
-        with_tail(record, found.get("strategy"), lost),
+        _with_rows(results, with_tail(record, found.get("strategy"), lost)),
         str(data.get("why", "")),
         data["started_at"],
         data.get("finished_at"),
@@ -167,6 +167,14 @@ def with_tail(record: Record, strategy: str | None, lost: str) -> str:
     parts += record.data.get("unanchored", ())
     parts += [lost] if lost != "nothing" else []
     return "; ".join([*parts, *record.data.get("tasks", ())]) or "nothing"
+
+
+def _with_rows(results: Sequence[tuple[str, RecoveryStepResult]], lost: str) -> str:
+    """The same with what was lost with damaged rows, in whichever attempt they were mended."""
+    told = [one.result.get("lost_rows") for _, one in results if one.success]
+    texts = [str(text) for some in told if isinstance(some, list) for text in some]
+    parts = [*([lost] if lost != "nothing" else []), *dict.fromkeys(texts)]
+    return "; ".join(parts) or "nothing"
 
 
 SLOW = 300.0

@@ -23,7 +23,8 @@ from holdfast.errors import (
 from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.healing import Healed, check_copies, heal_all, heal_directory
+from holdfast.recovery.healing import Healed, check_copies, heal_all
+from holdfast.recovery.healing_directory import heal_directory
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX, notices_scope, write
 from holdfast.store.arguments import check_function, check_seconds
@@ -84,7 +85,8 @@ class Scrubber:
     `found(findings)`, once; if that raises, it is logged, and told again by the next pass. Each
     slice reads the feed from its beginning, and nodes of the scope that it goes on with: give a
     large store a large budget, seldom. Of the rows that belong to no scope, those of the directory
-    are healed; the feed is verified alone.
+    and of erased subjects are healed; the feed and those of change ids are verified alone. Without
+    a copy, rows whose content follows from the rest are made again.
     """
 
     def __init__(

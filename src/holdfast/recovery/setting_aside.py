@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.errors import HoldfastError, ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.failures import DAMAGED, Failure
 from holdfast.recovery.healing import heal_all, looking, replace, would_heal
+from holdfast.recovery.healing_directory import heal_directory
 from holdfast.recovery.meanwhile import some
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.strategies import unreadable
@@ -57,19 +58,26 @@ def set_aside(
 ) -> dict[str, Any]:
     """Set aside what is damaged or lost, as much as is found in the time, and heal it.
 
+    A timeline whose name is lost gets another, for without one nobody reaches it, and no scope with
+    such a row can be forked; `lost_rows` says so, for people.
+
     Of entries that stay lost, what else was written with them would stand in the way of what is
     written next: it goes, or their numbers are taken if other timelines may lead to it.
     """
     aside, result = Quarantine(store, agent), dict[str, Any]()
     led = _lead_again(store, agent, recovery)
     found: list[Finding] = []
+    with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
+        if not _is_listed(store.core, agent):
+            heal_directory(store, [], copies)
     with suppress(ScopeNotFoundError):  # then nothing of it is damaged
         found = verify_store(store.core, agent, budget=budget).findings
     found += _findings(store.core, agent, found)
     result["quarantined"] = [*led, *aside.add(found, recovery)]
     try:
-        healed = [one.row for one in heal_all(store, agent, found, copies)[1]]
-        result["healed"] = [*led, *healed]
+        left, healed = heal_all(store, agent, found, copies, rename=True)
+        result["healed"] = [*led, *(one.row for one in healed)]
+        result["lost_rows"] = [one.lost for one in healed if one.lost] + _unreachable(left)
     except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing
         result["unhealed"] = f"{type(error).__name__}: {error}"[:500]
     for timeline, (_, last) in (Tails(store).lost(agent) or {}).items():
@@ -135,6 +143,19 @@ def _told(lost: Iterable[LostAnchor]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value}
 
 
+def _is_listed(core: Core, agent: Scope) -> bool:
+    try:
+        return core.known(agent) is not None
+    except StateIntegrityError:
+        return False
+
+
+def _unreachable(left: Sequence[Finding]) -> list[str]:
+    """Timelines that nobody can name any more, for people; what else is wrong, others tell of."""
+    keys = [key for one in left if rows.is_fork(key := bytes.fromhex(one.row))]
+    return [f"timeline {rows.line_of(key)}, whose row and first entry are damaged" for key in keys]
+
+
 @contextmanager
 def as_if_healed(
     store: StoreHandle, agent: Scope, failure: Failure, tail: Tail | None, copies: Sequence[Core]
@@ -166,6 +187,6 @@ def _would_heal(
     seen = looking(core, given)
     try:
         found = verify_store(seen, agent, budget=BUDGET).findings
-        return would_heal(seen, agent, found, copies)[1]
+        return would_heal(seen, agent, found, copies, rename=True)[1]
     finally:
         seen.close()

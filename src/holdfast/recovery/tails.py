@@ -18,6 +18,7 @@ from holdfast.recovery.records import RUNNING, Record, Records, is_own
 from holdfast.recovery.recovered import every_scope
 from holdfast.store import rows
 from holdfast.store.blocking import Store
+from holdfast.store.directory import numbered
 from holdfast.store.entries import CHECKPOINT
 from holdfast.store.feed_heads import FeedHeads
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -97,6 +98,12 @@ class Tails:
         """How many entries of a timeline the feed names; by a part of it, the newest of them."""
         newest, count = self._feed.named(ledger.number, number)
         return newest if count is None else ledger.before + count
+
+    def unlisted(self) -> set[int]:
+        """Numbers of scopes that the feed names and the directory does not, as far as it can be
+        read."""
+        self.look(None)  # first: the directory has all that it names
+        return self._feed.scopes() - {number for number, _ in numbered(self._store.core)}
 
     def findings(self, scope: Scope, tail: Tail) -> list[Finding]:
         """A lost tail as `verify` would tell of it."""

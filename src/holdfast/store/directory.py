@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import msgspec
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
 from holdfast.store import rows
 from holdfast.store.scopes import Scope
-from holdfast.store.tombstones import new_numbers
+from holdfast.store.tombstones import new_numbers, read_tombstone
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
@@ -50,6 +51,20 @@ def scopes(core: Core, damaged: Told = _raised) -> Iterator[tuple[Scope, int, by
             damaged(key, error)
             continue
         yield Scope.parse(text), number, scope_id, made
+
+
+def numbered(core: Core) -> Iterator[tuple[int, bytes]]:
+    """(number, key of its row or tombstone) of every scope, deleted and erased ones, too, as far as
+    the directory can be read."""
+    low = b"D"
+    while page := core.storage.scan(low, b"E", limit=1000):
+        for key, row in page:
+            with suppress(StateIntegrityError):
+                if rows.state_of(key) == rows.THERE:
+                    yield _decode(core.open_row(key, row))[1], key
+                elif rows.state_of(key) == rows.ERASED:
+                    yield read_tombstone(core, key, row).number, key
+        low = page[-1][0] + b"\0"
 
 
 def made(core: Core, scope: Scope) -> int:

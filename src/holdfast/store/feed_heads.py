@@ -34,6 +34,11 @@ class FeedHeads:
             newest, count = self._heads.get((scope, timeline), (0, 0))
             return newest, count if all(lane.whole for lane in self._lanes) else None
 
+    def scopes(self) -> set[int]:
+        """Numbers of the scopes that the feed names, as of the last look."""
+        with self._lock:
+            return {scope for scope, _ in self._heads}
+
     def look(self, depth: int | None = None) -> None:
         """Read what was committed since; of what was before, with `depth`, only so many of the
         newest rows of each lane."""

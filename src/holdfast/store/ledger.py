@@ -229,7 +229,7 @@ class Ledger:
         # The nodes of an upload are the only ones: entries do not give them again.
         spare = key[:1] in (b"N", b"S") and rows.line_of(key) != rows.UPLOADS
         kind = DamagedIndexError if spare else DamagedRecordError
-        return kind(f"{self.scope}: {place}: {what}{advice}", place)
+        return kind(f"{self.scope}: {place}: {what}{advice}", place, key.hex())
 
     def next_epoch(self) -> bytes:
         """Key of the row that announces the next data key: who rests on this one expects none."""

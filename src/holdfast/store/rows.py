@@ -113,6 +113,9 @@ def feed(lane: int, number: int) -> bytes:
     return b"F" + bytes([lane]) + number.to_bytes(6, "big")
 
 
+CORRELATION = 1 + 16 + SCOPE + TIMELINE + 4
+
+
 def correlation(tag: bytes, scope: int, timeline: int, sequence: int) -> bytes:
     """Key that says where entries of a correlation are."""
     block = (sequence // BLOCK).to_bytes(4, "big")
@@ -204,6 +207,9 @@ def subject(tag: bytes) -> bytes:
     return SUBJECTS + tag
 
 
+SUBJECT_TOMBSTONE = 1 + 16
+
+
 def subject_tombstone(id: bytes) -> bytes:
     """Key of the row that says that a subject is erased."""
     return b"U" + id
@@ -266,6 +272,11 @@ def scope_of(key: bytes) -> int:
 def line_of(key: bytes) -> int:
     """The number of the timeline that a row belongs to."""
     return int.from_bytes(key[7:9], "big")
+
+
+def is_fork(key: bytes) -> bool:
+    """Whether a row names a timeline that is not the first one."""
+    return key[:1] == b"T" and line_of(key) > 0
 
 
 def sequence_of(key: bytes) -> int:

@@ -44,6 +44,7 @@ from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_report import Finding, Report
 from holdfast.store.verify_strays import check_kinds, check_scopes, check_timelines
 from holdfast.store.verify_subjects import check_subjects
+from holdfast.store.verify_timelines import find_timelines
 from holdfast.store.verify_uploads import UploadCheck, check_pins
 from holdfast.store.witness import Witness, read_witness, store_identity
 
@@ -287,38 +288,27 @@ class _Check:
     def _scope(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
         self.feed.catch_up()  # before anything of the scope is read: all that it names is there
         try:
-            lines = self.core.timelines(ledger)
+            lines = find_timelines(self, ledger)
         except DataKeyRemovedError as error:  # nothing of the scope can be read
             self.whole = False
             self.find("damage", "timeline", str(error), str(ledger.scope))
             return
-        except DAMAGE as error:
-            self.find("damage", "timeline", str(error), str(ledger.scope))
-            lines = [(0, "main", 0, 0)]
-        if not any(number == 0 for number, _, _, _ in lines):
-            self.find(
-                "damage", "timeline 0", "the row of timeline main is missing", str(ledger.scope)
-            )
-            lines = [(0, "main", 0, 0), *lines]
-        for number in sorted(self.feed.named(ledger.number) - {line[0] for line in lines}):
-            message = f"the feed names timeline {number}: it is missing"
-            self.find("feed", f"scope {ledger.number:x}", message, str(ledger.scope))
-        floors = find_floors(self, ledger, [number for number, _, _, _ in lines])
+        floors = find_floors(self, ledger, lines)
         self.feed.catch_up()  # the anchors that were found are among what is looked at
-        for number in sorted({line[0] for line in lines} - self.feed.named(ledger.number) - {0}):
+        for number in sorted(set(lines) - self.feed.named(ledger.number) - {0}):
             key = rows.line(b"T", ledger.number, number)
             message = "nothing made this timeline: the feed names no entry of it"
             self.find("unaccounted", rows.describe(key), message, str(ledger.scope), row=key)
-        heads = {number: self.feed.judged(ledger.number, number) for number, _, _, _ in lines}
+        heads = {number: self.feed.judged(ledger.number, number) for number in lines}
         self._epochs(ledger)
         check_timelines(self, ledger, set(heads))
-        below = [(number, floors[number].sequence) for number, _, _, _ in lines]
+        below = [(number, floors[number].sequence) for number in lines]
         nodes = NodeCheck(self, ledger, dict(below))
         uploads = UploadCheck(self, nodes, ledger)
         large = sum(head[0] for head in heads.values()) >= LARGE
         first = below if self.end is None else []  # where time is short, with the entries
         with reading(nodes, first, self.core if large and self.parallel else None) as arrived:
-            for number, _, _, _ in lines:
+            for number in lines:
                 here = (str(ledger.scope), ledger.number, number)
                 if here < start[:3]:
                     continue
@@ -331,7 +321,7 @@ class _Check:
                     check.nodes_came()
                 self.pause(ledger, number + 1, 0)  # at least one timeline a call: it gets on
         if (str(ledger.scope), ledger.number) == start[:2]:
-            uploads.note_since({number: ledger.before for number, _, _, _ in lines})
+            uploads.note_since(dict.fromkeys(lines, ledger.before))
         uploads.run()
 
     def _epochs(self, ledger: Ledger) -> None:
@@ -342,7 +332,7 @@ class _Check:
             try:
                 ledger.open_row(key, row)
             except DAMAGE as error:
-                self.find("damage", rows.describe(key), str(error), str(ledger.scope))
+                self.find("damage", rows.describe(key), str(error), str(ledger.scope), row=key)
 
     def late(self) -> bool:
         """Whether the time is used up."""
@@ -422,7 +412,7 @@ class _Check:
                     plain = self.core.open_row(key, row)
                     stored += not self.accounts.of_pruned(plain)
                 except DAMAGE as error:
-                    self.find("damage", rows.describe(key), str(error))
+                    self.find("damage", rows.describe(key), str(error), row=key)
             low = page[-1][0] + b"\0"
         if self.whole:
             self.accounts.compare(b"I", stored, self.accounts.ids)
@@ -433,8 +423,10 @@ class _Check:
         while page := self.core.storage.scan(low, b"S", limit=1000):
             for key, row in page:
                 number = int.from_bytes(key[17:23], "big")
-                if len(key) != 29 or row:
-                    self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+                if len(key) != rows.CORRELATION or row:
+                    message = "nothing accounts for this row"
+                    scope = self.directory.name_of(number)
+                    self.find("unaccounted", rows.describe(key), message, scope, row=key)
                 elif not self.directory.is_known(number):
                     self.directory.stray(key, number, "nothing accounts for this row")
                 else:

@@ -11,6 +11,7 @@ from holdfast.store.entries import Body
 from holdfast.store.floors import NO_FLOOR
 from holdfast.store.outcomes import Outcome, id_tag
 from holdfast.store.resting import check_noted
+from holdfast.store.verify_timelines import readable_timelines
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
@@ -25,7 +26,8 @@ class Accounts:
 
     def __init__(self, check: _Check) -> None:
         self._check = check
-        self._wanted: dict[bytes, str] = {}
+        self._wanted: dict[bytes, tuple[str, str]] = {}
+        """Rows that entries call for: what is said if one is missing, and of which scope."""
         self._block: tuple[int, int, int] = (0, 0, -1)
         self._correlations: set[str] = set()
         self.ids = 0
@@ -39,25 +41,28 @@ class Accounts:
         """Take what an entry calls for into account."""
         if line == 0 and body.ops and body.ops[0][0] == entries.REKEY:
             key = rows.epoch(ledger.number, body.ops[0][1])
-            self._wanted[key] = "it is missing: a fork could rest on a key that is gone"
+            message = "it is missing: a fork could rest on a key that is gone"
+            self._wanted[key] = message, str(ledger.scope)
             self.epochs += 1
         check_noted(self._check, ledger, line, sequence, body)
         if body.change is not None:
             self._id(ledger, line, sequence, body)
         if body.cause is not None and body.cause.correlation is not None:
-            self._correlation(ledger.number, line, sequence, body.cause.correlation)
+            self._correlation(ledger, line, sequence, body.cause.correlation)
 
     def _id(self, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
         assert body.change is not None
         alone = not body.also and not body.reads
         tag = id_tag(self._check.core, ledger if alone else None, body.change)
-        self._wanted[rows.change(tag)] = "it is missing: its change could be applied once more"
+        message = "it is missing: its change could be applied once more"
+        self._wanted[rows.change(tag)] = message, ""
         # Of the entries of one change, the first by number that is not erased stands for it.
         others = [other for other in body.also if other[0] not in self._check.directory.erased]
         stands = all((ledger.number, line) <= other[:2] for other in others)
         self.ids += stands and not self._is_pruned(ledger.number, line, sequence)
 
-    def _correlation(self, scope: int, line: int, sequence: int, correlation: str) -> None:
+    def _correlation(self, ledger: Ledger, line: int, sequence: int, correlation: str) -> None:
+        scope = ledger.number
         block = (scope, line, sequence // rows.BLOCK)
         if block != self._block:
             self._block, self._correlations = block, set()
@@ -67,7 +72,8 @@ class Accounts:
         self.correlations += self.counts_block(scope, line, block[2])
         tag = self._check.core.tag(b"correlation", correlation)
         key = rows.correlation(tag, scope, line, sequence)
-        self._wanted[key] = "it is missing: entries of a correlation would not be found"
+        message = "it is missing: entries of a correlation would not be found"
+        self._wanted[key] = message, str(ledger.scope)
 
     def _is_pruned(self, scope: int, line: int, sequence: int) -> bool:
         return sequence <= self._check.floors.get((scope, line), NO_FLOOR).sequence
@@ -83,7 +89,7 @@ class Accounts:
         if self._lines is None:
             self._lines = {}
             for ledger in self._check.directory.ledgers:
-                for number, name, _, _ in self._check.core.timelines(ledger):
+                for number, name in readable_timelines(self._check.core, ledger).items():
                     named = self._lines.setdefault((str(ledger.scope), name), [])
                     named.append((ledger.before, ledger.number, number))
         found: list[tuple[int, int, int]] = []
@@ -105,7 +111,7 @@ class Accounts:
             page = keys[start : start + 1000]
             for key, row in zip(page, self._check.core.storage.get(page), strict=True):
                 if row is None:
-                    self._check.find("damage", rows.describe(key), wanted[key])
+                    self._check.find("damage", rows.describe(key), *wanted[key], row=key)
 
     def compare(self, kind: bytes, stored: int, called: int) -> None:
         """Compare the number of rows with what was called for, if all entries were read."""

@@ -60,6 +60,10 @@ class DirectoryCheck:
             self._look_again()
         return number in self._known
 
+    def name_of(self, number: int) -> str:
+        """The scope of a number; empty if there was none when the directory was read."""
+        return next((str(one.scope) for one in self.ledgers if one.number == number), "")
+
     def stray(self, key: bytes, number: int, message: str) -> None:
         """Find a row of a scope that is not there."""
         if self.is_known(number):
@@ -145,7 +149,7 @@ class DirectoryCheck:
         try:
             tombstone = read_tombstone(self._core, key, row)
         except DAMAGE as error:
-            self._check.find("damage", rows.describe(key), str(error))
+            self._check.find("damage", rows.describe(key), str(error), row=key)
             return []
         self.erased[tombstone.number] = key
         self._check.report.erased += 1

@@ -27,7 +27,7 @@ from holdfast.store.floors import (
 from holdfast.store.losses import told
 from holdfast.store.marking import Marks
 from holdfast.store.saves import Save
-from holdfast.store.verify_nodes import DAMAGE
+from holdfast.store.verify_nodes import DAMAGE, damaged_row
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
@@ -45,7 +45,7 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
         try:
             floor = anchored_floor(ledger, number)
         except DAMAGE as error:
-            key = newest_anchor_row(ledger, number)
+            key = damaged_row(error, newest_anchor_row(ledger, number))
             check.find("damage", rows.describe(key), str(error), str(ledger.scope), row=key)
             floor = floor_of(ledger, number)
         found[number] = check.floors[(ledger.number, number)] = floor
@@ -183,7 +183,7 @@ class FloorCheck:
                 )
             self._writers(key, base)
         except DAMAGE as error:
-            self.line.find("damage", key, str(error))
+            self.line.find("damage", damaged_row(error, key), str(error))
             return None
         self._root(at, base)
         return base

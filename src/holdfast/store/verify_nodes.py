@@ -53,6 +53,11 @@ it was looked at, and then the scope is looked at again. A storage that cannot s
 was retired, is no damage, and stops the check."""
 
 
+def damaged_row(error: Exception, otherwise: bytes) -> bytes:
+    """The row that an error is about, if it says which."""
+    return bytes.fromhex(getattr(error, "row", "")) or otherwise
+
+
 def _length(array: msgspec.Raw) -> int:
     """How many items a list has that was not taken apart."""
     head = memoryview(array)
@@ -86,6 +91,8 @@ class NodeCheck:
         is kept leads to them, and what they lead to may be gone."""
         self._uploads: set[int] = set()
         """Uploads whose nodes were read: only those that something leads to."""
+        self._missing: set[bytes] = set()
+        """Packs that something leads to and that are not there; told of once."""
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
@@ -200,8 +207,16 @@ class NodeCheck:
             # little.
             line = rows.line(b"N", self.ledger.number, place[0])
             self._read_all(place[0], rows.pack(line, *place[1:3]))
-        if self._at(place) != hash_:
-            self.find("damage", key, "it leads to a node that is missing or another one")
+        if self._at(place) == hash_:
+            return
+        pack = rows.pack(rows.line(b"N", self.ledger.number, place[0]), *place[1:3])
+        if pack in self._missing:
+            return
+        if place[:3] not in self.told.hashes:  # else it was read, and is another one
+            self._missing.add(pack)
+            self.find("damage", pack, f"it is missing, and {rows.describe(key)} leads to it")
+        else:
+            self.find("damage", key, "it leads to a node that is another one, or damaged")
 
 
 def newest_index(ledger: Ledger, timeline: int, last: int) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.errors import StateIntegrityError
 from holdfast.store import rows
+from holdfast.store.verify_timelines import readable_timelines
 from holdfast.store.verify_uploads import is_pinned
 
 if TYPE_CHECKING:
@@ -68,10 +68,7 @@ def check_timelines(check: _Check, ledger: Ledger, known: set[int]) -> None:
 
 def _now(check: _Check, ledger: Ledger) -> set[int]:
     """The timelines as of this moment: one may have been forked since they were listed."""
-    try:
-        return {number for number, _, _, _ in check.core.timelines(ledger)}
-    except StateIntegrityError:  # found and named before
-        return set()
+    return set(readable_timelines(check.core, ledger))
 
 
 def _find(check: _Check, ledger: Ledger, key: bytes, message: str) -> None:

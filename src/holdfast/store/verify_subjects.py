@@ -41,14 +41,14 @@ def _tombstones(check: _Check) -> None:
     while page := core.storage.scan(low, rows.after(b"U"), limit=1000):
         for key, row in page:
             place = rows.describe(key)
-            if ring is None or len(key) != len(rows.subject_tombstone(bytes(16))):
+            if ring is None or len(key) != rows.SUBJECT_TOMBSTONE:
                 check.find("unaccounted", place, "nothing accounts for this row")
                 continue
             check.report.subjects_erased += 1
             try:
                 core.open_row(key, row)
             except DAMAGE as error:
-                check.find("damage", place, str(error))
+                check.find("damage", place, str(error), row=key)
             if holds_subject(ring, key[1:]):
                 check.leftovers.key_of_subject(key)
         low = page[-1][0] + b"\0"

@@ -95,15 +95,13 @@ class UploadCheck:
         """Check what is stored, once all entries of the scope have been noted."""
         self.nodes.finish()
         self.check.report.unfinished += len(self._pinned())
-        stored: dict[int, list[int]] = {}
-        for key, row in self._rows(b"V"):
-            stored.setdefault(rows.sequence_of(key), [0, 0])[0] += 1
-            self._pack(key, row)
-        for key, row in self._rows(b"N"):
-            stored.setdefault(rows.sequence_of(key), [0, 0])[1] += 1
-            self._leaves(key, row)
+        stored: dict[int, set[bytes]] = {}
+        for kind, look in ((b"V", self._pack), (b"N", self._leaves)):
+            for key, row in self._rows(kind):
+                stored.setdefault(rows.sequence_of(key), set()).add(key)
+                look(key, row)
         for number, counts in self.named.items():
-            self._compare(number, counts, stored.get(number, [0, 0]))
+            self._compare(number, counts, stored.get(number, set()))
         unknown = stored.keys() - self.named.keys() - self.pinned - self._pinned()
         if unknown and not self._tells():
             self.note_since(self.read)  # one may have been finished meanwhile
@@ -178,13 +176,15 @@ class UploadCheck:
         if held[32 * place[3] : 32 * place[3] + 32] != ref[1:33]:
             self.find("damage", key, "it leads to values that are missing or others")
 
-    def _compare(self, number: int, named: tuple[int, int], stored: list[int]) -> None:
-        for kind, wanted, found in zip((b"V", b"N"), named, stored, strict=True):
-            key = rows.pack(self._line(kind), number, found)
-            if found < wanted:
-                self.find("damage", key, f"{wanted - found} packs of an upload are missing")
-            elif found > wanted:
-                self.find("unaccounted", key, f"its entry names {wanted} packs, not {found}")
+    def _compare(self, number: int, named: tuple[int, int], stored: set[bytes]) -> None:
+        """Compare the packs that are there with those that its entry names."""
+        for kind, first, count in zip((b"V", b"N"), (1, 0), named, strict=True):
+            line, ordinals = self._line(kind), range(first, first + count)
+            wanted = {rows.pack(line, number, ordinal) for ordinal in ordinals}
+            for key in sorted(wanted - stored):
+                self.find("damage", key, "it is missing: a pack of an upload")
+            for key in sorted(key for key in stored - wanted if key[:1] == kind):
+                self.find("unaccounted", key, f"its entry names {count} packs, and not this one")
 
     def _uses(self, slot: Slot) -> bool:
         """Whether a value has something in a damaged upload; a tree that cannot be read has."""
