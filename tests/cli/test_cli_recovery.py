@@ -369,7 +369,7 @@ def test_doctor_says_what_can_be_done_about_a_damaged_past(cli: Cli, agent: str)
 
     past = concerns()["damaged_past"]
     assert past["points"] > 0
-    assert "without one it cannot be mended" in past["next"]
+    assert "if no copy of the store has it, it cannot be mended" in past["next"]
     assert "holdfast quarantine release agent:7 ID" in past["next"]
     (row,) = cli("quarantine list --json").json["quarantine"]
     assert cli(f"quarantine release agent:7 {row['id']} --reason seen").code == 0

@@ -211,9 +211,9 @@ def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
     if known or not readable(handle):
         return _concern("damaged_state", scope, what, f"holdfast repair {scope}")
     step = (
-        f"holdfast repair {scope} --copy URL, if a copy of the store still has it; without one it "
-        f"cannot be mended, and its newest state is whole: holdfast quarantine release {scope} ID "
-        "says that this is known"
+        f"holdfast repair {scope} --copy URL; if no copy of the store has it, it cannot be mended, "
+        f"and its newest state is whole: holdfast quarantine release {scope} ID says that this is "
+        "known"
     )
     return _concern("damaged_past", scope, what, step)
 
