@@ -597,6 +597,23 @@ def test_names_and_ids_are_as_long_as_promised_in_any_script(
     assert orphan.effect.result == 200
 
 
+def test_a_restore_to_a_point_of_a_fork_that_is_refused_writes_nothing(
+    store: sync.Store,
+) -> None:
+    """Neither what the fork did: the same call, put right, finds the timeline as it was."""
+    state = store.agent("7")
+    state.set("plan", 1)
+    fork, sent = state.fork("trial"), list[str]()
+    sync.Effects(fork).call("mail", lambda effect: sent.append("fork"), id="1")
+    point, head = fork.checkpoint(), state.log(limit=1)[0].sequence
+    with pytest.raises(InvalidInputError, match="references"):
+        state.restore(point, verify="ful", if_head=head)
+    assert state.log(limit=1)[0].sequence == head
+    state.restore(point, if_head=head)
+    sync.Effects(state).call("mail", lambda effect: sent.append("again"), id="1")
+    assert sent == ["fork"]
+
+
 def done_on(fork: sync.State, sent: list[str]) -> None:
     """On the fork: one effect is done, one planned before is done, one has an unknown end."""
     effects = sync.Effects(fork)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
@@ -43,9 +44,12 @@ def restore_state(
     """Return to a point, verified and backed up; also what that became. See `State.restore`."""
 
     def step() -> tuple[Restored, Written]:
+        plan = partial(handle.plan_restore, point, verify, reason)
+        change, finish = plan(if_head, past_damage, keep)  # first: what is refused writes nothing
         # Who says what stays has another state than one of the scope's own past.
-        head = join(handle, point, if_head) if keep is sticky_of else if_head
-        change, finish = handle.plan_restore(point, verify, reason, head, past_damage, keep)
+        joined = join(handle, point, if_head) if keep is sticky_of else None
+        if joined is not None:
+            change, finish = plan(None if if_head is None else joined, past_damage, keep)
         written = handle.core.run(change)
         return finish(written), written[0]
 

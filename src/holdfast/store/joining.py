@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 def join(handle: LineHandle, point: Any, if_head: int | None) -> int | None:
     """Before a state of another timeline is taken over: take over which effects it knows of.
 
-    Gives the head that is to be expected then.
+    Gives the entry that says so; None if none is needed.
     """
     points = handle.history.points
     timeline, sequence = points.find(point)
     line = points.line()
     if timeline == handle.timeline or line.stranded is not None:
-        return if_head
+        return None
     missing = _missing(line, points.view(timeline, sequence))
     if not missing:
-        return if_head
+        return None
     reason = f"which effects {timeline}@{sequence} knows of"
     parts = ChangeParts(handle, cause_now(None, reason), None, owner=True)
     part, then = parts.part(handle), ScopedChange(handle.view(f"{timeline}@{sequence}").reader)
@@ -51,10 +51,7 @@ def join(handle: LineHandle, point: Any, if_head: int | None) -> int | None:
             if part.exists(OPEN + key.removeprefix(DONE)):
                 part.delete(OPEN + key.removeprefix(DONE))
     plan = parts.plan()
-    if plan is None:
-        return if_head
-    written = handle.core.run(plan[0])
-    return written[0].sequence if if_head is not None else None
+    return handle.core.run(plan[0])[0].sequence if plan is not None else None
 
 
 def _missing(line: Timeline, then: Timeline) -> list[str]:
