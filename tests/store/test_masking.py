@@ -63,6 +63,28 @@ def test_until_a_point_before_the_class_was_declared(state: sync.State) -> None:
         hidden(diff)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_what_another_timeline_declares_since_a_point_comes_along(
+    store: sync.Store, known: bool
+) -> None:
+    """Unless this timeline has said something of the prefix itself."""
+    state = store.agent("a")
+    state.set("plan", 1)
+    if known:
+        state.declare(Classed("billing/", "standard"))
+    fork = state.fork("other")
+    fork.set("billing/card", SECRET)
+    point = f"other@{fork.place()[2]}"
+    fork.declare(CARDS)
+    planned = state.restore(point, dry_run=True)
+    done = state.restore(point)
+    assert (planned.root, planned.keys) == (done.root, done.keys)
+    assert state.class_of("billing/card") == ("standard" if known else "sensitive")
+    if not known:
+        hidden(state.diff("main@1"), planned.diff)
+    assert store.verify().ok
+
+
 def test_what_is_declared_now_holds_for_what_was_written_before(
     store: sync.Store, tmp_path: Path
 ) -> None:

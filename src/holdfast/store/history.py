@@ -238,6 +238,7 @@ class History:
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
         foreign = source.number != line.number and keep is sticky_of  # else rules are seen to
+        there = source, self.points.line(timeline)  # what is sensitive there now was so then
         if source.number != line.number:
             root = line.ledger.trees.own(root)
         if damage is not None and not past_damage:
@@ -265,7 +266,7 @@ class History:
             packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
             more = terms_of_kept(stage, packer, root, done.keys)
             if foreign and damage is None:
-                more += declare_along(self.core, stage, packer, source)
+                more += declare_along(self.core, stage, packer, there)
             if more:
                 body.ops += more
                 kept[:] = [done._replace(root=stage.fold())]
@@ -298,11 +299,13 @@ class History:
         # What is restored is judged by today: what has expired since does not come back.
         after = Reader(self.core, self.scope, timeline, source, now)
         diff = diff_states(before, after, without=prefixes)
-        trees, along = line.ledger.trees, classes_along(source, line.declared)
+        trees = line.ledger.trees
         kept = keep_sticky(trees, root, index_of(line), prefixes)
-        if source.number != line.number and along:
-            also = keep_sticky(trees, kept.root, root, apart(one.key for one in along))
-            kept = kept._replace(root=also.root)
+        for there in (source, self.points.line(timeline)) if source.number != line.number else ():
+            if along := classes_along([there], line.declared):
+                keys = apart(one.key for one in along)
+                also = keep_sticky(trees, kept.root, index_of(there), keys)
+                kept = kept._replace(root=also.root)
         return Restored(
             self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
             count_keys(trees, kept.root), checked, True, diff, kept.keys,

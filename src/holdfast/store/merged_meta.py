@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from holdfast.store.timeline import Timeline
 
 
-def classes_along(there: Timeline, here: Declared) -> list[Classed]:
-    """What another timeline declares sensitive, where this one declares nothing of the prefix.
+def classes_along(there: Iterable[Timeline], here: Declared) -> list[Classed]:
+    """What states of another timeline declare sensitive, where this one declares nothing of it.
 
-    Nothing, if that cannot be read: the state can be taken over all the same.
+    Nothing, of one that cannot be read: the state can be taken over all the same.
     """
-    known = here.prefixes(Classed)
-    with suppress(StateIntegrityError, NewerFormatError):
-        found = there.declared.of(Classed)
-        return [one for one in found if one.class_ == SENSITIVE and one.prefix not in known]
-    return []
+    known, found = here.prefixes(Classed), dict[Classed, None]()
+    for state in there:
+        with suppress(StateIntegrityError, NewerFormatError):
+            found |= dict.fromkeys(state.declared.of(Classed))
+    return [one for one in found if one.class_ == SENSITIVE and one.prefix not in known]
 
 
-def declare_along(core: Core, stage: Stage, packer: Packer, there: Timeline) -> list[Any]:
+def declare_along(core: Core, stage: Stage, packer: Packer, there: Iterable[Timeline]) -> list[Any]:
     """Behind a restore, in its entry: operations by which what is sensitive there stays so."""
     ops: list[Any] = []
     for one in classes_along(there, stage.declared):
