@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import LeaseLostError, RecoveryFailedError
-from holdfast.recovery import records, running, steps
+from holdfast.recovery import running, steps
 
 SECONDS = 60
 """After which something hangs."""
@@ -120,8 +120,8 @@ def test_what_a_step_finds_out_late_does_not_count(
     state.checkpoint("good")
     state.set("plan", 2)
     hangs, second, over = threading.Event(), threading.Event(), threading.Event()
-    late: list[threading.Thread] = []
-    looked, note, begin = steps.unreadable, records.Record.note, running._Work.__init__
+    late, come = list[threading.Thread](), list[bool]()
+    looked, result, begin = steps.unreadable, running._Work._result, running._Work.__init__
 
     def begun(work: Any, *given: Any) -> None:
         """The time of the step that hangs is over at once; the others have theirs."""
@@ -138,12 +138,10 @@ def test_what_a_step_finds_out_late_does_not_count(
             assert second.wait(SECONDS)
         return found
 
-    def noted(record: Any, **fields: Any) -> None:
-        try:
-            note(record, **fields)
-        finally:
-            if threading.current_thread() in late:
-                over.set()
+    def ended(work: Any, *given: Any) -> Any:
+        if threading.current_thread() in late:
+            over.set()
+        return result(work, *given)
 
     def fails(context: Any, action: Any) -> None:
         """In the second attempt, once the state is put back."""
@@ -152,17 +150,18 @@ def test_what_a_step_finds_out_late_does_not_count(
             thread.start()
             thread.join(SECONDS)
         second.set()
-        assert over.wait(SECONDS)
+        come.append(over.wait(SECONDS))
         raise RuntimeError("it does not work")
 
     monkeypatch.setattr(running._Work, "__init__", begun)
     monkeypatch.setattr(steps, "unreadable", hangs_once)
-    monkeypatch.setattr(records.Record, "note", noted)
+    monkeypatch.setattr(running._Work, "_result", ended)
     recovery = sync.Recovery(store, steps={"fails": fails})
     locate = {"type": "locate_checkpoint", "action": {"strategies": ["newest_valid"]}}
     done = [{"type": "backup_current"}, locate, {"type": "restore_state"}, {"type": "fails"}]
     recovery.set({"id": "p", "triggers": ["odd"], "retries": 1, "backoff": 1, "steps": done})
     with pytest.raises(RecoveryFailedError):
         recovery.recover(state, "odd")
+    assert come == [True]
     assert recovery.reports(state)[0].status == "rolled_back"
     assert dict(state.items()) == {"plan": 2} | ({"theirs": True} if others else {})

@@ -227,7 +227,7 @@ def long():
         put(storage, 1)
 thread = threading.Thread(target=long)
 thread.start()
-begun.wait(60)
+assert begun.wait(60)
 def below():
     say(outcome(lambda: SqliteStorage(path)))
 def work():
@@ -274,14 +274,14 @@ import fcntl
 from holdfast.storage import sqlite_guard
 sqlite_forks.LONGEST = 0.2
 begun, end = threading.Event(), threading.Event()
-def slow(self, alone):
+def slow(self, before, alone):
     begun.set()
     end.wait(60)
     raise StoreLockedError("given up")
 real, SqliteStorage._prepare = SqliteStorage._prepare, slow
 thread = threading.Thread(target=lambda: outcome(lambda: SqliteStorage(path)))
 thread.start()
-begun.wait(60)
+assert begun.wait(60)
 ready, tell_ready = pipe()
 done, tell_done = pipe()
 def work():

@@ -544,6 +544,7 @@ def test_beside_a_writer_nothing_is_lost(place: Place, tmp_path: Path) -> None:
     def write() -> None:
         while not over.is_set():
             written[writer.set("n", len(written))] = len(written)
+            time.sleep(0.001)  # in memory nobody else would ever come to the end of what is written
 
     thread = threading.Thread(target=write)
     thread.start()
