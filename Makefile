@@ -17,8 +17,7 @@ demo: setup ## an agent fails and is put back; SABOTAGE=n breaks something on pu
 test: ## lint, then all tests but the slow ones
 	@scripts/setup --tests
 	@$(MAKE) --no-print-directory lint
-	@# The documents first: the longest of them, begun last, would be waited for by itself.
-	$(PY) -m pytest -n 2 tests/test_docs.py tests
+	$(PY) -m pytest -n 2 tests
 
 lint: setup ## style, format and types
 	$(PY) -m ruff check .
