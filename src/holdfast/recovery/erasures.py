@@ -69,8 +69,8 @@ def unless_erased(context: Context, there: LineHandle) -> Callable[[Ledger], Non
         raise ScopeErasedError(stays_erased(context))
 
     def check(ledger: Ledger) -> None:
-        if context.record.scope not in (None, ledger.id):
-            raise ScopeNotFoundError(ended_since(core, agent, context.record.scope))
+        if context.record.scope_id not in (None, ledger.id):
+            raise ScopeNotFoundError(ended_since(core, agent, context.record.scope_id))
         erased = erased_ids(core, agent)
         if is_erased(context, there, erased) or (erased and ledger.number != number):
             raise ScopeErasedError(stays_erased(context))

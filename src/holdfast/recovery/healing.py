@@ -11,7 +11,7 @@ content follows from the rest (`rebuilding`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from holdfast.errors import (
@@ -24,6 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.rebuilding import ledgers_of, made_again, name_lost, standing
+from holdfast.storage.around import Around
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.store import entries, rows
 from holdfast.store.core import Core
@@ -72,40 +73,24 @@ class _Overlaid:
         return self._moment.cells(low, high, limit=limit)
 
 
-class Overlay(_Overlaid):
+class Overlay(_Overlaid, Around):
     """A storage that is read as if some rows were others; nothing can be written."""
 
     def __init__(self, storage: Storage, over: Mapping[bytes, bytes]) -> None:
-        super().__init__(storage, over)
-        self._storage = storage
-        self.limits = storage.limits
+        _Overlaid.__init__(self, storage, over)
+        Around.__init__(self, storage)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        found = self._storage.get(keys)
+        found = self.inner.get(keys)
         return [self._over.get(key, row) for key, row in zip(keys, found, strict=True)]
 
     def commit(self, batch: Batch) -> None:
         raise ReadOnlyError("this is only looked at")
 
-    def version(self) -> object:
-        return self._storage.version()
-
-    def turn(self) -> AbstractContextManager[object]:
-        return self._storage.turn()
-
     @contextmanager
     def moment(self) -> Iterator[Moment]:
-        with self._storage.moment() as moment:
+        with self.inner.moment() as moment:
             yield _Overlaid(moment, self._over)
-
-    def size(self) -> int:
-        return self._storage.size()
-
-    def check(self) -> list[str]:
-        return self._storage.check()
-
-    def settle(self) -> bool:
-        return self._storage.settle()
 
     def close(self) -> None:
         """The storage below belongs to somebody else."""

@@ -269,7 +269,7 @@ class Record:
         return bool(self.data.get("absent"))
 
     @property
-    def scope(self) -> bytes | None:
+    def scope_id(self) -> bytes | None:
         """The id of the scope that it is about: another one may get its name. None if there was
         none, and none was made yet."""
         return self.data.get("scope")
@@ -312,10 +312,10 @@ class Record:
         Of an erased one nothing is kept: what was written of it since goes, and nobody is told.
         """
         core = self.handle.core
-        why = ended_since(core, self.agent, self.scope)
+        why = ended_since(core, self.agent, self.scope_id)
         if not why:
             return
-        if self.scope in erased_ids(core, self.agent):
+        if self.scope_id in erased_ids(core, self.agent):
             self._held = {}
             self.data |= {"status": FAILED, "why": why, "finished_at": moment(core.clock.claimed())}
             if scope_now(core, self.handle.scope) is not None:
@@ -335,7 +335,7 @@ class Record:
             except (StateIntegrityError, MissingError, GateRefusedError):
                 # The agent, or the list of notices, is damaged; that may keep no recovery from
                 # its end.
-                if not gone and ended_since(self.handle.core, self.agent, self.scope):
+                if not gone and ended_since(self.handle.core, self.agent, self.scope_id):
                     raise
                 log.warning("%s: its state before is still held", self.agent, exc_info=True)
                 self._finish_alone(status)

@@ -26,6 +26,7 @@ from holdfast.store.floors import (
     LOST,
     NO_FLOOR,
     Floor,
+    all_rows,
     anchored_floor,
     floor_of,
     led_to,
@@ -106,10 +107,8 @@ def _lost(ledger: Ledger, number: int, name: str) -> LostAnchor | None:
 
 def _kept(ledger: Ledger, number: int) -> Iterator[int]:
     """Entries whose states have rows of their own."""
-    low, high = (line := rows.line(b"B", ledger.number, number)), rows.after(line)
-    while page := ledger.storage.scan(low, high):
-        yield from (rows.sequence_of(key) for key, _ in page)
-        low = page[-1][0] + b"\0"
+    line = rows.line(b"B", ledger.number, number)
+    return (rows.sequence_of(key) for key, _ in all_rows(ledger, line))
 
 
 def _ended(ledger: Ledger, number: int) -> bool:

@@ -139,7 +139,10 @@ def without_anchor(ledger: Ledger, timeline: int, number: int) -> Floor:
     return Floor(number, sequence, 0, bases)
 
 
-def _pages(ledger: Ledger, line: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+def all_rows(
+    ledger: Ledger, line: bytes, *, reverse: bool = False
+) -> Iterator[tuple[bytes, bytes]]:
+    """All rows of a timeline of one kind, however many they are."""
     low, high = line, rows.after(line)
     while page := ledger.storage.scan(low, high, limit=PAGE, reverse=reverse):
         yield from page
@@ -157,7 +160,7 @@ def _anchor_left(
     """
     expected = 0
     led, certain = led_to(ledger, timeline), True
-    for key, row in _pages(ledger, rows.line(b"E", ledger.number, timeline), reverse=True):
+    for key, row in all_rows(ledger, rows.line(b"E", ledger.number, timeline), reverse=True):
         sequence = rows.sequence_of(key)
         certain = certain and expected in (0, sequence) and sequence >= led
         expected = sequence - 1
@@ -190,7 +193,7 @@ def _bases_left(ledger: Ledger, timeline: int, newest: int) -> tuple[dict[int, b
     number of the last one, vouched for or not."""
     found: dict[int, bytes] = {}
     last = 0
-    for key, row in _pages(ledger, rows.line(b"B", ledger.number, timeline)):
+    for key, row in all_rows(ledger, rows.line(b"B", ledger.number, timeline)):
         if rows.sequence_of(key) > newest:
             break
         last = rows.sequence_of(key)
