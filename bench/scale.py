@@ -20,7 +20,7 @@ from common import (
     told,
 )
 
-from holdfast.store.verify_report import Report
+from holdfast.store.proof.verify_report import Report
 
 MEMORY = 150
 

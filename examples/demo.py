@@ -31,7 +31,7 @@ from rich.console import Console
 
 from holdfast import sync
 from holdfast.errors import StateIntegrityError
-from holdfast.store.items import Checkpoint
+from holdfast.store.names.items import Checkpoint
 
 AGENT = "researcher-7"
 CHARTER = "Find out why the tide gauge at Brest drifts. Cite every source. " * 8

@@ -15,10 +15,11 @@ from pathlib import Path
 from holdfast import sync
 from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Unavailable
 from holdfast.storage import open_storage
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import long_writing, timeline
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal import timeline
+from holdfast.store.long import write
+from holdfast.store.open import open_core
 from holdfast.sync import Store
 from prove.common import Findings, Result, TooMany, folder, pick
 from prove.ops import Generator, Op, Plain, carry_out, dump_store
@@ -203,7 +204,7 @@ def run(seed: int, scale: int) -> Result:
     findings = Findings()
     runs = 0
     often, timeline.DELTA_EVERY = timeline.DELTA_EVERY, 5
-    short, long_writing.SHORT = long_writing.SHORT, 0
+    short, write.SHORT = write.SHORT, 0
     try:
         with folder() as place:
             for case in cases(seed, scale, place):
@@ -217,7 +218,7 @@ def run(seed: int, scale: int) -> Result:
     except TooMany:
         pass
     finally:
-        timeline.DELTA_EVERY, long_writing.SHORT = often, short
+        timeline.DELTA_EVERY, write.SHORT = often, short
     each = ("9th", "3rd", "one")[scale]
     scope = f"every storage call on memory, every {each} on sqlite, 6 ways to fail"
     return Result(f"{runs} runs", scope, seed, findings)

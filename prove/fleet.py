@@ -14,14 +14,14 @@ from pathlib import Path
 
 from holdfast import sync
 from holdfast.errors import HoldfastError, LeaseHeldError, LeaseNotFoundError
-from holdfast.recovery import running
+from holdfast.recovery import run as running
 from holdfast.recovery.failures import FAILURES
-from holdfast.recovery.reports import RecoveryReport
+from holdfast.recovery.report import RecoveryReport
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 from prove.common import Findings, folder
 
 PROCESSES = 3

@@ -15,12 +15,13 @@ import msgspec
 
 from holdfast import sync
 from holdfast.errors import Conflict, HoldfastError
-from holdfast.store import entries, rows
-from holdfast.store.core import Core
-from holdfast.store.feed import items_of
-from holdfast.store.ledger import Ledger
-from holdfast.store.opening import open_core
-from holdfast.store.scopes import Scope
+from holdfast.store.commit.core import Core
+from holdfast.store.journal import entry as entries
+from holdfast.store.journal.feed import items_of
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.names import rowkinds
+from holdfast.store.names.scope import Scope
+from holdfast.store.open import open_core
 from prove.common import Result
 from prove.ops import Op
 from prove.sample import Damage, Sample, kind, options, place
@@ -41,11 +42,11 @@ class Forger:
         self.sample = sample
         self.core: Core = open_core(options(sample.name, False)["url"], create=False)
         self.ledger: Ledger = self.core.ledger(Scope.parse("agent:a"))
-        self.prefix = rows.line(b"E", self.ledger.number, 0)
+        self.prefix = rowkinds.line(b"E", self.ledger.number, 0)
 
     def entry(self, number: int) -> tuple[bytes, entries.Envelope, entries.Body]:
         """An entry of the scope's main line."""
-        key = rows.entry(self.prefix, number)
+        key = rowkinds.entry(self.prefix, number)
         return key, *self.ledger.open_entry(key, self.sample.rows[key])
 
     def row(
@@ -71,7 +72,7 @@ class Forger:
         with_statement = [
             n
             for n in numbers
-            if (key := rows.entry(self.prefix, n)) in self.sample.rows
+            if (key := rowkinds.entry(self.prefix, n)) in self.sample.rows
             and entries.split_row(self.sample.rows[key])[0].statement
         ]
         return with_statement[-1]
@@ -94,7 +95,7 @@ def entry_in_the_middle(forger: Forger) -> Damage:
 
 def save_of_another_state(forger: Forger) -> Damage:
     """The newest saved index replaced by one in which a key is missing or empty."""
-    line = rows.line(b"S", forger.ledger.number, 0)
+    line = rowkinds.line(b"S", forger.ledger.number, 0)
     key = max(k for k in forger.sample.rows if k.startswith(line))
     save = msgspec.msgpack.decode(forger.ledger.open_row(key, forger.sample.rows[key]))
     save[0], save[1], save[8], save[9] = 0, 0, 0, []  # a whole index that is empty
@@ -115,7 +116,7 @@ def checkpoint_of_another_signer(forger: Forger) -> Damage:
         data, changes[key] = forger.row(key, envelope, body)
         head = ledger.entry_hash(key, data)
         number += 1
-        if rows.entry(forger.prefix, number) not in forger.sample.rows:
+        if rowkinds.entry(forger.prefix, number) not in forger.sample.rows:
             break
         key, envelope, body = forger.entry(number)
         envelope = envelope._replace(before=head)

@@ -7,7 +7,7 @@ import random
 import sys
 
 from holdfast import sync
-from holdfast.store import timeline
+from holdfast.store.journal import timeline
 
 
 def main(url: str, name: str, seed: str, level: str) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from holdfast import sync
-from holdfast.store import timeline
+from holdfast.store.journal import timeline
 from prove.common import Result, pick
 from prove.ops import Generator, Op, carry_out, dump_store, past_differs
 from prove.peer import Peer

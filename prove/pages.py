@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast import sync
 from holdfast.errors import StateIntegrityError
-from holdfast.storage.sqlite_files import PAGE
+from holdfast.storage.sqlite.files import PAGE
 from prove.common import Findings, Result, TooMany, folder, pick
 from prove.flips import guarded, looks, reads
 from prove.sample import Sample, options

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast import sync
 from holdfast.errors import HoldfastError
-from holdfast.store import timeline
+from holdfast.store.journal import timeline
 from prove.common import child_env, python
 from prove.ops import carry_out, dump_store
 

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 
 from holdfast import sync
 from holdfast.errors import HoldfastError
-from holdfast.store import opening
+from holdfast.store import open
 from prove import power_trace as trace
 from prove.common import Findings, Result, TooMany, child_env, folder, pick, python
 from prove.ops import Dump, Plain, dump_store
@@ -133,7 +133,7 @@ def _inspect(mode: str, expected: list[Dump], root: Path, acks: int) -> str:
 
 def _inspect_many(work: list[tuple[Wreck, str, list[Dump], str, str]]) -> list[str]:
     # An interrupted creation is waited for in case it is still under way; here nobody is.
-    opening.time = SimpleNamespace(sleep=lambda _: None)  # type: ignore[assignment]
+    open.time = SimpleNamespace(sleep=lambda _: None)  # type: ignore[assignment]
     return [inspect(*one) for one in work]
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import sync
-from holdfast.storage import sqlite_files
-from holdfast.store import timeline
+from holdfast.storage.sqlite import files
+from holdfast.store.journal import timeline
 from prove.ops import Generator, Op, carry_out
 
 SAVE_EVERY = 5
@@ -57,19 +57,19 @@ def options(folder: Path, mode: str) -> dict[str, Any]:
 
 def without_sync() -> None:
     """The control: nothing is ever synced by SQLite."""
-    configure = sqlite_files.configure
+    configure = files.configure
 
     def careless(connection: Any, path: str, *, full: bool) -> None:
         configure(connection, path, full=full)
         connection.execute("PRAGMA synchronous=OFF").fetchall()
 
-    sqlite_files.configure = careless
+    files.configure = careless
 
 
 def main(place: str, mode: str, level: str, seed: str, length: str) -> None:
     """Carry out the operations; number n on stdout says that n of them have returned."""
     timeline.DELTA_EVERY = SAVE_EVERY
-    sqlite_files.WAL_PAGES = LOG_PAGES
+    files.WAL_PAGES = LOG_PAGES
     if level == "off":
         without_sync()
         level = "full"

@@ -26,11 +26,11 @@ from holdfast import sync
 from holdfast.errors import HoldfastError, RecoveryFailedError, StateIntegrityError
 from holdfast.recovery.failures import DAMAGED, FAILURES
 from holdfast.recovery.procedure import Procedure
-from holdfast.recovery.reports import RecoveryReport
+from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.steps import STEPS
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.store import rows
+from holdfast.store.names import rowkinds
 from prove import fleet
 from prove.common import LONG, SHORT, Findings, Result, TooMany, folder
 
@@ -193,7 +193,7 @@ def damage(url: str, keys: Sequence[bytes]) -> None:
 def newest_row(state: sync.State) -> bytes:
     """The key of the row of an agent's newest entry."""
     line = state._handle.history.points.line()
-    return rows.entry(line.prefix, line.sequence)
+    return rowkinds.entry(line.prefix, line.sequence)
 
 
 def plain(state: sync.State) -> dict[str, Any] | None:

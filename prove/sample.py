@@ -13,7 +13,9 @@ from typing import Any
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.store import long_writing, rows, timeline
+from holdfast.store.journal import timeline
+from holdfast.store.long import write
+from holdfast.store.names import rowkinds as rows
 from prove.ops import Op, Plain, carry_out
 
 KEY = "HOLDFAST_PROVE_KEY"
@@ -79,11 +81,11 @@ class Sample:
     def build(self) -> Sample:
         """Make it. The handles stay open, and with them the memory."""
         often, timeline.DELTA_EVERY = timeline.DELTA_EVERY, 4
-        short, long_writing.SHORT = long_writing.SHORT, 0
+        short, write.SHORT = write.SHORT, 0
         try:
             self._build()
         finally:
-            timeline.DELTA_EVERY, long_writing.SHORT = often, short
+            timeline.DELTA_EVERY, write.SHORT = often, short
         return self
 
     def _build(self) -> None:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 
 MAX_FUNCTION = 70
-MAX_FILE = 500
+MAX_FILE = 900
 
 # Lowest first. A part may import parts of lower layers, itself, and leaves.
 LAYERS = (
@@ -31,7 +31,7 @@ LAYERS = (
     ("store",),
     ("checkpoints", "schemas", "hooks", "access"),
     ("agents", "replicas", "backup", "runtime", "monitor"),
-    ("recovery",),  # of all that agents do
+    ("recovery", "importers"),  # of all that agents do
     ("", "sync", "testing"),  # what users import; "" is holdfast/__init__.py
     ("server", "integrations", "scripting"),
     ("cli",),  # has commands for integrations, too
@@ -219,7 +219,7 @@ def upward_imports(sources: Sources, packages: set[str]) -> list[str]:
 
 
 def part_of(name: str, sources: Sources) -> str:
-    """`store` for `holdfast.store.trees`; "" for what only holdfast/__init__.py can give."""
+    """`store` for `holdfast.store.tree.tree`; "" for what only holdfast/__init__.py can give."""
     part = [*name.split("."), ""][1]
     is_module = part in LEVEL or any(
         f"{other}.".startswith(f"holdfast.{part}.") for other in sources
@@ -353,7 +353,7 @@ class Two(Base): ...
 BAD: list[tuple[Callable[[str], list[str]], str, str]] = [
     (long_functions, "def f():\n" + "    x = 1\n" * 70, "def f():\n" + "    x = 1\n" * 69),
     (long_functions, "class A:\n async def f():\n" + "  x = 1\n" * 70, "x = 1\n" * 99),
-    (long_file, "x = 1\n" * 501, "x = 1\n" * 500),
+    (long_file, "x = 1\n" * 901, "x = 1\n" * 900),
     (undone, "x = 1  # TO" + "DO: more", "x = 1  # to do so is wise"),
     (undone, "raise NotImplemented" + "Error", "return NotImplemented"),
     (machine_paths, "x = '/wor" + "k/main'", "x = 'work/main'"),
@@ -381,7 +381,7 @@ def test_checks_can_fail(check: Callable[[str], list[str]], bad: str, good: str)
 
 
 UPWARD = [
-    ("holdfast.storage.sqlite", "from holdfast.seal import sealer"),
+    ("holdfast.storage.sqlite.engine", "from holdfast.seal import sealer"),
     ("holdfast.store.state", "import holdfast.agents.machine"),
     ("holdfast.store.state", "def f():\n    from ..checkpoints import policy"),
     ("holdfast.store.state", "from holdfast import open"),
@@ -394,7 +394,10 @@ UPWARD = [
     ("holdfast.errors", "from holdfast.storage import contract"),
 ]
 DOWNWARD = [
-    ("holdfast.storage.sqlite", "from holdfast.errors import Conflict\nfrom holdfast import clock"),
+    (
+        "holdfast.storage.sqlite.engine",
+        "from holdfast.errors import Conflict\nfrom holdfast import clock",
+    ),
     ("holdfast.store.state", "from .trees import Tree\nfrom ..storage import contract\nimport os"),
     ("holdfast.store", "from .trees import Tree\nfrom . import state"),
     ("holdfast.cli.main", "import holdfast\nfrom holdfast import sync, open"),

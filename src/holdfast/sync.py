@@ -8,42 +8,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoints.exports import export_checkpoint, import_checkpoint, inspect_export
+from holdfast.checkpoints.export.exports import export_checkpoint, import_checkpoint, inspect_export
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
-from holdfast.store.blocking import Change, State, Store, View
-from holdfast.store.caching import HOUR
-from holdfast.store.clock import Clock
-from holdfast.store.handles import StoreHandle
-from holdfast.store.leasing import Lease
-from holdfast.store.opening import open_core
-from holdfast.store.watching import Watch
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.lease.lease import Lease
+from holdfast.store.names.clock import Clock
+from holdfast.store.open import open_core
+from holdfast.store.open_cache import HOUR
+from holdfast.store.read.watch import Watch
+from holdfast.store.state import Change, State, Store, View
 
 if TYPE_CHECKING:
-    from holdfast.access.auditing import Audit
+    from holdfast.access.audit import Audit
     from holdfast.agents.agent import Agent
-    from holdfast.agents.agent_files import export_agent
-    from holdfast.agents.agent_state import AgentState
-    from holdfast.agents.attaching import Attached, attach
+    from holdfast.agents.attach import Attached, attach
     from holdfast.agents.drift import Drift
     from holdfast.agents.effects import Effects
-    from holdfast.agents.folder_importing import import_folder
-    from holdfast.agents.handovers import Handovers
-    from holdfast.agents.loop import Loop, check_loop, run
-    from holdfast.agents.machines.blocking import Machine
+    from holdfast.agents.handover import Handovers
+    from holdfast.agents.loop.loop import Loop, check_loop, run
+    from holdfast.agents.machines.machine import Machine
     from holdfast.agents.mailbox import Mail, Mailbox
     from holdfast.agents.registry import Agents
+    from holdfast.agents.state.agent_file import export_agent
+    from holdfast.agents.state.agent_state import AgentState
     from holdfast.backup.backups import Backups
-    from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
-    from holdfast.checkpoints.optimizer import Optimizer
-    from holdfast.checkpoints.policies import Policies
+    from holdfast.checkpoints.checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.policy.optimizer import Optimizer
+    from holdfast.checkpoints.policy.policies import Policies
     from holdfast.checkpoints.retention import Retention
-    from holdfast.checkpoints.scheduler import Scheduler
-    from holdfast.recovery.booting import boot
-    from holdfast.recovery.engine import Recovery
-    from holdfast.recovery.managing import Managed, set_up
-    from holdfast.recovery.scrubbing import Scrubber
+    from holdfast.checkpoints.schedule.scheduler import Scheduler
+    from holdfast.importers.folder import import_folder
+    from holdfast.recovery.boot import boot
+    from holdfast.recovery.recovery import Recovery
+    from holdfast.recovery.scrub import Scrubber
+    from holdfast.recovery.setup.managed import Managed, set_up
     from holdfast.recovery.watchdog import Watchdog
     from holdfast.replicas.replicas import Replicas, promote_replica
 
@@ -130,29 +130,29 @@ def open(
 
 if not TYPE_CHECKING:
     _HOMES = {
-        "holdfast.access.auditing": "Audit",
+        "holdfast.access.audit": "Audit",
         "holdfast.agents.drift": "Drift",
-        "holdfast.agents.loop": "Loop check_loop run",
+        "holdfast.agents.loop.loop": "Loop check_loop run",
         "holdfast.agents.mailbox": "Mail Mailbox",
         "holdfast.agents.agent": "Agent",
-        "holdfast.agents.agent_files": "export_agent",
-        "holdfast.agents.folder_importing": "import_folder",
-        "holdfast.agents.agent_state": "AgentState",
-        "holdfast.agents.attaching": "Attached attach",
+        "holdfast.agents.state.agent_file": "export_agent",
+        "holdfast.importers.folder": "import_folder",
+        "holdfast.agents.state.agent_state": "AgentState",
+        "holdfast.agents.attach": "Attached attach",
         "holdfast.agents.effects": "Effects",
-        "holdfast.agents.handovers": "Handovers",
+        "holdfast.agents.handover": "Handovers",
         "holdfast.agents.registry": "Agents",
-        "holdfast.agents.machines.blocking": "Machine",
+        "holdfast.agents.machines.machine": "Machine",
         "holdfast.backup.backups": "Backups",
-        "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
-        "holdfast.checkpoints.optimizer": "Optimizer",
-        "holdfast.checkpoints.policies": "Policies",
+        "holdfast.checkpoints.checkpoints": "CheckpointGroups Checkpoints",
+        "holdfast.checkpoints.policy.optimizer": "Optimizer",
+        "holdfast.checkpoints.policy.policies": "Policies",
         "holdfast.checkpoints.retention": "Retention",
-        "holdfast.checkpoints.scheduler": "Scheduler",
-        "holdfast.recovery.booting": "boot",
-        "holdfast.recovery.engine": "Recovery",
-        "holdfast.recovery.managing": "Managed set_up",
-        "holdfast.recovery.scrubbing": "Scrubber",
+        "holdfast.checkpoints.schedule.scheduler": "Scheduler",
+        "holdfast.recovery.boot": "boot",
+        "holdfast.recovery.recovery": "Recovery",
+        "holdfast.recovery.setup.managed": "Managed set_up",
+        "holdfast.recovery.scrub": "Scrubber",
         "holdfast.recovery.watchdog": "Watchdog",
         "holdfast.replicas.replicas": "Replicas promote_replica",
     }
@@ -165,5 +165,5 @@ if not TYPE_CHECKING:
         from importlib import import_module
 
         if name == "Checkpoints":  # what damage leaves of effects is told by their own part
-            import_module("holdfast.agents.effect_mending")
+            import_module("holdfast.agents.effect_stand_ins")
         return getattr(import_module(_HOME[name]), name)

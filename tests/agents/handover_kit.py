@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import sync
-from holdfast.agents.keys import CONVERSATION, CURRENT_TASK, TASKS, own_change, task_key
+from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK, TASKS, own_change, task_key
 
 
 def put(state: Any, **values: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Classed, sync
-from holdfast.agents.shapes import Decision, OperationalContext, Task, TaskStack
+from holdfast.agents.state.shapes import Decision, OperationalContext, Task, TaskStack
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError
 from holdfast.sync import AgentState, Mailbox, export_agent
 

@@ -17,10 +17,10 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Component, Message, Task, ToolCall, sync
-from holdfast.agents import shapes
-from holdfast.agents.components import BUILT_IN
-from holdfast.agents.keys import own_change, task_key
-from holdfast.agents.shapes import Command, Goal, TaskStack
+from holdfast.agents.agent_keys import own_change, task_key
+from holdfast.agents.state import shapes
+from holdfast.agents.state.components import BUILT_IN
+from holdfast.agents.state.shapes import Command, Goal, TaskStack
 from holdfast.errors import (
     AgentValidationError,
     Conflict,

@@ -15,7 +15,7 @@ import holdfast
 from holdfast import Worked, sync
 from holdfast.agents import registry
 from holdfast.errors import InvalidInputError
-from holdfast.store.asking import Asking
+from holdfast.store.lease.wait import Asking
 from holdfast.sync import Agents
 
 LIMIT = 60.0

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from store_kit import Place
 
 from holdfast import Message, Task, sync
-from holdfast.agents.shapes import Command
+from holdfast.agents.state.shapes import Command
 from holdfast.errors import AgentValidationError, HoldfastError, MissingError
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 from holdfast.sync import AgentState, attach
 
 IDS = st.sampled_from("abc")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.async_nesting import NestingLock
+from holdfast.agents.lock_async import NestingLock
 
 LIMIT = 60.0
 """Seconds after which a test that hangs ends."""

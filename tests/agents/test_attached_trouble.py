@@ -14,9 +14,9 @@ from store_kit import Place
 
 import holdfast
 from holdfast import Worked, sync
-from holdfast.agents.saving import APART
+from holdfast.agents.attach_fields import APART
 from holdfast.errors import Conflict
-from holdfast.store.companions import ATTACHED
+from holdfast.store.rules.owned_keys import ATTACHED
 from holdfast.sync import Agent, attach
 
 PLAN = f"{ATTACHED}/plan"

@@ -22,8 +22,8 @@ from store_kit import Place, rows_of, same
 
 import holdfast
 from holdfast import PersistentAgent, sync
-from holdfast.agents.keys import own_change
-from holdfast.agents.saving import APART
+from holdfast.agents.agent_keys import own_change
+from holdfast.agents.attach_fields import APART
 from holdfast.errors import (
     AgentValidationError,
     Conflict,
@@ -32,7 +32,7 @@ from holdfast.errors import (
     LimitExceededError,
     NewerFormatError,
 )
-from holdfast.store.companions import ATTACHED
+from holdfast.store.rules.owned_keys import ATTACHED
 from holdfast.sync import Agent, attach
 
 

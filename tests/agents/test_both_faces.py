@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import sync
-from holdfast.agents import async_effects, effects
+from holdfast.agents import effects, effects_async
 
 
 def public(kind: type) -> dict[str, Any]:
@@ -33,6 +33,6 @@ def test_both_faces_are_equal(name: str) -> None:
         assert shape(made) == shape(other)
         assert inspect.iscoroutinefunction(made) or method == "once"
         assert not inspect.iscoroutinefunction(other)
-    assert async_effects.OnceBlock.__init__.__annotations__ == (
+    assert effects_async.OnceBlock.__init__.__annotations__ == (
         effects.OnceBlock.__init__.__annotations__
     )

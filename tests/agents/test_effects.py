@@ -23,10 +23,10 @@ from holdfast.errors import (
     InvalidValueError,
     Unavailable,
 )
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.companions import OPEN
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
+from holdfast.store.rules.owned_keys import OPEN
 
 
 class Killed(BaseException):

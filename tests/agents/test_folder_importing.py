@@ -14,9 +14,8 @@ from store_kit import Place
 
 import holdfast
 from holdfast import sync
-from holdfast.agents import folder_reading
+from holdfast.agents.agent_keys import own_change
 from holdfast.agents.handover_records import OUT
-from holdfast.agents.keys import own_change
 from holdfast.errors import (
     AgentValidationError,
     DamagedRecordError,
@@ -24,9 +23,10 @@ from holdfast.errors import (
     InvalidInputError,
     ReadOnlyError,
 )
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.importers import folder_files
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 from holdfast.sync import AgentState, Drift, Mailbox, import_folder
 
 TASKS: list[dict[str, Any]] = [
@@ -435,7 +435,7 @@ def test_what_is_too_large_is_refused(
 ) -> None:
     for name in ("LARGEST", "MOST_BYTES"):
         with monkeypatch.context() as patch:
-            patch.setattr(folder_reading, name, 100)
+            patch.setattr(folder_files, name, 100)
             with pytest.raises(AgentValidationError, match="MiB"):
                 import_folder(store.agent("agent-1"), folder)
 

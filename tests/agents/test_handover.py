@@ -13,9 +13,9 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Message, Scope, Task, sync
+from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK, own_change
 from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.handover_records import IN, OUT
-from holdfast.agents.keys import CONVERSATION, CURRENT_TASK, own_change
 from holdfast.errors import (
     Conflict,
     HandoverNotFoundError,
@@ -23,9 +23,9 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
 )
-from holdfast.storage.wrappers import MODES, Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 
 @pytest.mark.spec("M65", "M68")

@@ -11,12 +11,12 @@ from handover_kit import busy, tasks
 from store_kit import Hands, Place
 
 from holdfast import Classed, sync
+from holdfast.agents.agent_keys import AGENT, own_change
 from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.handover_records import LOG
-from holdfast.agents.keys import AGENT, own_change
 from holdfast.errors import ErasedError
-from holdfast.seal.parts import ERASED
-from holdfast.store.companions import SEEN
+from holdfast.seal.subject_parts import ERASED
+from holdfast.store.rules.owned_keys import SEEN
 
 A, B = "agent:ada", "agent:bob"
 SECRET = "4111-1111"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import sync
-from holdfast.agents.handover_places import begins, known, place_of, without
+from holdfast.agents.handover_messages import begins, known, place_of, without
 from holdfast.agents.handover_records import Standing
 
 said = st.lists(st.integers(0, 2), max_size=6)

@@ -6,7 +6,7 @@ import pytest
 from handover_kit import busy, heard, message, tasks
 
 from holdfast import sync
-from holdfast.agents.keys import CONVERSATION, own_change
+from holdfast.agents.agent_keys import CONVERSATION, own_change
 from holdfast.testing import crash
 
 AGENTS = ("ada", "bob", "cid")

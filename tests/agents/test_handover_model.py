@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import sync
-from holdfast.agents.agent_state import AgentState
+from holdfast.agents.state.agent_state import AgentState
 
 AGENTS = ("ada", "bob", "cid")
 agents = st.sampled_from(AGENTS)

@@ -9,7 +9,7 @@ import pytest
 from handover_kit import busy, heard, put, say, tasks
 
 from holdfast import sync
-from holdfast.checkpoints import bringing
+from holdfast.checkpoints import partial
 from holdfast.errors import HandoverValidationError
 
 PUT_BACK: dict[str, Callable[[sync.State], object]] = {
@@ -33,7 +33,7 @@ def test_a_giver_of_whom_some_keys_were_put_back(
     ada.checkpoint("before")
     handovers.hand_over(ada, bob, "t1", reason="x")
     if pieces:
-        monkeypatch.setattr(bringing, "MOST_KEYS", 1)
+        monkeypatch.setattr(partial, "MOST_KEYS", 1)
     PUT_BACK[how](ada)
     assert (tasks(ada), tasks(bob)) == (["t1"], ["t1"])
     with pytest.raises(HandoverValidationError, match=r"was handed on: reconcile\(\)"):

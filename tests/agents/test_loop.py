@@ -13,7 +13,7 @@ from store_kit import Between, Hands, Place
 
 import holdfast
 from holdfast import LoopSettings, Rule, Signal, Worked, sync
-from holdfast.agents.keys import CONVERSATION, EXECUTION_STATE, MEMORY, own_change, task_key
+from holdfast.agents.agent_keys import CONVERSATION, EXECUTION_STATE, MEMORY, own_change, task_key
 from holdfast.errors import (
     AgentValidationError,
     InvalidInputError,
@@ -21,7 +21,7 @@ from holdfast.errors import (
     PointNotFoundError,
     PrunedError,
 )
-from holdfast.store.pruning import prune_state
+from holdfast.store.upkeep.prune import prune_state
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001, "drift": False}
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import RetryPolicy, Worked, sync
 from holdfast.errors import GateRefusedError
-from holdfast.store.gates import Gate, Request
+from holdfast.store.rules.gates import Gate, Request
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001}
 

@@ -14,11 +14,11 @@ from store_kit import Place
 
 import holdfast
 from holdfast import sync
-from holdfast.agents.keys import CONVERSATION, own_change
-from holdfast.agents.repairing import NOT_DONE, UNKNOWN
+from holdfast.agents.agent_keys import CONVERSATION, own_change
+from holdfast.agents.tool_call_repair import NOT_DONE, UNKNOWN
 from holdfast.agents.tool_calls import Answer, calls_of, completed, open_calls, unpaired
 from holdfast.errors import ErasedError, InvalidInputError
-from holdfast.seal.parts import ERASED
+from holdfast.seal.subject_parts import ERASED
 
 USER = {"role": "user", "content": "go on"}
 

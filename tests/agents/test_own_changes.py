@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import sync
-from holdfast.agents.keys import AGENT, EFFECTS, IDENTITY, own_change, sticky
+from holdfast.agents.agent_keys import AGENT, EFFECTS, IDENTITY, own_change, sticky
 from holdfast.errors import InvalidKeyError
 
 

@@ -14,7 +14,7 @@ from store_kit import Place
 
 import holdfast
 from holdfast import Worked, sync
-from holdfast.agents.saving import APART
+from holdfast.agents.attach_fields import APART
 from holdfast.sync import attach
 
 

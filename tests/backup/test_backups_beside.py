@@ -13,7 +13,7 @@ from backup_kit import fill, open_at, restored, values
 from store_kit import Place
 
 from holdfast import sync
-from holdfast.backup import restoring
+from holdfast.backup import restore as restoring
 from holdfast.errors import InvalidInputError, RefusedError, Unavailable
 
 WRITERS = 3

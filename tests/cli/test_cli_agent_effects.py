@@ -8,7 +8,7 @@ import pytest
 from cli_kit import Cli
 
 from holdfast import sync
-from holdfast.agents.keys import CONVERSATION, own_change, task_key
+from holdfast.agents.agent_keys import CONVERSATION, own_change, task_key
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from holdfast import errors
 from holdfast.cli.failures import exit_code, text_of
 from holdfast.cli.main import main
 from holdfast.storage import open_storage
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import opening
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store import open
 
 CODES = {
     errors.MissingError: 4,
@@ -245,7 +245,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def open_faulty(url: str, **options: Any) -> Any:
             return Faulty(open_storage(url, **options), plan)
 
-        monkeypatch.setattr(opening, "open_storage", open_faulty)
+        monkeypatch.setattr(open, "open_storage", open_faulty)
 
     return fail
 
@@ -269,7 +269,7 @@ def test_outcome_unknown(cli: Cli, agent: str, failing: Callable[..., None]) -> 
 
 
 def test_a_bug(cli: Cli, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "read_meta", lambda storage: 1 // 0)
+    monkeypatch.setattr(open, "read_meta", lambda storage: 1 // 0)
     result = cli("scope list")
     assert result.code == 70
     assert result.err.count("\n") == 1

@@ -10,7 +10,7 @@ import pytest
 from cli_kit import Cli
 
 from holdfast import Lookup, sync
-from holdfast.store.reading import Reader
+from holdfast.store.read.reader import Reader
 
 
 @pytest.fixture

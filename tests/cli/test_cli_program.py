@@ -44,7 +44,8 @@ def test_a_read_loads_only_what_it_needs(program: Cli, agent: str) -> None:
     """Most of the time of a short command is its start."""
     source = (
         "import sys; from holdfast.cli.main import main; code = main(sys.argv[1:]);"
-        "print(sorted({'asyncio', 'rich', 'difflib', 'holdfast.store.verify'} & set(sys.modules)))"
+        "print(sorted({'asyncio', 'rich', 'difflib', 'holdfast.store.proof.verify'}"
+        " & set(sys.modules)))"
     )
     words = [sys.executable, "-c", source, "key", "get", agent, "talk"]
     out = subprocess.run(words, capture_output=True, text=True, check=True).stdout

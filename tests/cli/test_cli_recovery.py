@@ -12,12 +12,12 @@ import pytest
 from cli_kit import Cli
 
 from holdfast import Scope, sync
-from holdfast.recovery.slots import recovering_lease
+from holdfast.recovery.run_slot import recovering_lease
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.store import rows
-from holdfast.store.handles import StoreHandle
-from holdfast.store.verify_report import Finding
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names import rowkinds as rows
+from holdfast.store.proof.verify_report import Finding
 
 URL = "sqlite:holdfast.db"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from cli_kit import Cli
 
 from holdfast import Ephemeral, LongValue, Sticky, sync
-from holdfast.store import json_values
+from holdfast.store.tree import json
 
 
 def test_restore_names_what_it_left_alone(tmp_path: Path, cli: Cli) -> None:
@@ -45,5 +45,5 @@ def test_merge_names_what_it_left_alone(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_long_values_are_shown_by_their_size() -> None:
-    found = json_values.tagged({"film": LongValue(300 << 20, "ab")})
+    found = json.tagged({"film": LongValue(300 << 20, "ab")})
     assert found == {"film": {"$long": {"bytes": 300 << 20, "hash": "ab"}}}

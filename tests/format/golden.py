@@ -44,8 +44,33 @@ FIRST, MASTER, NEXT = (
 """Retired; the one to open them with; the one that they are being rotated to."""
 VARIABLE = "HOLDFAST_GOLDEN_KEY"
 RANDOM = (
-    "seal.sealer", "seal.ring", "seal.masters", "seal.wrapping", "seal.signer", "seal.keys",
+    "seal.sealer", "seal.ring", "seal.ring_masters", "seal.ring_rows", "seal.signer", "seal.keys",
 )  # fmt: skip
+NAMES = {
+    "holdfast.agents.effect_stand_ins": "holdfast.agents.effect_mending",
+    "holdfast.agents.mailbox_book": "holdfast.agents.mailbox_keeping",
+    "holdfast.backup.restore": "holdfast.backup.restoring",
+    "holdfast.checkpoints.export.file": "holdfast.checkpoints.export_files",
+    "holdfast.checkpoints.export.read": "holdfast.checkpoints.importing",
+    "holdfast.checkpoints.group": "holdfast.checkpoints.groups",
+    "holdfast.checkpoints.operation": "holdfast.checkpoints.operations",
+    "holdfast.checkpoints.partial": "holdfast.checkpoints.bringing",
+    "holdfast.checkpoints.restore": "holdfast.checkpoints.restoring",
+    "holdfast.checkpoints.schedule.schedule": "holdfast.checkpoints.schedules",
+    "holdfast.recovery.state_checks": "holdfast.recovery.checking",
+    "holdfast.seal.ring_masters": "holdfast.seal.masters",
+    "holdfast.seal.ring_rows": "holdfast.seal.wrapping",
+    "holdfast.seal.secret_files": "holdfast.seal.files",
+    "holdfast.store.commit.core": "holdfast.store.core",
+    "holdfast.store.journal.feed": "holdfast.store.feed",
+    "holdfast.store.lease.lease": "holdfast.store.leasing",
+    "holdfast.store.long.uploads": "holdfast.store.uploads",
+    "holdfast.store.names.whole_files": "holdfast.store.files",
+    "holdfast.store.open": "holdfast.store.opening",
+    "holdfast.store.rules.subjects": "holdfast.store.subjects",
+    "holdfast.store.upkeep.pruner": "holdfast.store.pruner",
+}
+"""What modules that ask for randomness were called when the golden files were made."""
 LENGTHS = (20, 2000, 20000)
 """Of single records: so short that nothing is compressed, for lz4, for zstd."""
 PLACE = b"place"
@@ -83,6 +108,7 @@ class Randomness:
 
     def __call__(self, length: int) -> bytes:
         name = sys._getframe(1).f_globals["__name__"]
+        name = NAMES.get(name, name)
         # One writer and one nonce's randomness for all: the content makes nonces differ.
         number = 0 if name == "holdfast.seal.sealer" else self.asked.get(name, 0)
         self.asked[name] = number + 1
@@ -110,8 +136,8 @@ def frozen(*, compress: bool) -> Iterator[Hands]:
         enter(mock.patch("os.urandom", random))
         for module in RANDOM:
             enter(mock.patch(f"holdfast.{module}._random", random))
-        enter(mock.patch("holdfast.store.timeline.DELTA_EVERY", 6))
-        enter(mock.patch("holdfast.store.long_writing.SHORT", 20_000))
+        enter(mock.patch("holdfast.store.journal.timeline.DELTA_EVERY", 6))
+        enter(mock.patch("holdfast.store.long.write.SHORT", 20_000))
         if not compress:
             enter(mock.patch("holdfast.seal.sealer.squeeze", lambda data: (0, data)))
         yield Hands()

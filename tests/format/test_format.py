@@ -20,7 +20,7 @@ import reader
 
 import holdfast_verify
 from holdfast import ERASED, sync
-from holdfast.store import rows as row_keys
+from holdfast.store.names import rowkinds as row_keys
 
 STORES: dict[str, Any] = json.loads(golden.FILE.read_text())
 NAMES = ["plain", "encrypted"]

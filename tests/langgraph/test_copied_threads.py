@@ -13,11 +13,12 @@ from graph_kit import compiled, said, thread
 
 from holdfast import sync
 from holdfast.errors import Conflict, DamagedRecordError
-from holdfast.integrations.langgraph import HoldfastSaver, copying
+from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph import copy as copying
 
 KILLED = """
 import os, sys
-from holdfast.integrations.langgraph import HoldfastSaver, copying
+from holdfast.integrations.langgraph import HoldfastSaver, copy as copying
 
 real, calls = copying._change, 0
 

@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from holdfast import sync
 from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph.looking import Looking, difference
+from holdfast.integrations.langgraph.look import Looking, difference
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp,
 import holdfast
 from holdfast import sync
 from holdfast.errors import InvalidInputError, InvalidValueError
-from holdfast.integrations.langgraph.store import SCOPE, HoldfastStore
+from holdfast.integrations.langgraph.store.store import SCOPE, HoldfastStore
 
 KINDS = ["memory", "sqlite", "sealed"]
 
@@ -294,7 +294,7 @@ def test_open_closes_what_it_opened(place: tuple[str, dict[str, Any]]) -> None:
 
 CHILD = """
 import sys
-from holdfast.integrations.langgraph.store import HoldfastStore
+from holdfast.integrations.langgraph.store.store import HoldfastStore
 url, key = sys.argv[1:3]
 with HoldfastStore.open(url, key=key or None, durability="normal") as items:
     assert [hit.value for hit in items.search(("shared",))] == [{"n": 1}]

@@ -20,9 +20,9 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from holdfast import sync
-from holdfast.integrations.langgraph import store_mirror
-from holdfast.integrations.langgraph.store import HoldfastStore
-from holdfast.integrations.langgraph.store_columns import Listing
+from holdfast.integrations.langgraph.store import mirror
+from holdfast.integrations.langgraph.store.columns import Listing
+from holdfast.integrations.langgraph.store.store import HoldfastStore
 
 labels = st.sampled_from(["a", "b", "a/b", "%", "ä", "x" * 150])
 namespaces = st.lists(labels, min_size=1, max_size=3).map(tuple)
@@ -80,7 +80,7 @@ def test_same_operations_same_answers(finder: str, script: list[list[Op]]) -> No
     theirs = InMemoryStore()
     with pytest.MonkeyPatch.context() as patch, sync.open("memory:") as base:
         if finder == "listing":
-            patch.setattr(store_mirror, "make_finder", Listing)
+            patch.setattr(mirror, "make_finder", Listing)
         ours = HoldfastStore(base, memory=600 if finder == "little memory" else 1 << 20)
         for ops in script:
             lists = [op for op in ops if isinstance(op, ListNamespacesOp)]
@@ -99,7 +99,7 @@ def test_same_order_of_numbers(finder: str, found: list[Any], wanted: dict[str, 
     ops = [PutOp(("a",), str(at), {"n": value}) for at, value in enumerate(found)]
     with pytest.MonkeyPatch.context() as patch, sync.open("memory:") as base:
         if finder == "listing":
-            patch.setattr(store_mirror, "make_finder", Listing)
+            patch.setattr(mirror, "make_finder", Listing)
         ours = HoldfastStore(base)
         for store in (theirs, ours):
             store.batch(ops)

@@ -13,9 +13,9 @@ from langgraph.store.base import PutOp, SearchOp
 
 from holdfast import Keep, sync
 from holdfast.errors import InvalidInputError, MissingExtraError
-from holdfast.integrations.langgraph import store_mirror
-from holdfast.integrations.langgraph.store import SCOPE, HoldfastStore
-from holdfast.integrations.langgraph.store_columns import Listing
+from holdfast.integrations.langgraph.store import mirror
+from holdfast.integrations.langgraph.store.columns import Listing
+from holdfast.integrations.langgraph.store.store import SCOPE, HoldfastStore
 
 WORDS = ("cat", "dog", "tea", "sun")
 
@@ -59,7 +59,7 @@ def test_newest_first_in_pages(
     base: sync.Store, finder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if finder == "listing":
-        monkeypatch.setattr(store_mirror, "make_finder", Listing)
+        monkeypatch.setattr(mirror, "make_finder", Listing)
     items = HoldfastStore(base)
     items.batch([PutOp(("a",), str(n), {"n": n}) for n in range(25)])
     items.put(("a",), "3", {"n": 3})
@@ -76,7 +76,7 @@ def test_what_cannot_be_compared_does_not_match(
     base: sync.Store, finder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if finder == "listing":
-        monkeypatch.setattr(store_mirror, "make_finder", Listing)
+        monkeypatch.setattr(mirror, "make_finder", Listing)
     items = HoldfastStore(base)
     values = {"int": 7, "text": "x", "none": None, "list": [1], "day": "2030-05-01", "digits": "9"}
     items.batch([PutOp(("a",), name, {"v": value}) for name, value in values.items()])

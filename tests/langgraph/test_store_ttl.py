@@ -15,7 +15,7 @@ from langgraph.store.base import GetOp, SearchOp
 import holdfast
 from holdfast import sync
 from holdfast.errors import DiskFullError, InvalidInputError
-from holdfast.integrations.langgraph.store import SCOPE, HoldfastStore
+from holdfast.integrations.langgraph.store.store import SCOPE, HoldfastStore
 
 
 class Hands:

@@ -13,7 +13,7 @@ from langgraph.graph import START, StateGraph
 
 from holdfast import sync
 from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph.looking import Looking
+from holdfast.integrations.langgraph.look import Looking
 
 
 class Sum(TypedDict):

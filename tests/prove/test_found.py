@@ -11,11 +11,11 @@ from holdfast import sync
 from holdfast.errors import DamagedRecordError, TimelineNotFoundError, Unavailable
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite import SqliteStorage
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import rows
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.sqlite.engine import SqliteStorage
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names import rowkinds
+from holdfast.store.open import open_core
 from holdfast.sync import Store
 
 
@@ -131,7 +131,7 @@ def test_verify_accounts_for_ids_and_correlations(kind: bytes, added: bool) -> N
         with store.agent("a").change(id="once", correlation="run") as change:
             change.set("k", 1)
         storage = store._core.storage
-        key, row = storage.scan(kind, rows.after(kind))[0]
+        key, row = storage.scan(kind, rowkinds.after(kind))[0]
         if added:
             storage.commit(Batch(puts=[(key[:-1] + bytes([key[-1] ^ 1]), row)]))
         else:
@@ -201,15 +201,15 @@ def test_outage_while_verifying_is_no_finding() -> None:
 def test_correlation_over_the_border_of_a_block_is_found() -> None:
     with sync.open("memory:found-block") as store:
         state = store.agent("a")
-        for number in range(rows.BLOCK - 3):
+        for number in range(rowkinds.BLOCK - 3):
             state.set("k", number)
         safe = state.checkpoint("safe")
         state.set("k", "bad")
         with store.acting("prover", correlation="undo"):
             state.restore(safe)
         assert [entry.sequence for entry in store.correlated("undo")] == [
-            rows.BLOCK,
-            rows.BLOCK + 1,
+            rowkinds.BLOCK,
+            rowkinds.BLOCK + 1,
         ]
         assert store.verify().findings == []
 

@@ -13,11 +13,11 @@ from store_kit import Place, put_row, rows_of
 
 import holdfast
 from holdfast import MachineArrow, MachineDefinition, MachineState, Procedure, sync
-from holdfast.agents.keys import own_change, task_key
+from holdfast.agents.agent_keys import own_change, task_key
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.recovery.records import Records
-from holdfast.store import rows
-from holdfast.store.handles import StoreHandle
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names import rowkinds
 
 KILLED = """
 import os, signal, sys
@@ -171,7 +171,7 @@ def test_the_chain_from_the_newest_state_to_defaults(place: Place, tmp_path: Pat
     copy.agent("copied").set("task", 3)
     keys = [key for key, _ in rows_of(store._core.storage, b"E")]
     lost, copied, older = (
-        [n for n, key in enumerate(keys) if rows.scope_of(key) == number]
+        [n for n, key in enumerate(keys) if rowkinds.scope_of(key) == number]
         for name in ("lost", "copied", "older")
         for number in (store._core.ledger(holdfast.Scope("agent", name)).number,)
     )

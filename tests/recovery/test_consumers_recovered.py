@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Sticky, sync
-from holdfast.agents.keys import own_change
-from holdfast.store.gates import Operation
+from holdfast.agents.agent_keys import own_change
+from holdfast.store.rules.gates import Operation
 
 
 def see(change: Any, notice: Any) -> None:

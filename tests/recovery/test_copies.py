@@ -12,8 +12,8 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Task, sync
-from holdfast.checkpoints import bringing
-from holdfast.checkpoints.bringing import Bringing
+from holdfast.checkpoints import partial
+from holdfast.checkpoints.partial import Bringing
 from holdfast.errors import RecoveryFailedError, ScopeErasedError, ScopeNotFoundError
 from holdfast.recovery.failures import FAILURES
 
@@ -286,7 +286,7 @@ def test_one_that_is_erased_while_a_copy_is_taken_over_stays_erased(
             erase()
         return found
 
-    monkeypatch.setattr(bringing, "MOST_KEYS", most)
+    monkeypatch.setattr(partial, "MOST_KEYS", most)
     monkeypatch.setattr(Bringing, "_now", now)
     told: list[str] = []
 

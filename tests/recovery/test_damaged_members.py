@@ -11,11 +11,11 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Sticky, sync
-from holdfast.checkpoints.past_damage import Way
+from holdfast.checkpoints.restore_past_damage import Way
 from holdfast.errors import DamagedRecordError, RecoveryFailedError
-from holdfast.recovery import together
-from holdfast.store.handles import LineHandle
-from holdfast.store.sticky import sticky_of
+from holdfast.recovery import group
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.rules.sticky import sticky_of
 
 DAMAGED = "corruption_detected"
 TEAM = ("agent:a", "agent:b")
@@ -82,7 +82,7 @@ def test_a_group_that_cannot_be_read_afterwards_has_not_succeeded(
     def as_it_is(handle: LineHandle, point: str, *_: Any) -> Iterator[Way]:
         yield Way(point, sticky_of, handle)
 
-    monkeypatch.setattr(together, "past_damage", as_it_is)
+    monkeypatch.setattr(group, "past_damage", as_it_is)
     store = damaged(plain, "effect")
     recovery = sync.Recovery(store)
     with pytest.raises(RecoveryFailedError, match="all are back, but that cannot be read whole"):
@@ -98,7 +98,7 @@ def test_damage_that_nobody_saw_before_is_a_failed_recovery(
     def damage(*_: Any) -> None:
         raise DamagedRecordError("a row cannot be opened")
 
-    monkeypatch.setattr(together, "letters_taken_back", damage)
+    monkeypatch.setattr(group, "letters_taken_back", damage)
     store = damaged(plain, "effect")
     recovery = sync.Recovery(store)
     with pytest.raises(RecoveryFailedError, match="changed nothing: a row cannot be opened"):

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import Failure, sync
 from holdfast.errors import RecoveryFailedError
+from holdfast.recovery.group import Together
 from holdfast.recovery.records import Record
-from holdfast.recovery.together import Together
 
 HOW = ["delete", "erase"]
 STEPS = ["backup_current", "locate_checkpoint", "restore_state", "validate_state", "cleanup"]

@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery.failures import CORRUPTION, FAILURES, SEVERITIES, found_failure
 from holdfast.recovery.strategies import STRATEGIES
-from holdfast.store.verify_report import Finding
+from holdfast.store.proof.verify_report import Finding
 
 STEPS = ("backup_current", "locate_checkpoint", "restore_state", "validate_state")
 

@@ -13,9 +13,9 @@ from store_kit import Place, put_row, rows_of
 from holdfast import sync
 from holdfast.cli.main import main
 from holdfast.errors import StateIntegrityError
-from holdfast.recovery import healing
+from holdfast.recovery import heal
 from holdfast.seal.signer import Signer
-from holdfast.store import rows
+from holdfast.store.names import rowkinds
 
 HOWS = ["changed", "missing"]
 HEALED = [b"D", b"T", b"E", b"V", b"S", b"N", b"R", b"C", b"K", b"A", b"B", b"U"]
@@ -130,7 +130,7 @@ def test_a_scrubber_heals_every_kind_of_row(world: World, kind: bytes, how: str)
         done = sync.Scrubber(store, copies=[world.twin.open()], budget=600).slice()
         assert done is not None
         if (kind, how) not in UNSEEN:
-            assert world.is_whole(key, row), rows.describe(key)
+            assert world.is_whole(key, row), rowkinds.describe(key)
             assert key.hex() in {one.row for one in done.healed}
 
 
@@ -144,7 +144,7 @@ def test_repair_heals_every_kind_of_row(world: World, kind: bytes, how: str) -> 
         words = ("repair", "--copy", world.twin.url)
         assert world.command(*words, "--dry-run") == 0
         assert world.command(*words, "--yes") == 0
-        assert unseen or world.is_whole(key, row), rows.describe(key)
+        assert unseen or world.is_whole(key, row), rowkinds.describe(key)
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -258,7 +258,7 @@ def test_a_timeline_whose_name_is_lost_gets_another_by_a_recovery(forked: Place,
 def test_a_timeline_that_cannot_be_named_is_told_as_lost(forked: Place) -> None:
     _spoil(forked, b"T", 1, "changed")
     storage = forked.storage()
-    numbers = [rows.line_of(key) for key, _ in rows_of(storage, b"E")]
+    numbers = [rowkinds.line_of(key) for key, _ in rows_of(storage, b"E")]
     storage.close()
     _spoil(forked, b"E", numbers.index(1), "changed")
     report = sync.Recovery(forked.open()).recover("agent:7", "corruption_detected")
@@ -312,7 +312,7 @@ def two(request: Any, tmp_path: Path) -> Iterator[tuple[Place, Place, bytes]]:
     place = Place("sqlite", tmp_path, sealed=request.param == "sealed")
     for name in ("7", "8"):
         place.open().agent(name).set("x", name)
-    key = rows.directory(place.open()._core.tag(b"directory", "agent:7"), 1, rows.THERE)
+    key = rowkinds.directory(place.open()._core.tag(b"directory", "agent:7"), 1, rowkinds.THERE)
     twin = _copied(place, tmp_path / "twin")
     storage = place.storage()
     put_row(storage, key, None)
@@ -341,7 +341,9 @@ def test_boot_heals_the_directory_from_the_copies_of_its_recovery(
     place, twin, key = two
     store = place.open()
     report = sync.boot(store, recovery=sync.Recovery(store, copies=[twin.open()]))
-    assert [(one.outcome, one.what) for one in report.items] == [("completed", rows.describe(key))]
+    assert [(one.outcome, one.what) for one in report.items] == [
+        ("completed", rowkinds.describe(key))
+    ]
     assert report.methods["agent:7"] == "primary"
     assert store.agent("7").get("x") == "7"
     assert store.verify().ok
@@ -373,7 +375,7 @@ def test_a_scope_made_since_under_the_name_is_not_overwritten(
 def test_a_scope_that_a_copy_erased_is_not_erased_by_healing(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path, sealed=False)
     place.open().agent("7").set("x", 1)
-    key = rows.directory(place.open()._core.tag(b"directory", "agent:7"), 1, rows.THERE)
+    key = rowkinds.directory(place.open()._core.tag(b"directory", "agent:7"), 1, rowkinds.THERE)
     twin = _copied(place, tmp_path / "twin")
     twin.open().erase("agent:7")
     storage = place.storage()
@@ -403,7 +405,7 @@ def test_nothing_is_put_into_a_scope_that_is_erased_meanwhile(
 ) -> None:
     twin = _copied(forked, tmp_path / "twin")
     key, _ = _spoil(forked, b"E", 0, "missing")
-    fitting, other = healing._fitting, forked.open()
+    fitting, other = heal._fitting, forked.open()
 
     def slow(*given: Any) -> Any:
         found = fitting(*given)
@@ -411,7 +413,7 @@ def test_nothing_is_put_into_a_scope_that_is_erased_meanwhile(
             other.erase("agent:7", despite_holds=True)
         return found
 
-    monkeypatch.setattr(healing, "_fitting", slow)
+    monkeypatch.setattr(heal, "_fitting", slow)
     done = sync.Scrubber(forked.open(), copies=[twin.open()], budget=600).slice()
     assert done is not None
     assert not done.healed

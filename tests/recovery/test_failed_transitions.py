@@ -12,7 +12,7 @@ from test_recovery_killed import break_leases, faulty
 import holdfast
 from holdfast import MachineArrow, MachineDefinition, MachineState, sync
 from holdfast.errors import HoldfastError, InvalidInputError, RecoveryFailedError
-from holdfast.storage.wrappers import Fault
+from holdfast.storage.wrappers.faults import Fault
 
 KIND = "failed_transition"
 

@@ -9,7 +9,7 @@ from holdfast import Scope, sync
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.errors import CheckpointNotFoundError, RecoveryFailedError
 from holdfast.recovery import moments
-from holdfast.store.handles import LineHandle
+from holdfast.store.history.handle import LineHandle
 
 FAILURE = "state_corruption"
 

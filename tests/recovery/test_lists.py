@@ -14,10 +14,10 @@ import holdfast
 from holdfast import sync
 from holdfast.errors import MissingError, RecoveryFailedError
 from holdfast.recovery import quarantine
-from holdfast.recovery.recovered import recovered_agents
-from holdfast.recovery.slots import recovering_lease
-from holdfast.store.handles import StoreHandle
-from holdfast.store.verify_report import Finding
+from holdfast.recovery.recovered_scopes import recovered_agents
+from holdfast.recovery.run_slot import recovering_lease
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.proof.verify_report import Finding
 
 
 @pytest.mark.parametrize("name", ["x:y", "agent:", "weird:name/z", "x"])

@@ -12,9 +12,9 @@ from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import PrunedError, RecoveryFailedError, StateIntegrityError
-from holdfast.recovery import setting_aside
-from holdfast.store import rows
-from holdfast.store.floors import Floor
+from holdfast.recovery import heal_agent
+from holdfast.store.journal.floor import Floor
+from holdfast.store.names import rowkinds
 
 KIND = "corruption_detected"
 ROW = ("row damaged", "row lost")
@@ -50,11 +50,11 @@ def pruned(place: Place, *, checkpoint: bool = True) -> Pruned:
 
 def lose(place: Place, was: Pruned, what: str) -> dict[str, bytes]:
     """Damage or lose rows; the ones that are left of these, as they are then, by their keys."""
-    line = rows.line(b"E", was.number, 0)
+    line = rowkinds.line(b"E", was.number, 0)
     named = {
-        "row": rows.anchor(was.number, 0, was.floor.number),
-        "anchor": rows.entry(line, was.floor.anchor),
-        "base": rows.entry(rows.line(b"B", was.number, 0), was.floor.sequence),
+        "row": rowkinds.anchor(was.number, 0, was.floor.number),
+        "anchor": rowkinds.entry(line, was.floor.anchor),
+        "base": rowkinds.entry(rowkinds.line(b"B", was.number, 0), was.floor.sequence),
     }
     place.close()
     storage, left = place.storage(), dict[str, bytes]()
@@ -73,9 +73,9 @@ def lose_from(place: Place, was: Pruned, first: int) -> None:
     """Lose the newest entries, from a number on."""
     place.close()
     storage = place.storage()
-    line = rows.line(b"E", was.number, 0)
+    line = rowkinds.line(b"E", was.number, 0)
     for key, _ in rows_of(storage, b"E"):
-        if key.startswith(line) and rows.sequence_of(key) >= first:
+        if key.startswith(line) and rowkinds.sequence_of(key) >= first:
             put_row(storage, key, None)
     storage.close()
 
@@ -83,7 +83,7 @@ def lose_from(place: Place, was: Pruned, first: int) -> None:
 def about(store: sync.Store) -> set[tuple[str, int]]:
     """The kind of row and the number of the entry that each finding of `verify` is about."""
     keys = [bytes.fromhex(one.row) for one in store.verify().findings]
-    return {(key[:1].decode(), rows.sequence_of(key)) for key in keys}
+    return {(key[:1].decode(), rowkinds.sequence_of(key)) for key in keys}
 
 
 def works(place: Place, store: sync.Store, recovery: sync.Recovery) -> None:
@@ -123,7 +123,7 @@ def test_a_row_that_leads_to_the_anchor_is_made_again(
     assert dict(store.agent("a").items()) == was.state
     assert store.verify().ok
     aside = {one.id: one.content for one in recovery.quarantine("agent:a").list()}
-    assert aside == (left or {rows.anchor(was.number, 0, 1).hex(): None})
+    assert aside == (left or {rowkinds.anchor(was.number, 0, 1).hex(): None})
     works(place, store, recovery)
 
 
@@ -330,7 +330,7 @@ def test_a_timeline_that_lost_its_anchor(place: Place) -> None:
         side.prune(side.place()[2], keep=())
         side.set("k", "last")
         line = side._handle.history.points.line()
-        entry, number = rows.entry(line.prefix, line.floor.anchor), line.ledger.number
+        entry, number = rowkinds.entry(line.prefix, line.floor.anchor), line.ledger.number
     storage = place.storage()
     put_row(storage, entry, None)
     storage.close()
@@ -344,7 +344,7 @@ def test_a_timeline_that_lost_its_anchor(place: Place) -> None:
     assert store.agent("a").get("k") == 0
     store.agent("a").prune(store.agent("a").checkpoint("c"), keep=())
     storage = place.storage()
-    assert len([key for key, _ in rows_of(storage, b"A") if rows.scope_of(key) == number]) == 2
+    assert len([key for key, _ in rows_of(storage, b"A") if rowkinds.scope_of(key) == number]) == 2
     storage.close()
 
 
@@ -364,7 +364,7 @@ def test_one_that_ends_behind_the_announcement_goes_on(
     quick["steps"] += [{"type": one} for one in ("restore_state", "validate_state")]
     recovery.set(quick)
     with monkeypatch.context() as patch:
-        patch.setattr(setting_aside, "drop_unnamed", end)
+        patch.setattr(heal_agent, "drop_unnamed", end)
         with pytest.raises(RecoveryFailedError, match="KeyboardInterrupt"):
             recovery.recover("agent:a", KIND)
     assert recovery.recover("agent:a", KIND).success
@@ -397,7 +397,7 @@ def test_an_anchor_that_is_lost_while_the_store_is_open(place: Place) -> None:
     store = place.open()
     assert store.agent("a").at(was.floor.sequence).get("list") == [0, 1, 2, 3]
     storage = place.storage()
-    put_row(storage, rows.entry(rows.line(b"E", was.number, 0), was.floor.anchor), None)
+    put_row(storage, rowkinds.entry(rowkinds.line(b"E", was.number, 0), was.floor.anchor), None)
     storage.close()
     recovery = sync.Recovery(store)
     assert recovery.recover("agent:a", KIND).success

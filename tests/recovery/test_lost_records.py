@@ -9,7 +9,7 @@ from store_kit import Place, put_row
 
 from holdfast import Scope, sync
 from holdfast.recovery.records import notices_scope, scope_of
-from holdfast.store import rows
+from holdfast.store.names import rowkinds
 
 AGENT = Scope("agent", "7")
 
@@ -33,7 +33,7 @@ def lose_newest(place: Place, scope: Scope) -> None:
     with place.open() as store:
         line = store._handle.line(scope).history.points.line()
         assert line.checkpoint == line.sequence
-        key = rows.entry(line.prefix, line.sequence)
+        key = rowkinds.entry(line.prefix, line.sequence)
     place.close()
     storage = place.storage()
     put_row(storage, key, None)

@@ -11,7 +11,7 @@ from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
 from holdfast.recovery.tails import Tails
-from holdfast.store.feed_heads import FeedHeads
+from holdfast.store.journal.feed_heads import FeedHeads
 
 ALL = {"k": 1, "paid": "order 17"}
 

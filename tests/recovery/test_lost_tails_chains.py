@@ -157,7 +157,7 @@ def test_what_tells_of_a_loss_is_bound_by_the_chain(tmp_path: Path, sealed: bool
 
 
 def test_a_loss_behind_the_last_signature_is_nobodys_word(place: Place, tmp_path: Path) -> None:
-    from holdfast.store.losses import tell
+    from holdfast.store.upkeep.losses import tell
 
     store = place.open()
     store.agent("7").checkpoint("good")

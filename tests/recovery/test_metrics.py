@@ -19,7 +19,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     TransitionRefusedError,
 )
-from holdfast.recovery.kept_metrics import kept_metrics
+from holdfast.recovery.logged_metrics import kept_metrics
 from holdfast.storage import open_storage
 
 

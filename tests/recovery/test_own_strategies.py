@@ -16,8 +16,8 @@ from holdfast.errors import (
     StoreClosedError,
     Unavailable,
 )
-from holdfast.recovery.choice import Proposal
 from holdfast.recovery.failures import kind_of
+from holdfast.recovery.strategy_order import Proposal
 
 
 def worked(store: sync.Store) -> sync.State:

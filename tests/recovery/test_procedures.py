@@ -25,9 +25,10 @@ from holdfast.errors import (
     RecoveryValidationError,
     ScopeNotFoundError,
 )
-from holdfast.recovery import async_recovery, engine, running
-from holdfast.recovery.choice import Outcome, propose
-from holdfast.recovery.slots import recovering_lease
+from holdfast.recovery import recovery as engine
+from holdfast.recovery import recovery_async, run
+from holdfast.recovery.run_slot import recovering_lease
+from holdfast.recovery.strategy_order import Outcome, propose
 
 
 def agent(store: sync.Store) -> sync.State:
@@ -166,7 +167,7 @@ def test_the_time_of_a_procedure_ends_its_attempts(
 ) -> None:
     hands = Hands()
     time = SimpleNamespace(monotonic=lambda: hands.passed, sleep=hands.move)
-    monkeypatch.setattr(running, "time", time)
+    monkeypatch.setattr(run, "time", time)
     steps = Steps()
     steps.fail = {"a": 10_000}
     recovery = steps.made(store, steps=[note("a")], retries=100, timeout="300s", backoff="40s")
@@ -387,7 +388,7 @@ def test_the_order_is_learned_and_never_worse_on_what_it_was_learned_from() -> N
 
 
 def test_both_faces_have_the_same_names_and_arguments() -> None:
-    one, two = async_recovery.Recovery, engine.Recovery
+    one, two = recovery_async.Recovery, engine.Recovery
     names = {name for name in dir(one) if not name.startswith("_")}
     assert names == {name for name in dir(two) if not name.startswith("_")}
     for name in names:

@@ -14,9 +14,9 @@ from holdfast.errors import (
     ProcedureValidationError,
     UnknownStepTypeError,
 )
-from holdfast.recovery.builtin import STANDARD
-from holdfast.recovery.engine import Recovery
+from holdfast.recovery.builtin_procedures import STANDARD
 from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.recovery import Recovery
 
 
 def agent(store: sync.Store) -> sync.State:

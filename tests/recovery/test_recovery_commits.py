@@ -13,10 +13,10 @@ from test_recovery_killed import faulty
 from holdfast import sync
 from holdfast.errors import LeaseHeldError, LeaseLostError
 from holdfast.recovery.records import Record
-from holdfast.recovery.slots import Slot, recovering, recovering_lease
-from holdfast.store.asking import Asking, taken
-from holdfast.store.leasing import Lease, leases_now
-from holdfast.store.scopes import Scope
+from holdfast.recovery.run_slot import Slot, recovering, recovering_lease
+from holdfast.store.lease.lease import Lease, leases_now
+from holdfast.store.lease.wait import Asking, taken
+from holdfast.store.names.scope import Scope
 
 SECONDS = 60
 """After which something hangs."""

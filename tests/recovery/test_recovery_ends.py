@@ -19,7 +19,7 @@ from holdfast.errors import (
     RecoveryFailedError,
 )
 from holdfast.recovery.records import Record
-from holdfast.recovery.slots import recovering_lease
+from holdfast.recovery.run_slot import recovering_lease
 
 NAIVE = datetime.now(UTC).replace(tzinfo=None)
 STEPS = [{"type": "backup_current"}, {"type": "locate_checkpoint"}, {"type": "restore_state"}]

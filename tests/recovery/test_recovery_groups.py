@@ -22,10 +22,10 @@ from holdfast.errors import (
     RecoveryFailedError,
     ScopeNotFoundError,
 )
-from holdfast.recovery import together
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.recovery import group as together
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 NAMES = ("planner", "searcher", "writer")
 

@@ -22,15 +22,17 @@ from holdfast.errors import (
     RecoveryFailedError,
     Unavailable,
 )
-from holdfast.recovery import engine, records, running
-from holdfast.recovery.builtin import STANDARD
+from holdfast.recovery import records
+from holdfast.recovery import recovery as engine
+from holdfast.recovery import run as running
+from holdfast.recovery.builtin_procedures import STANDARD
 from holdfast.recovery.records import RUNNING, Records
-from holdfast.recovery.recovered import recovered_agents
-from holdfast.recovery.results import RecoveryStepResult
-from holdfast.recovery.watching import Sighting
-from holdfast.store.cause import cause_now
-from holdfast.store.core import Core
-from holdfast.store.handles import ChangeParts, StoreHandle
+from holdfast.recovery.recovered_scopes import recovered_agents
+from holdfast.recovery.step_result import RecoveryStepResult
+from holdfast.recovery.watchdog_beats import Sighting
+from holdfast.store.commit.core import Core
+from holdfast.store.history.handle import ChangeParts, StoreHandle
+from holdfast.store.names.cause import cause_now
 
 
 def number_of(core: Core, scope: str) -> bytes:

@@ -22,9 +22,9 @@ from holdfast.errors import (
     ProcedureValidationError,
 )
 from holdfast.recovery.records import Records
-from holdfast.recovery.recovered import recovered_agents
-from holdfast.recovery.slots import correlation_of
-from holdfast.store.cause import acting
+from holdfast.recovery.recovered_scopes import recovered_agents
+from holdfast.recovery.run_slot import correlation_of
+from holdfast.store.names.cause import acting
 
 STEPS = [{"type": "locate_checkpoint"}, {"type": "restore_state"}, {"type": "validate_state"}]
 QUICK = {"id": "quick", "triggers": ["quick"], "steps": [{"type": "backup_current"}, *STEPS]}

@@ -18,7 +18,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     Unavailable,
 )
-from holdfast.recovery.checking import Trials
+from holdfast.recovery.state_checks import Trials
 from holdfast.recovery.steps import restore_state
 from holdfast.recovery.strategies import Target
 

@@ -14,7 +14,7 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import InvalidInputError, StateIntegrityError
-from holdfast.recovery.healing import Overlay
+from holdfast.recovery.heal import Overlay
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 

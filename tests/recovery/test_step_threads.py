@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import LeaseLostError, RecoveryFailedError
-from holdfast.recovery import running, steps
+from holdfast.recovery import run, steps
 
 SECONDS = 60
 """After which something hangs."""
@@ -121,7 +121,7 @@ def test_what_a_step_finds_out_late_does_not_count(
     state.set("plan", 2)
     hangs, second, over = threading.Event(), threading.Event(), threading.Event()
     late, come = list[threading.Thread](), list[bool]()
-    looked, result, begin = steps.unreadable, running._Work._result, running._Work.__init__
+    looked, result, begin = steps.unreadable, run._Work._result, run._Work.__init__
 
     def begun(work: Any, *given: Any) -> None:
         """The time of the step that hangs is over at once; the others have theirs."""
@@ -153,9 +153,9 @@ def test_what_a_step_finds_out_late_does_not_count(
         come.append(over.wait(SECONDS))
         raise RuntimeError("it does not work")
 
-    monkeypatch.setattr(running._Work, "__init__", begun)
+    monkeypatch.setattr(run._Work, "__init__", begun)
     monkeypatch.setattr(steps, "unreadable", hangs_once)
-    monkeypatch.setattr(running._Work, "_result", ended)
+    monkeypatch.setattr(run._Work, "_result", ended)
     recovery = sync.Recovery(store, steps={"fails": fails})
     locate = {"type": "locate_checkpoint", "action": {"strategies": ["newest_valid"]}}
     done = [{"type": "backup_current"}, locate, {"type": "restore_state"}, {"type": "fails"}]

@@ -11,12 +11,12 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import Failure, Target, Task, Unfit, sync
 from holdfast.errors import CriticalStepFailureError, RecoveryFailedError
-from holdfast.recovery.builtin import STANDARD
-from holdfast.recovery.checking import TRIAL
+from holdfast.recovery.builtin_procedures import STANDARD
 from holdfast.recovery.context import Context
 from holdfast.recovery.records import Records
+from holdfast.recovery.state_checks import TRIAL
 from holdfast.recovery.steps import locate_checkpoint
-from holdfast.store import rows
+from holdfast.store.names import rowkinds
 
 
 def agent(store: sync.Store) -> sync.State:
@@ -75,7 +75,7 @@ def test_verify_integrity_reads_all_of_the_state_to_return_to(plain: Place) -> N
     def spoil(context: Any, action: Any) -> None:
         core = context.handle.core
         ledger = core.ledger(context.agent)
-        key = rows.entry(rows.line(b"E", ledger.number, 0), 1)
+        key = rowkinds.entry(rowkinds.line(b"E", ledger.number, 0), 1)
         storage = place.storage()
         row = storage.get([key])[0]
         assert row is not None

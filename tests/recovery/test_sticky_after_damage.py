@@ -10,10 +10,10 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Ephemeral, Sticky, Target, sync
-from holdfast.checkpoints import bringing
-from holdfast.checkpoints.past_damage import past_damage
+from holdfast.checkpoints import partial
+from holdfast.checkpoints.restore_past_damage import past_damage
 from holdfast.errors import Conflict, RecoveryFailedError
-from holdfast.store.cause import acting
+from holdfast.store.names.cause import acting
 
 DAMAGED = "corruption_detected"
 
@@ -180,7 +180,7 @@ def test_what_a_copy_has_comes_with_its_rules(
     place: Place, tmp_path: Path, here: str, pieces: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if pieces == "many":
-        monkeypatch.setattr(bringing, "MOST_KEYS", 2)
+        monkeypatch.setattr(partial, "MOST_KEYS", 2)
     folder = tmp_path / "there"
     folder.mkdir()
     there = Place("sqlite", folder, sealed=False)
@@ -325,7 +325,7 @@ def test_what_is_damaged_and_written_meanwhile_is_looked_at_again(plain: Place, 
 def test_damaged_sticky_values_of_more_than_one_entry_go_back(
     plain: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bringing, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(partial, "MOST_BYTES", 20_000)
     state = plain.open().agent("7")
     state.declare(Sticky("eff/"))
     before = {f"eff/{n}": bytes([n]) * 10_000 for n in range(4)}

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from holdfast.recovery import threads
-from holdfast.recovery.threads import Threads
+from holdfast.recovery import step_threads
+from holdfast.recovery.step_threads import Threads
 
 SECONDS = 60
 """After which something hangs."""
@@ -19,7 +19,7 @@ SECONDS = 60
 @pytest.fixture
 def lingering(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that stay for so long that a machine which is held up sees none of them end."""
-    monkeypatch.setattr(threads, "LINGER", SECONDS)
+    monkeypatch.setattr(step_threads, "LINGER", SECONDS)
 
 
 @pytest.mark.usefixtures("lingering")
@@ -37,7 +37,7 @@ def test_one_that_is_done_is_used_again_and_one_that_is_stuck_is_not() -> None:
 
 
 def test_one_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "LINGER", 0.01)
+    monkeypatch.setattr(step_threads, "LINGER", 0.01)
     pool, found = Threads(), queue.SimpleQueue[threading.Thread]()
     used: set[threading.Thread] = set()
     for _ in range(50):  # also where work comes just when it is about to end

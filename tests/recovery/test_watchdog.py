@@ -13,10 +13,10 @@ from beats_kit import beat, by_hand, pass_a_lease
 from store_kit import Hands, Place, put_row, rows_of
 
 from holdfast import Failure, Message, Scope, Worked, sync
-from holdfast.agents.keys import CONVERSATION
+from holdfast.agents.agent_keys import CONVERSATION
 from holdfast.errors import Conflict, InvalidInputError, LeaseLostError, StoreClosedError
-from holdfast.recovery.watching import Sighting, lease_of
-from holdfast.store.asking import Asking
+from holdfast.recovery.watchdog_beats import Sighting, lease_of
+from holdfast.store.lease.wait import Asking
 
 RUNNER = """
 import sys, time

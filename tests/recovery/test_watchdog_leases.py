@@ -15,8 +15,8 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import sync
 from holdfast.recovery.watchdog import WATCHDOG
-from holdfast.recovery.watching import lease_of
-from holdfast.store.scopes import Scope
+from holdfast.recovery.watchdog_beats import lease_of
+from holdfast.store.names.scope import Scope
 
 AGENTS = ("7", "8", "9")
 

@@ -11,7 +11,7 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Message, Task, sync
-from holdfast.checkpoints.past_damage import damaged_sticky
+from holdfast.checkpoints.restore_past_damage import damaged_sticky
 from holdfast.errors import EffectUnknownError
 
 TEAM = ("agent:a", "agent:b")
@@ -228,7 +228,7 @@ def test_a_process_that_knows_no_effects_takes_none_for_not_begun(face: str) -> 
     """One that only goes back: nothing else in it has loaded their part."""
     code = (
         f"import {face}; {face}.Checkpoints\n"
-        "from holdfast.checkpoints.past_damage import STAND_INS\n"
+        "from holdfast.checkpoints.restore_past_damage import STAND_INS\n"
         "assert '$effects/' in STAND_INS"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

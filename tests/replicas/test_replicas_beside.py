@@ -17,13 +17,14 @@ from store_kit import Between, Place, put_row, rows_of
 
 from holdfast import Configuration, sync
 from holdfast.errors import ConfigurationError, Conflict, PrunedError
-from holdfast.replicas import claims, syncing
+from holdfast.replicas import claims
+from holdfast.replicas import sync as syncing
 from holdfast.storage import open_storage
 
 KILLED = """
 import os, sys
 from holdfast import sync
-from holdfast.replicas import claims, writing
+from holdfast.replicas import claims, row_writer as writing
 claims.STILL = 0.05
 writing.ROWS, left = 20, [int(sys.argv[3])]
 before = writing.Writer.flush

@@ -21,13 +21,14 @@ from holdfast.errors import (
     StoreNotFoundError,
     Unavailable,
 )
-from holdfast.replicas import claims, comparing, syncing
+from holdfast.replicas import claims, compare
+from holdfast.replicas import sync as syncing
 from holdfast.replicas.claims import Claim, Mark, cell_of, mark_of
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers import Counting, Fault, Faulty
-from holdfast.store import rows
-from holdfast.store.opening import META
+from holdfast.storage.wrappers.faults import Counting, Fault, Faulty
+from holdfast.store.names import rowkinds
+from holdfast.store.open import META
 
 
 class Made:
@@ -160,7 +161,7 @@ def test_who_reads_for_long_shows_that_it_goes_on(
 
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(claims, "time", clock)
-    monkeypatch.setattr(comparing, "MOST", 5)
+    monkeypatch.setattr(compare, "MOST", 5)
     fill(made.store, 1, 100)
     made.sync()
     assert made.sync(Slow(made.copy), full=True).rows == 0
@@ -247,7 +248,7 @@ def _put_mark(storage: Storage, *, whole: bool) -> None:
 
 
 def _put_cell(storage: Storage, cell: bytes) -> None:
-    storage.commit(Batch(cells=[(rows.FOLLOWS, cell_of(storage), cell)]))
+    storage.commit(Batch(cells=[(rowkinds.FOLLOWS, cell_of(storage), cell)]))
 
 
 def test_one_whose_mark_is_damaged_can_be_made_anew_and_promoted(made: Made) -> None:

@@ -16,12 +16,14 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import Configuration, sync
 from holdfast.errors import InvalidInputError, ReadOnlyError, Unavailable
-from holdfast.replicas import lagging, syncing
+from holdfast.replicas import lag
 from holdfast.replicas import replicas as replicas_module
+from holdfast.replicas import sync as syncing
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Moment
-from holdfast.storage.wrappers import Counting, Fault, Faulty
-from holdfast.store import rows, verify_leftovers
+from holdfast.storage.wrappers.faults import Counting, Fault, Faulty
+from holdfast.store.names import rowkinds
+from holdfast.store.proof import verify_leftovers
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -52,7 +54,7 @@ def test_a_replica_without_the_checkpoint_does_not_count(memory: Place) -> None:
     assert replicas.hold(state.checkpoint("whole")) == 1
     made = state.checkpoint("damaged")
     key = rows_of(memory.storage(), b"E")[-1][0]
-    assert rows.sequence_of(key) == made.sequence
+    assert rowkinds.sequence_of(key) == made.sequence
     damage(memory, key)
     with pytest.raises(Unavailable, match=r"0 replicas hold it, 1 must.*damaged in"):
         replicas.hold(made)
@@ -122,7 +124,7 @@ def test_the_status_of_a_replica_that_is_ahead(
     state.set("x", 1)
     replicas = sync.Replicas(store, [url])
     replicas.sync()
-    storage, before, others = open_storage(url), lagging.ends, [1]
+    storage, before, others = open_storage(url), lag.ends, [1]
 
     def ends(side: Moment) -> Any:
         if others:
@@ -131,7 +133,7 @@ def test_the_status_of_a_replica_that_is_ahead(
             syncing.sync(store._core, storage)
         return before(side)
 
-    monkeypatch.setattr(lagging, "ends", ends)
+    monkeypatch.setattr(lag, "ends", ends)
     (status,) = replicas.status()
     assert (status.whole, status.entries, status.error) == (True, 0, None)
 
@@ -172,9 +174,9 @@ def test_what_is_erased_behind_the_moment_is_not_copied(
     ledger = store._core.known(gone.scope)
     assert ledger is not None
     assert not syncing.sync(store._core, storage, **how).findings
-    found = [key for kind in rows.OF_SCOPE for key, _ in rows_of(storage, kind)]
-    assert not [key for key in found if rows.scope_of(key) == ledger.number]
-    assert any(rows.state_of(key) == rows.ERASED for key, _ in rows_of(storage, b"D"))
+    found = [key for kind in rowkinds.OF_SCOPE for key, _ in rows_of(storage, kind)]
+    assert not [key for key in found if rowkinds.scope_of(key) == ledger.number]
+    assert any(rowkinds.state_of(key) == rowkinds.ERASED for key, _ in rows_of(storage, b"D"))
     assert {one.kind for one in findings(store, storage)} <= {"erasure"}  # until the next sync
     syncing.sync(store._core, storage)
     assert_same(store, url)

@@ -19,10 +19,11 @@ from store_kit import Place
 
 from holdfast import sync
 from holdfast.errors import HoldfastError, MissingError, OutcomeUnknown, Unavailable
-from holdfast.replicas import claims, commits, syncing, writing
+from holdfast.replicas import claims, commits, row_writer
+from holdfast.replicas import sync as syncing
 from holdfast.storage import open_storage
-from holdfast.storage.wrappers import MODES, Fault, Faulty
-from holdfast.store import verify_leftovers
+from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.store.proof import verify_leftovers
 
 NAMES = ("one", "two", "three")
 
@@ -138,9 +139,9 @@ class History:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits to a replica are small, so that there are many places to be cut short at."""
-    for module in (writing, commits):
+    for module in (row_writer, commits):
         monkeypatch.setattr(module, "SIZE", 4000)
-    monkeypatch.setattr(writing, "ROWS", 20)
+    monkeypatch.setattr(row_writer, "ROWS", 20)
     monkeypatch.setattr(claims, "STILL", 0.05)
     monkeypatch.setattr(verify_leftovers, "PATIENCE", 0.05)
 

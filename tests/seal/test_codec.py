@@ -31,9 +31,9 @@ from holdfast.errors import (
     UnknownTypeError,
 )
 from holdfast.seal.codec import Codec, Typed
-from holdfast.seal.converting import convert
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Registry
+from holdfast.seal.typed import convert
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

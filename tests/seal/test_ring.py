@@ -19,10 +19,10 @@ from holdfast.errors import (
     NewerFormatError,
     WrongKeyError,
 )
-from holdfast.seal import keys, masters, ring, wrapping
+from holdfast.seal import keys, ring, ring_masters, ring_rows
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
 from holdfast.seal.ring import Ring
-from holdfast.seal.turning import begin
+from holdfast.seal.rotation import begin
 from holdfast.storage.contract import Batch
 from holdfast.storage.memory import MemoryStorage
 
@@ -54,7 +54,7 @@ def quick_argon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         keys.check_argon(cost)
         return keys.hmac.digest(salt + repr(cost).encode(), passphrase.reveal(), "sha256")
 
-    monkeypatch.setattr(masters, "derive", quick)
+    monkeypatch.setattr(ring_masters, "derive", quick)
 
 
 def change(storage: MemoryStorage, key: bytes, row: bytes | None) -> None:
@@ -126,7 +126,7 @@ def test_wrong_keys() -> None:
 
 def test_wrong_key_is_told_before_anything_is_unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     storage, _ = full(PassphraseKey("hush"))
-    monkeypatch.setattr(masters, "AESGCM", None)
+    monkeypatch.setattr(ring_masters, "AESGCM", None)
     with pytest.raises(WrongKeyError):
         Ring.open(storage, PassphraseKey("other"), LINEAGE)
 
@@ -214,10 +214,10 @@ def forged(storage: MemoryStorage, **fields: Any) -> None:
     """The meta row with other fields and a checksum that fits."""
     row = storage.get([META])[0]
     assert row is not None
-    meta = masters.unpack_meta(row, 1)
+    meta = ring_masters.unpack_meta(row, 1)
     for name, value in fields.items():
         setattr(meta, name, value)
-    change(storage, META, masters.pack_meta(meta))
+    change(storage, META, ring_masters.pack_meta(meta))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def forged(storage: MemoryStorage, **fields: Any) -> None:
 def test_forged_cost_is_refused_untouched(argon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     storage, _ = full(PassphraseKey("hush"))
     forged(storage, argon=argon)
-    monkeypatch.setattr(masters, "derive", None)  # must not be reached
+    monkeypatch.setattr(ring_masters, "derive", None)  # must not be reached
     with pytest.raises(FormatError, match="Argon2id"):
         Ring.open(storage, PassphraseKey("hush"), LINEAGE)
 
@@ -247,7 +247,7 @@ def test_forged_meta() -> None:
         with pytest.raises(NewerFormatError):
             read_all(storage)
     packed = msgspec.msgpack.encode([1, "x"])
-    change(storage, META, packed + masters._checksum(packed))
+    change(storage, META, packed + ring_masters._checksum(packed))
     with pytest.raises(DamagedRecordError):
         read_all(storage)
 
@@ -256,7 +256,7 @@ def test_new_rings_use_todays_cost() -> None:
     storage, _ = full(PassphraseKey("hush"))
     row = storage.get([META])[0]
     assert row is not None
-    assert masters.unpack_meta(row, 1).argon == (65536, 3, 4)
+    assert ring_masters.unpack_meta(row, 1).argon == (65536, 3, 4)
 
 
 # --- scopes -----------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_frozen_randomness_repeats_no_nonce(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Ring.create(MemoryStorage(), Given(), LINEAGE)
-    monkeypatch.setattr(wrapping, "_random", lambda n: bytes(n))
+    monkeypatch.setattr(ring_rows, "_random", lambda n: bytes(n))
     wrap = made._wraps[1][b"P"].wrap
     rows = [wrap(bytes((n,)) * 32, generation=1) for n in range(50)]
     assert len({row[9:21] for row in rows}) == 50

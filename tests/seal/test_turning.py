@@ -18,17 +18,17 @@ from holdfast.errors import (
     Unavailable,
     WrongKeyError,
 )
-from holdfast.seal import keys, masters, turning
+from holdfast.seal import keys, ring_masters, rotation
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
-from holdfast.seal.parts import KEY
 from holdfast.seal.ring import Ring
-from holdfast.seal.subject_rows import SubjectRow, put_subject, read_subject
-from holdfast.seal.turning import begin, finish
-from holdfast.seal.wrapping import generation_of, scope_of
+from holdfast.seal.ring_rows import generation_of, scope_of
+from holdfast.seal.rotation import begin, finish
+from holdfast.seal.subject_parts import KEY
+from holdfast.seal.subjects import SubjectRow, put_subject, read_subject
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage
-from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.storage.wrappers.faults import Fault, Faulty
 
 LINEAGE = b"L" * 16
 
@@ -51,12 +51,12 @@ SCOPES = [bytes((n,)) * 16 for n in range(1, 8)]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of three rows, and passphrases without the work."""
-    monkeypatch.setattr(turning, "SLICE", 3)
+    monkeypatch.setattr(rotation, "SLICE", 3)
 
     def quick(passphrase: Secret, salt: bytes, cost: keys.Argon) -> bytes:
         return keys.hmac.digest(salt, passphrase.reveal(), "sha256")
 
-    monkeypatch.setattr(masters, "derive", quick)
+    monkeypatch.setattr(ring_masters, "derive", quick)
 
 
 def add(ring: Ring, scope: bytes) -> Any:
@@ -152,7 +152,7 @@ def test_cut_short_at_every_commit_it_goes_on(mode: str) -> None:
         try:
             begin(again, NEW)
         except InvalidInputError:  # its last commit was applied, though it was not told so
-            assert masters.read_span(storage) == (2, 2)
+            assert ring_masters.read_span(storage) == (2, 2)
         finish(again)
         assert opens(storage, NEW, made)
         assert not opens(storage, OLD, made)
@@ -297,16 +297,16 @@ def test_two_finish_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     storage, ring, made = full(on_disk(tmp_path / "ring.db"))
     begin(ring, NEW)
     other = Ring.open(storage, NEW, LINEAGE)
-    wrap_page = turning._wrap_page
+    wrap_page = rotation._wrap_page
 
     def late(*given: Any, **more: Any) -> None:
-        monkeypatch.setattr(turning, "_wrap_page", wrap_page)
+        monkeypatch.setattr(rotation, "_wrap_page", wrap_page)
         other.storage = Faulty(storage, Fault("commit", 8, onward=True))
         with pytest.raises(Unavailable):  # all is blanked, and little dropped
             finish(other)
         wrap_page(*given, **more)
 
-    monkeypatch.setattr(turning, "_wrap_page", late)
+    monkeypatch.setattr(rotation, "_wrap_page", late)
     assert finish(ring) > 0
     assert opens(storage, NEW, made)
     storage.close()

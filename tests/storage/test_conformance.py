@@ -9,13 +9,13 @@ import pytest
 
 from holdfast.errors import Conflict, DamagedRecordError
 from holdfast.storage import open_storage
-from holdfast.storage.batches import check_range
-from holdfast.storage.cached import Cached
+from holdfast.storage.batch import check_range
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage, _Space
-from holdfast.storage.redis_cache import RedisCache
-from holdfast.storage.redis_url import Address
-from holdfast.storage.wrappers import Counting, Faulty
+from holdfast.storage.wrappers.cache import Cached
+from holdfast.storage.wrappers.faults import Counting, Faulty
+from holdfast.storage.wrappers.redis import RedisCache
+from holdfast.storage.wrappers.redis_url import Address
 from holdfast.testing import CHECKS, check_storage
 
 Place = Callable[[], Storage]

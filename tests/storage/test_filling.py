@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.storage import filling
-from holdfast.storage.filling import Filler, Rows
+from holdfast.storage.wrappers import cache_filler
+from holdfast.storage.wrappers.cache_filler import Filler, Rows
 
 
 class Slow:
@@ -44,7 +44,7 @@ def test_what_waits_goes_together_and_is_there_when_it_is_closed() -> None:
 
 
 def test_what_is_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "MOST", 10)
+    monkeypatch.setattr(cache_filler, "MOST", 10)
     slow = Slow()
     filler = Filler(slow)
     filler.add([(b"a", b"1")])

@@ -38,7 +38,7 @@ from holdfast.errors import (
 )
 from holdfast.storage import open_storage, shown
 from holdfast.storage.contract import Batch
-from holdfast.storage.mongodb_url import Address
+from holdfast.storage.mongodb.url import Address
 
 _numbers = itertools.count()
 
@@ -118,8 +118,8 @@ def test_a_single_server_without_transactions_is_refused(alone: Server) -> None:
 
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymongo", None)
-    for module in [one for one in sys.modules if one.startswith("holdfast.storage.mongodb")]:
-        if not module.endswith("_url"):
+    for module in [one for one in sys.modules if one.startswith("holdfast.storage.mongodb.")]:
+        if not module.endswith(".url"):
             monkeypatch.delitem(sys.modules, module)
     with pytest.raises(MissingExtraError, match=r"holdfast\[mongodb\]"):
         sync.open("mongodb://h/d")

@@ -33,9 +33,10 @@ from holdfast.errors import (
     StoreLockedError,
     Unavailable,
 )
-from holdfast.storage import mongodb_batch, open_storage
-from holdfast.storage.mongodb_batch import Commit
-from holdfast.storage.mongodb_client import STOPPED
+from holdfast.storage import open_storage
+from holdfast.storage.mongodb import batch as mongodb_batch
+from holdfast.storage.mongodb.batch import Commit
+from holdfast.storage.mongodb.client import STOPPED
 from holdfast.testing import CHECKS
 
 _numbers = itertools.count()
@@ -116,7 +117,7 @@ _STOP = """
 import os, signal, sys
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.storage.mongodb_batch import Commit
+from holdfast.storage.mongodb.batch import Commit
 Commit._write = lambda self, session: os.kill(os.getpid(), int(sys.argv[2]))
 open_storage(sys.argv[1]).commit(Batch(puts=[(b"never", b"v")]))
 """

@@ -40,8 +40,8 @@ from holdfast.errors import (
 )
 from holdfast.storage import open_storage, shown
 from holdfast.storage.contract import Batch
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.storage.postgres_url import Address
+from holdfast.storage.postgres.engine import PostgresStorage
+from holdfast.storage.postgres.url import Address
 
 _numbers = itertools.count()
 
@@ -115,8 +115,8 @@ def test_a_server_that_is_not_there_or_refuses(postgres: Server) -> None:
 
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    for name in [one for one in sys.modules if one.startswith("holdfast.storage.postgres")]:
-        if not name.endswith("_url"):
+    for name in [one for one in sys.modules if one.startswith("holdfast.storage.postgres.")]:
+        if not name.endswith(".url"):
             monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtraError, match=r"holdfast\[postgres\]"):
         sync.open("postgresql://h/d")

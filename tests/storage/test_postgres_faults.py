@@ -17,8 +17,8 @@ from server_kit import APPEND, CREATE, batch_of, is_there, outcome, together, wr
 from holdfast import sync
 from holdfast.errors import Conflict, OutcomeUnknown, StoreLockedError, Unavailable
 from holdfast.storage import open_storage
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.storage.postgres_link import Link, Result, Statement
+from holdfast.storage.postgres.engine import PostgresStorage
+from holdfast.storage.postgres.link import Link, Result, Statement
 from holdfast.testing import CHECKS
 
 WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"

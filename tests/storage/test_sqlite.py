@@ -23,9 +23,10 @@ from holdfast.errors import (
     StoreNotFoundError,
     UnsafePlaceError,
 )
-from holdfast.storage import open_storage, sqlite_files, sqlite_guard
+from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite import SqliteStorage
+from holdfast.storage.sqlite import files, guard
+from holdfast.storage.sqlite.engine import SqliteStorage
 
 
 @pytest.fixture
@@ -215,19 +216,19 @@ def test_shared_mounts_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch, 
     table.write_text(
         f"22 1 0:999 / /proc rw - proc proc rw\n36 1 {number} / /x rw,shared:1 - {kind} src rw\n"
     )
-    monkeypatch.setattr(sqlite_guard, "MOUNTS", str(table))
+    monkeypatch.setattr(guard, "MOUNTS", str(table))
     with pytest.raises(UnsafePlaceError, match=kind):
         SqliteStorage(str(path))
     assert not path.exists()
 
 
 def test_own_mount_table_is_read(tmp_path: Path) -> None:
-    assert sqlite_guard.mount_type("/proc") == "proc"
-    assert sqlite_guard.mount_type(str(tmp_path)) not in ("", "proc")
+    assert guard.mount_type("/proc") == "proc"
+    assert guard.mount_type(str(tmp_path)) not in ("", "proc")
 
 
 def test_another_connection_holds_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_guard, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(guard, "BUSY_SECONDS", 0.1)
     storage = SqliteStorage(str(path))
     holder = SqliteStorage(str(path))
     with holder.turn():
@@ -375,7 +376,7 @@ def test_version_is_cheap(path: Path) -> None:
 def test_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     open_storage("sqlite:").close()
-    assert (tmp_path / "holdfast.db").stat().st_size >= 2 * sqlite_files.PAGE
+    assert (tmp_path / "holdfast.db").stat().st_size >= 2 * files.PAGE
 
 
 def test_link_and_file_are_one_store(tmp_path: Path) -> None:
@@ -426,13 +427,13 @@ def test_a_long_log_of_drops_is_moved_while_others_commit(path: Path) -> None:
     writer.join()
     assert storage._mover.connection is not None
     wal = Path(f"{path}-wal")
-    for _ in range(sqlite_files.WAL_PAGES):
-        if wal.stat().st_size < 2 * sqlite_files.WAL_BYTES:
+    for _ in range(files.WAL_PAGES):
+        if wal.stat().st_size < 2 * files.WAL_BYTES:
             break
         # Whoever moved the log was held up, and others went on: one of the next commits cuts it.
         kept.append(b"kept %d" % len(kept))
         storage.commit(Batch(puts=[(kept[-1], b"")]))
-    assert wal.stat().st_size < 2 * sqlite_files.WAL_BYTES
+    assert wal.stat().st_size < 2 * files.WAL_BYTES
     assert [key for key, _ in storage.scan(b"", b"z", limit=10_000)] == sorted(kept)
     storage.close()
     assert sorted(p.name for p in path.parent.iterdir()) == ["store.db", "store.db.lock"]
@@ -488,7 +489,7 @@ def test_no_lock_is_left_where_no_store_could_be_made(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setitem(sqlite_files.TABLES, "records", "no SQL")
+        patch.setitem(files.TABLES, "records", "no SQL")
         with pytest.raises(ForeignSchemaError):
             SqliteStorage(str(path))
     assert os.listdir(path.parent) == []
@@ -496,11 +497,11 @@ def test_no_lock_is_left_where_no_store_could_be_made(
 
 def test_a_lock_that_was_taken_away_meanwhile_is_taken_anew(path: Path) -> None:
     """Two processes never hold two files for one store."""
-    failed = sqlite_guard.StoreLock(str(path), optional=False)
-    waiting = sqlite_guard.StoreLock(str(path), optional=False)
+    failed = guard.StoreLock(str(path), optional=False)
+    waiting = guard.StoreLock(str(path), optional=False)
     failed.remove()
     failed.release()
-    later = sqlite_guard.StoreLock(str(path), optional=False)
+    later = guard.StoreLock(str(path), optional=False)
     alone: list[bool] = []
     for lock in (waiting, later):
         lock.share(lambda: bool(alone), alone.append)

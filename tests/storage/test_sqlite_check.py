@@ -12,9 +12,9 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import DamagedRecordError, ForeignSchemaError
-from holdfast.storage import sqlite_check
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite import SqliteStorage
+from holdfast.storage.sqlite import file_check
+from holdfast.storage.sqlite.engine import SqliteStorage
 
 
 def flip(path: Path, key: bytes, value: bytes) -> None:
@@ -36,9 +36,9 @@ def change(path: Path, statement: str) -> int:
 @pytest.fixture(params=["whole", "in slices"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "in slices":
-        monkeypatch.setattr(sqlite_check, "LONGEST", 0.0)
-        monkeypatch.setattr(sqlite_check, "_OPERATIONS", 1)
-        monkeypatch.setattr(sqlite_check, "_SLICE", 7)
+        monkeypatch.setattr(file_check, "LONGEST", 0.0)
+        monkeypatch.setattr(file_check, "_OPERATIONS", 1)
+        monkeypatch.setattr(file_check, "_SLICE", 7)
     return str(request.param)
 
 

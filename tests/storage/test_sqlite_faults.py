@@ -16,16 +16,16 @@ import pytest
 
 import holdfast.errors
 from holdfast.errors import StorageReadOnlyError, Unavailable
-from holdfast.storage import sqlite_guard
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite import SqliteStorage
+from holdfast.storage.sqlite import guard
+from holdfast.storage.sqlite.engine import SqliteStorage
 
 SOURCE = str(Path(holdfast.errors.__file__).parents[1])
 PRELUDE = """
 import os, signal, sys
 from holdfast.errors import *
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite import SqliteStorage
+from holdfast.storage.sqlite.engine import SqliteStorage
 path = sys.argv[1]
 def say(*words): print(*words, flush=True)
 def put(storage, number, size=100):
@@ -100,7 +100,7 @@ def test_leftover_log_after_kill(
     assert run(KILLED % level, path) == ["done"]
     assert wal.stat().st_size > 0
     rewritten: list[int] = []
-    rewrite = sqlite_guard.rewrite_wal
+    rewrite = guard.rewrite_wal
 
     def spy(place: str) -> None:
         before = wal.read_bytes()
@@ -108,7 +108,7 @@ def test_leftover_log_after_kill(
         assert wal.read_bytes() == before
         rewritten.append(len(before))
 
-    monkeypatch.setattr(sqlite_guard, "rewrite_wal", spy)
+    monkeypatch.setattr(guard, "rewrite_wal", spy)
     storage = SqliteStorage(str(path))
     assert rewritten
     assert wal.stat().st_size == 0
@@ -131,7 +131,7 @@ def test_log_in_use_elsewhere_is_left_alone(
     def never(place: str) -> None:
         raise AssertionError("wrote the log of a database in use")
 
-    monkeypatch.setattr(sqlite_guard, "rewrite_wal", never)
+    monkeypatch.setattr(guard, "rewrite_wal", never)
     ours = "storage = SqliteStorage(path); put(storage, 1); say('held'); sys.stdin.read()"
     theirs = """
 import sqlite3
@@ -423,7 +423,7 @@ say("held"); sys.stdin.read()
 
 
 def test_other_program_locks_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_guard, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(guard, "BUSY_SECONDS", 0.1)
     path = tmp_path / "store.db"
     storage = SqliteStorage(str(path))
     process = start(LOCKED, path)

@@ -11,7 +11,7 @@ from test_sqlite_faults import found, run
 
 FORKS = """
 import os, signal, threading
-from holdfast.storage import sqlite_forks
+from holdfast.storage.sqlite import process_fork as sqlite_forks
 def forked(work):
     "A child that does this work, and a call that waits for it and says how it went."
     child = os.fork()
@@ -271,7 +271,7 @@ def test_a_child_keeps_nobody_from_preparing_the_file(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     code = """
 import fcntl
-from holdfast.storage import sqlite_guard
+from holdfast.storage.sqlite import guard as sqlite_guard
 sqlite_forks.LONGEST = 0.2
 begun, end = threading.Event(), threading.Event()
 def slow(self, before, alone):

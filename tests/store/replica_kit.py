@@ -5,10 +5,10 @@ from __future__ import annotations
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import LAST, Moment, Storage
-from holdfast.store import rows
-from holdfast.store.handles import StoreHandle
-from holdfast.store.seeing import seen_in
-from holdfast.store.verify_report import Finding
+from holdfast.store.commit.storage_view import seen_in
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names import rowkinds
+from holdfast.store.proof.verify_report import Finding
 
 Rows = dict[bytes, bytes]
 
@@ -22,9 +22,11 @@ def all_of(storage: Moment) -> tuple[Rows, Rows]:
         low = page[-1][0] + b"\0"
     cells = dict(storage.cells(b"", LAST, limit=100_000))
     pins = [key for key in cells if key[:1] == b"P"]
-    ahead = tuple(rows.pinned(pin, kind) for pin in pins for kind in (b"V", b"N"))
+    ahead = tuple(rowkinds.pinned(pin, kind) for pin in pins for kind in (b"V", b"N"))
     records = {key: row for key, row in records.items() if not key.startswith(ahead)}
-    return records, {k: cell for k, cell in cells.items() if k != rows.FOLLOWS and k not in pins}
+    return records, {
+        k: cell for k, cell in cells.items() if k != rowkinds.FOLLOWS and k not in pins
+    }
 
 
 def assert_same(store: sync.Store, url: str) -> None:
@@ -34,7 +36,7 @@ def assert_same(store: sync.Store, url: str) -> None:
         here, there = all_of(store._core.storage), all_of(replica)
         for mine, theirs in zip(here, there, strict=True):
             odd = [key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key)]
-            assert not odd, [rows.describe(key) for key in sorted(odd)]
+            assert not odd, [rowkinds.describe(key) for key in sorted(odd)]
         assert findings(store, replica) == store.verify().findings
     finally:
         replica.close()

@@ -18,9 +18,9 @@ import holdfast
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers import Counting
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Counting
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 SOURCE = str(Path(holdfast.__file__).parents[1])
 PLACES = ["memory-plain", "memory-sealed", "sqlite-plain", "sqlite-sealed"]

@@ -24,7 +24,8 @@ from holdfast.errors import (
     ReadOnlyError,
     StoreClosedError,
 )
-from holdfast.store import async_state, async_store, blocking
+from holdfast.store import state as blocking
+from holdfast.store import state_async, store_async
 
 _letters = random.Random(5).choices(string.ascii_letters, k=1_800_000)
 HUGE = {"".join(_letters[n : n + 200]): n for n in range(0, len(_letters), 200)}
@@ -316,10 +317,10 @@ def test_where_commits_run_is_said(place: Place) -> None:
 # ---- both faces ----------------------------------------------------------------------------
 
 FACES = {
-    "State": (async_state.State, blocking.State),
-    "View": (async_state.View, blocking.View),
-    "Store": (async_store.Store, blocking.Store),
-    "Change": (async_state.Change, blocking.Change),
+    "State": (state_async.State, blocking.State),
+    "View": (state_async.View, blocking.View),
+    "Store": (store_async.Store, blocking.Store),
+    "Change": (state_async.Change, blocking.Change),
 }
 
 
@@ -356,7 +357,7 @@ def test_both_ways_to_open_take_the_same_arguments() -> None:
 def test_parts_of_a_change_have_the_same_names() -> None:
     with sync.open("memory:") as store, store.change() as change:
         blocking_part = change[store.agent("1")]
-    part = async_state.ChangePart(blocking_part)
+    part = state_async.ChangePart(blocking_part)
     names = public(type(blocking_part)) - {
         "operations",
         "expects",

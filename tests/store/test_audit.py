@@ -14,11 +14,11 @@ from store_kit import Place, put_row, rows_of
 
 import holdfast
 from holdfast import sync
-from holdfast.access import auditing
+from holdfast.access import audit as auditing
 from holdfast.errors import GateRefusedError, InvalidInputError, ReadOnlyError, Unavailable
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 
 def seen(audit: sync.Audit, scope: Any = None) -> list[tuple[Any, ...]]:

@@ -16,8 +16,8 @@ from store_kit import Place
 import holdfast
 from holdfast import Typed, sync
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.store import blaming
-from holdfast.store import timeline as timeline_module
+from holdfast.store.history import blame
+from holdfast.store.journal import timeline as timeline_module
 
 
 def told(state: sync.State, key: str, path: Any = None, **more: Any) -> dict[str, int]:
@@ -125,7 +125,7 @@ def test_versions_are_bounded(store: sync.Store) -> None:
 
 
 def test_parts_are_bounded(store: sync.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blaming, "MOST", 50)
+    monkeypatch.setattr(blame, "MOST", 50)
     state = store.agent("1")
     state.extend("list", ["x" * 30] * 100)
     state.append("list", "y")

@@ -12,7 +12,7 @@ from store_kit import Place
 
 import holdfast
 from holdfast import sync
-from holdfast.store.entries import Body, Cause, decode_body, encode_body
+from holdfast.store.journal.entry import Body, Cause, decode_body, encode_body
 
 FIELDS: dict[str, tuple[Any, Any]] = {
     "time": (0, 1_700_000_000_000_000),

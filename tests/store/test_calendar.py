@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoints import calendar
-from holdfast.checkpoints.calendar import Cron, Every, Stretches
+from holdfast.checkpoints.schedule import calendar
+from holdfast.checkpoints.schedule.calendar import Cron, Every, Stretches
 from holdfast.errors import InvalidInputError
 
 

@@ -296,4 +296,4 @@ def test_threads_are_used_in_one_place() -> None:
         for path in Path(SOURCE, "holdfast").rglob("*.py")
         if re.search(r"to_thread|run_in_executor|shield\(", path.read_text())
     ]
-    assert found == ["cancelling.py"]
+    assert found == ["threads.py"]

@@ -15,7 +15,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.cancelling import Stopped, read_away, safe_point, surely, to_the_end, undivided
+from holdfast.store.names.threads import (
+    Stopped,
+    read_away,
+    safe_point,
+    surely,
+    to_the_end,
+    undivided,
+)
 
 
 class Slow:

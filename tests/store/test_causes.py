@@ -12,7 +12,7 @@ from store_kit import Place
 
 from holdfast import Cause, Gate, Operation, Request, Scope, sync
 from holdfast.errors import Conflict, GateRefusedError, InvalidInputError
-from holdfast.store.change import Change, Written
+from holdfast.store.commit.change import Change, Written
 
 
 @pytest.mark.spec("L190", "L191")

@@ -15,7 +15,7 @@ from holdfast.errors import (
     InvalidKeyError,
     ReadOnlyError,
 )
-from holdfast.store.handles import ChangeParts, StoreHandle
+from holdfast.store.history.handle import ChangeParts, StoreHandle
 
 
 def test_one_entry(store: sync.Store) -> None:

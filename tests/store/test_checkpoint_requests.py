@@ -21,7 +21,7 @@ from holdfast.errors import (
     InvalidInputError,
     RestoreValidationError,
 )
-from holdfast.store.entries import ED25519, signed_text, split_row
+from holdfast.store.journal.entry import ED25519, signed_text, split_row
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from store_kit import Hands, Place, put_row, rows_of
 
 import holdfast
 from holdfast import Classed, Condition, Ephemeral, Lookup, Policy, Sticky, sync
-from holdfast.checkpoints import bringing
+from holdfast.checkpoints import partial
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
@@ -31,9 +31,9 @@ from holdfast.errors import (
     StateValidationError,
     Unavailable,
 )
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
 
@@ -197,7 +197,7 @@ def test_lookups_follow(store: sync.Store) -> None:
 @pytest.mark.parametrize("most", [2, 2000])
 def test_into_another_agent(place: Place, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """However many entries it takes, the agent has all of it or none, and it can be undone."""
-    monkeypatch.setattr(bringing, "MOST_KEYS", most)
+    monkeypatch.setattr(partial, "MOST_KEYS", most)
     store = place.open()
     source = store.agent("source")
     values = {"a": 1, "b": LONG, "c": b"\0" * 5000, "d": {"x": [1.0, None]}}
@@ -235,7 +235,7 @@ def test_into_another_agent(place: Place, monkeypatch: pytest.MonkeyPatch, most:
 def test_policies_stay_with_their_agent(
     store: sync.Store, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(bringing, "MOST_KEYS", most)
+    monkeypatch.setattr(partial, "MOST_KEYS", most)
     when = (Condition("operation_count", "operation_count", "greater_than", 1000),)
     a, b, new = store.agent("a"), store.agent("b"), store.agent("new")
     with sync.Policies(store, defaults=()) as policies:
@@ -313,7 +313,7 @@ def test_like_a_plain_model(
         return every or key in keys or key.startswith(tuple(prefixes))
 
     with sync.open("memory:") as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bringing, "MOST_KEYS", most)
+        patch.setattr(partial, "MOST_KEYS", most)
         state = store.agent("1")
         put(state, then)
         safe = state.checkpoint("safe")
@@ -373,7 +373,7 @@ def test_what_others_write_meanwhile_is_kept(plain: Place) -> None:
 
 
 def test_also_if_it_takes_many_pieces(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bringing, "MOST_KEYS", 1)
+    monkeypatch.setattr(partial, "MOST_KEYS", 1)
     store, other = plain.open(), plain.open()
     state = store.agent("1")
     put(state, {"a": 1, "b": 1})
@@ -748,7 +748,7 @@ def test_whatever_fails_it_is_all_or_nothing(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, most: int, mode: str
 ) -> None:
     """Every storage call fails once: the state is the one before or the one asked for."""
-    monkeypatch.setattr(bringing, "MOST_KEYS", most)
+    monkeypatch.setattr(partial, "MOST_KEYS", most)
     then, now = {"a": 1, "b": 2}, {"a": 3, "c": 4}
     place = Place("memory", tmp_path, sealed=False)
     place.open()  # as long as it is open, there is something in memory

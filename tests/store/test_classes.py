@@ -16,11 +16,11 @@ from holdfast import sync
 from holdfast.errors import GateRefusedError, InvalidInputError, InvalidValueError
 from holdfast.seal.compress import BLOCK
 from holdfast.seal.registry import Registry
-from holdfast.store import classes
-from holdfast.store.declared import NOTHING, Declared
-from holdfast.store.lifetimes import CLASSES
-from holdfast.store.masking import MASK
-from holdfast.store.timeline import DELTA_EVERY
+from holdfast.store.journal.lifetime import CLASSES
+from holdfast.store.journal.timeline import DELTA_EVERY
+from holdfast.store.names.masked import MASK
+from holdfast.store.rules import classes
+from holdfast.store.rules.declared import NOTHING, Declared
 
 PAGE = (Path(__file__).parents[2] / "docs" / "state-classes.md").read_text()
 SECRET = "hunter2-hunter2-hunter2"

@@ -11,8 +11,8 @@ import pytest
 import holdfast
 from holdfast import Rule, sync
 from holdfast.errors import Conflict, InvalidInputError
-from holdfast.store import clock as clocks
-from holdfast.store.reading import moment
+from holdfast.store.names import clock as clocks
+from holdfast.store.read.reader import moment
 
 YEARS = 10 * 365 * 86400
 

@@ -22,8 +22,8 @@ from holdfast.errors import (
     WitnessError,
 )
 from holdfast.seal.signer import Signer, fingerprint
-from holdfast.store import entries
-from holdfast.store.verify_line import PAGE
+from holdfast.store.journal import entry
+from holdfast.store.proof.verify_line import PAGE
 
 
 def check(data: bytes, *pins: bytes, require: int = 1) -> dict[str, Any]:
@@ -287,7 +287,7 @@ def test_no_signature_can_be_stripped(hybrid: Place) -> None:
     ed25519 = proof.signatures[0][1][64:96]
     assert not told(signatures=[(ed25519, b"")])
     assert not told(signatures=[(ed25519, proof.signatures[0][1][:64])])
-    for algorithm in (entries.UNSIGNED, entries.ED25519, 3):
+    for algorithm in (entry.UNSIGNED, entry.ED25519, 3):
         envelope = proof.envelope[:-110] + bytes([algorithm]) + proof.envelope[-109:]
         assert not told(envelope=envelope)
         assert not told(envelope=envelope, signatures=[(public, b"")])

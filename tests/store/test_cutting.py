@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from holdfast.store.cutting import LEAST, MOST, Cutter
+from holdfast.store.tree.cut import LEAST, MOST, Cutter
 
 SIZE = 300_000
 KEYS = [bytes([number]) * 32 for number in range(6)]

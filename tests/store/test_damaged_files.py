@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import DamagedRecordError, DamagedRingError, NotAStoreError
-from holdfast.storage.sqlite import SqliteStorage
+from holdfast.storage.sqlite.engine import SqliteStorage
 
 
 def made(file: Path, **options: Any) -> None:

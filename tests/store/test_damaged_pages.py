@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import DamagedRecordError, StateIntegrityError
-from holdfast.storage.sqlite import SqliteStorage
-from holdfast.storage.sqlite_files import PAGE
+from holdfast.storage.sqlite.engine import SqliteStorage
+from holdfast.storage.sqlite.files import PAGE
 
 LAST = 100
 LEAF_OF_AN_INDEX = 10

@@ -26,10 +26,11 @@ from holdfast.errors import (
 )
 from holdfast.seal.sealer import sealed_under
 from holdfast.storage.contract import Storage
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import entries, rekeying
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal import entry as entries
+from holdfast.store.open import open_core
+from holdfast.store.upkeep import rotate
 
 KINDS = (b"E", b"V", b"S", b"N", b"T", b"K")
 
@@ -204,7 +205,7 @@ def test_one_record_that_names_a_removed_key_is_damage(sealed: Place) -> None:
 def test_cut_short_anywhere_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, mode: str
 ) -> None:
-    monkeypatch.setattr(rekeying, "SLICE", 40)
+    monkeypatch.setattr(rotate, "SLICE", 40)
     cuts = 0
     for nth in range(1, 200):
         folder = tmp_path / str(nth)
@@ -247,14 +248,14 @@ def test_reseal_does_not_bring_back_what_was_erased(
     store, other = sealed.open(), sealed.open()
     fill(store)
     store.rotate("agent:1")
-    again = rekeying.sealed_again
+    again = rotate.sealed_again
 
     def erase_meanwhile(*args: Any) -> bytes | None:
         if other.scopes().items:
             other.erase("agent:1")
         return again(*args)
 
-    monkeypatch.setattr(rekeying, "sealed_again", erase_meanwhile)
+    monkeypatch.setattr(rotate, "sealed_again", erase_meanwhile)
     with pytest.raises(ScopeNotFoundError):
         store.reseal("agent:1")
     assert not epochs(sealed.storage())
@@ -268,7 +269,7 @@ def test_a_row_that_changed_since_it_was_read_is_not_overwritten(
     store, other = sealed.open(), sealed.open()
     fill(store)
     store.rotate("agent:1")
-    again = rekeying.sealed_again
+    again = rotate.sealed_again
     done: list[int] = []
 
     def overtaken(*args: Any) -> bytes | None:
@@ -278,7 +279,7 @@ def test_a_row_that_changed_since_it_was_read_is_not_overwritten(
             done.append(other.reseal("agent:1").rows)
         return made
 
-    monkeypatch.setattr(rekeying, "sealed_again", overtaken)
+    monkeypatch.setattr(rotate, "sealed_again", overtaken)
     store.reseal("agent:1")
     assert set(epochs(sealed.storage())) == {3}
     assert sealed.open().verify().ok

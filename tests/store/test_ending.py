@@ -24,12 +24,13 @@ from holdfast.errors import (
     TimelineNotFoundError,
     Unavailable,
 )
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import ending, rows
-from holdfast.store.core import Core
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
-from holdfast.store.pruning import prune_state
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.commit.core import Core
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names import rowkinds
+from holdfast.store.open import open_core
+from holdfast.store.upkeep import end
+from holdfast.store.upkeep.prune import prune_state
 from holdfast.sync import Checkpoints, Retention, export_checkpoint, import_checkpoint
 
 
@@ -290,7 +291,7 @@ def test_what_somebody_wrote_meanwhile_is_not_taken_back(
         Retention(store).hold(point, "case 7")
         return prune_state(*given, **named)
 
-    monkeypatch.setattr(ending, "prune_state", meanwhile)
+    monkeypatch.setattr(end, "prune_state", meanwhile)
     with pytest.raises(StillNeededError, match=f"left empty .*the state at trial@{last}"):
         Retention(store).end(state, "trial")
     assert dict(trial.items()) == {"late": 1}
@@ -344,7 +345,7 @@ def test_a_missing_end_is_found(place: Place) -> None:
     place.close()
     last = max(key for key, _ in rows_of(storage, b"E") if key[7:9] == b"\0\1")
     put_row(storage, last, None)
-    assert rows.sequence_of(last) > 60
+    assert rowkinds.sequence_of(last) > 60
     assert any(one.kind == "feed" for one in place.open().verify().findings)
 
 

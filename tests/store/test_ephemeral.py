@@ -17,7 +17,7 @@ from store_kit import Place, rows_of
 import holdfast
 from holdfast import Ephemeral, Sticky, sync
 from holdfast.errors import Conflict, InvalidInputError, LimitExceededError
-from holdfast.store import ephemeral
+from holdfast.store.rules import ephemeral
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
 
@@ -323,9 +323,9 @@ def test_a_long_value_is_not_stored_under_an_ephemeral_key(
     place: Place, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
 ) -> None:
     """Nor a part of it, while it is written: a process that is killed would leave that behind."""
-    monkeypatch.setattr("holdfast.store.long_writing.SHORT", 10)
-    monkeypatch.setattr("holdfast.store.uploads.PIECE", 100_000)
-    monkeypatch.setattr("holdfast.store.uploads.COMMIT", 100_000)
+    monkeypatch.setattr("holdfast.store.long.write.SHORT", 10)
+    monkeypatch.setattr("holdfast.store.long.uploads.PIECE", 100_000)
+    monkeypatch.setattr("holdfast.store.long.uploads.COMMIT", 100_000)
     store = place.open()
     state = store.agent("1")
     state.set("k", 1)

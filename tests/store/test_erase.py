@@ -27,10 +27,11 @@ from holdfast.errors import (
 )
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import erasing, verify_leftovers
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
+from holdfast.store.proof import verify_leftovers
+from holdfast.store.upkeep import erase
 
 SECRET = "the words that nobody may find again"
 KINDS = (b"T", b"E", b"V", b"S", b"N", b"R", b"I")
@@ -429,7 +430,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("alone")
 def test_every_storage_call_fails_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever fails, others are unhurt, the scope is whole or gone, and once more finishes."""
-    monkeypatch.setattr(erasing, "SLICE", 8)
+    monkeypatch.setattr(erase, "SLICE", 8)
     nth = 0
     done = False
     while not done:
@@ -484,9 +485,9 @@ def test_the_ring_fails(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from holdfast import sync
-from holdfast.storage import sqlite
+from holdfast.storage.sqlite import engine as sqlite
 commits, commit = int(sys.argv[2]), sqlite.SqliteStorage.commit
-from holdfast.store import erasing
+from holdfast.store.upkeep import erase as erasing
 erasing.SLICE = 8
 store = sync.open("sqlite:" + sys.argv[1], key=sys.argv[3] or None, durability="normal")
 def counted(self, batch):

@@ -13,9 +13,9 @@ from store_kit import Place
 from holdfast import Lookup, sync
 from holdfast.errors import Conflict, MissingError, ScopeNotFoundError
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers import Counting
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Counting
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 LONG = [f"{number} {'x' * 90}" for number in range(200)]
 OLD = {"k": "old", "list": [1, 2], "long": LONG, "text": "y" * 3000, "words": ["z" * 200] * 4}

@@ -14,7 +14,7 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import ChangeIdError, Conflict, InvalidInputError, MissingError, Unavailable
-from holdfast.store.timeline import DELTA_EVERY, TAIL
+from holdfast.store.journal.timeline import DELTA_EVERY, TAIL
 
 
 def absent(state: Any, key: str) -> bool:
@@ -275,18 +275,18 @@ def test_sweep_writes_the_entry_that_removes(timed: sync.Store, hands: Hands) ->
 
 
 def test_sweep_removes_nothing_that_was_renewed(timed: sync.Store, hands: Hands) -> None:
-    from holdfast.store import expiring
+    from holdfast.store.upkeep import expiry
 
     state = timed.agent("a")
     state.set("k", 1, ttl=10)
     state.set("m", 1, ttl=10)
     hands.move(10)
-    found = expiring._expired(state._handle, "", 10)[0]
+    found = expiry._expired(state._handle, "", 10)[0]
     assert found == ["k", "m"]
     state.set("k", 2)
-    assert expiring._remove(state._handle, found) == 1
+    assert expiry._remove(state._handle, found) == 1
     state.set("m", 2, ttl=5)
-    assert expiring._remove(state._handle, found) == 0
+    assert expiry._remove(state._handle, found) == 0
     assert (state.get("k"), state.get("m")) == (2, 2)
 
 

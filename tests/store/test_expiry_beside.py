@@ -14,8 +14,8 @@ import holdfast
 import holdfast_verify
 from holdfast import Classed, Ephemeral, Lookup, sync
 from holdfast.errors import InvalidValueError, MergeConflictError, MissingError
-from holdfast.store.lookups import TERMS
-from holdfast.store.timeline import DELTA_EVERY
+from holdfast.store.journal.timeline import DELTA_EVERY
+from holdfast.store.rules.lookup import TERMS
 
 BY_STATUS = Lookup("by_status", prefix="tasks/", terms="status")
 BY_TAG = Lookup("by_tag", prefix="tags/", terms="[]")

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from holdfast import Sticky, ValueLimits, sync
-from holdfast.checkpoints import export_files
-from holdfast.checkpoints.export_files import FRAME, MAGIC, ExportFile, export_parts
-from holdfast.checkpoints.export_records import (
+from holdfast.checkpoints.export import file as export_files
+from holdfast.checkpoints.export.file import FRAME, MAGIC, ExportFile, export_parts
+from holdfast.checkpoints.export.records import (
     BYTES,
     LIST,
     VALUE,

@@ -17,7 +17,7 @@ import holdfast
 from holdfast import Classed, Sticky, Typed, sync
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Unbuilt
-from holdfast.store.json_values import loads, write
+from holdfast.store.tree.json import loads, write
 from holdfast.sync import export_checkpoint, import_checkpoint
 
 VALUES: dict[str, Any] = {
@@ -120,7 +120,9 @@ def message_class() -> Any:
     pytest.importorskip("google.protobuf")
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-    text = (Path(holdfast.__file__).parent / "checkpoints" / "checkpoint.proto").read_text()
+    text = (
+        Path(holdfast.__file__).parent / "checkpoints" / "export" / "checkpoint.proto"
+    ).read_text()
     text = re.sub(r"//.*", "", text)
     file = descriptor_pb2.FileDescriptorProto(
         name="c.proto", package="holdfast.v1", syntax="proto3"

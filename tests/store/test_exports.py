@@ -49,9 +49,9 @@ from holdfast.errors import (
     WrongKeyError,
 )
 from holdfast.seal.codec import Unbuilt
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 from holdfast.sync import export_checkpoint, import_checkpoint, inspect_export
 
 EXACT: dict[str, Any] = {

@@ -17,9 +17,9 @@ from holdfast.errors import (
     StorageReadOnlyError,
     Unavailable,
 )
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 
 @pytest.fixture

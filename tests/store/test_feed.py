@@ -11,9 +11,9 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import Entry, Position, sync
 from holdfast.errors import StateIntegrityError
-from holdfast.storage.wrappers import Counting
-from holdfast.store.feed import LANES
-from holdfast.store.following import MARKS, STORE
+from holdfast.storage.wrappers.faults import Counting
+from holdfast.store.journal.feed import LANES
+from holdfast.store.read.follow import MARKS, STORE
 
 
 def place_of(entry: Entry) -> tuple[str, str, int]:

@@ -14,10 +14,10 @@ from store_kit import Between, Place, put_row, rows_of
 import holdfast
 from holdfast import Position, sync
 from holdfast.errors import DamagedRecordError, InvalidInputError, KeyMissingError
-from holdfast.store import directory
-from holdfast.store.following import LANES, MARKS
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal import directory
+from holdfast.store.open import open_core
+from holdfast.store.read.follow import LANES, MARKS
 
 # ---- what is erased ------------------------------------------------------------------------
 

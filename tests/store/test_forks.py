@@ -15,7 +15,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     TimelineNotFoundError,
 )
-from holdfast.store import rows
+from holdfast.store.names import rowkinds
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
 
@@ -164,11 +164,11 @@ def test_a_row_in_the_way_of_a_fork_is_named(place: Place) -> None:
     state = place.open().agent("1")
     state.set("k", 1)
     number = state._handle.history.points.line().ledger.number
-    place_of_it = rows.entry(rows.line(b"E", number, 1), 1)
+    place_of_it = rowkinds.entry(rowkinds.line(b"E", number, 1), 1)
     put_row(place.storage(), place_of_it, b"stray")
     with pytest.raises(DamagedRecordError, match="timeline 1, entry 1") as told:
         state.fork("trial")
-    assert rows.describe(place_of_it) == told.value.place
+    assert rowkinds.describe(place_of_it) == told.value.place
     assert [line.name for line in state.timelines()] == ["main"]
     put_row(place.storage(), place_of_it, None)
     assert state.fork("trial").get("k") == 1
@@ -198,7 +198,7 @@ def test_control_characters_are_in_no_new_name(
     with pytest.raises(InvalidInputError, match=r"control character U\+00"):
         state.fork(name)
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.store.history.check_new_timeline", lambda name: None)
+        patch.setattr("holdfast.store.history.checkpoint.check_new_timeline", lambda name: None)
         state.fork(name).set("k", 2)
     assert state.on(name).get("k") == 2, "what is there can be read"
     assert {one.name for one in state.timelines()} == {"main", name}

@@ -18,7 +18,7 @@ from holdfast.errors import (
     StateIntegrityError,
     TimelineNotFoundError,
 )
-from holdfast.store.items import TYPES
+from holdfast.store.names.items import TYPES
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
 
@@ -211,7 +211,9 @@ def test_levels_of_verification(
     place: Place, monkeypatch: pytest.MonkeyPatch, verify: str, damage: str
 ) -> None:
     """`full` reads every value, `references` looks that all is there, `none` does neither."""
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 1)  # else values are read to replay
+    monkeypatch.setattr(
+        "holdfast.store.journal.timeline.DELTA_EVERY", 1
+    )  # else values are read to replay
     state = place.open().agent("1")
     state.set("k", [{"n": n, "text": f"{n} " * 60} for n in range(60)])  # too long for an index
     point = state.checkpoint().sequence
@@ -343,7 +345,7 @@ class Hand:
 
 def test_a_clock_that_jumps(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Order is the entries' numbers; a time means the last entry that claims no later one."""
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 3)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 3)
     hand = Hand()
     store = place.open(clock=hand.clock())
     state = store.agent("1")
@@ -374,7 +376,7 @@ def test_a_clock_that_jumps(place: Place, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_clock_that_jumps_back_at_a_restore(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 4)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 4)
     hand = Hand()
     state = place.open(clock=hand.clock()).agent("1")
     times: list[datetime] = []

@@ -16,10 +16,10 @@ import holdfast
 from holdfast import sync
 from holdfast.errors import Conflict, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch
-from holdfast.store.change import Change, Target, Ticket
-from holdfast.store.committer import Committer
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.store.commit.change import Change, Target, Ticket
+from holdfast.store.commit.group_commit import Committer
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 
 class Stops(Between):

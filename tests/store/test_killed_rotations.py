@@ -15,9 +15,9 @@ from holdfast.errors import KeyRetiredError, WrongKeyError
 KILLED = """
 import os, sys
 from holdfast import sync
-from holdfast.seal import turning
-from holdfast.storage import sqlite
-from holdfast.store import rekeying
+from holdfast.seal import rotation as turning
+from holdfast.storage.sqlite import engine as sqlite
+from holdfast.store.upkeep import rotate as rekeying
 turning.SLICE, rekeying.SLICE = 4, 40
 commits, commit = int(sys.argv[2]), sqlite.SqliteStorage.commit
 store = sync.open("sqlite:" + sys.argv[1], key=sys.argv[3], durability="normal")

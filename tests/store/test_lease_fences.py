@@ -14,7 +14,7 @@ from holdfast.errors import LeaseLostError
 from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Storage
-from holdfast.store.rows import LEASES
+from holdfast.store.names.rowkinds import LEASES
 
 WRITES: dict[str, Callable[[sync.Store, Path], Any]] = {
     "cosign": lambda store, folder: store.agent("1").cosign("safe", signer=f"file:{folder / 'c'}"),
@@ -88,14 +88,14 @@ def test_what_is_under_way_stops_when_the_lease_is_lost(
     sealed: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Erasing and resealing write in steps: each expects the lease."""
-    from holdfast.store import rekeying
+    from holdfast.store.upkeep import rotate
 
-    monkeypatch.setattr(rekeying, "SLICE", 2)
+    monkeypatch.setattr(rotate, "SLICE", 2)
     one, two = sealed.open(), sealed.open()
     for n in range(20):
         one.agent("1").set("k", n)
     one.rotate("agent:1")
-    again = rekeying.sealed_again
+    again = rotate.sealed_again
     seen: list[bytes] = []
 
     def losing(ledger: Any, key: bytes, row: bytes, epoch: int) -> bytes | None:
@@ -104,7 +104,7 @@ def test_what_is_under_way_stops_when_the_lease_is_lost(
             two.break_lease("job")
         return again(ledger, key, row, epoch)
 
-    monkeypatch.setattr(rekeying, "sealed_again", losing)
+    monkeypatch.setattr(rotate, "sealed_again", losing)
     with one.lease("job", duration=60), pytest.raises(LeaseLostError):
         one.reseal("agent:1")
     assert len(seen) == 8

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from holdfast import Scope
 from holdfast.errors import InvalidScopeError
-from holdfast.store.lease_names import lease_name, lease_parts, running_lease
-from holdfast.store.scopes import check_key
+from holdfast.store.lease.lease_names import lease_name, lease_parts, running_lease
+from holdfast.store.names.scope import check_key
 
 texts = st.one_of(
     st.text(alphabet="a/%2F5~.", min_size=1, max_size=6),

@@ -31,8 +31,8 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.leasing import Leases
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.lease.lease import Leases
 
 SHORT = 0.3
 

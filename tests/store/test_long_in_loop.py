@@ -16,9 +16,9 @@ import holdfast
 from holdfast.errors import InvalidValueError
 from holdfast.seal.codec import Codec
 from holdfast.seal.registry import Registry
-from holdfast.store.copied import copied, copied_plain, is_longer
-from holdfast.store.reading import MANY
-from holdfast.store.stage import Stage
+from holdfast.store.commit.stage import Stage
+from holdfast.store.read.reader import MANY
+from holdfast.store.tree.value_copy import copied, copied_plain, is_longer
 
 Test = Callable[[holdfast.Store], Coroutine[Any, Any, None]]
 Call = Callable[[holdfast.State], Awaitable[Any]]

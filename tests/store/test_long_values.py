@@ -29,7 +29,9 @@ from holdfast.errors import (
     PrunedError,
     StateIntegrityError,
 )
-from holdfast.store import long_writing, rows, uploads
+from holdfast.store.long import uploads
+from holdfast.store.long import write as long_writing
+from holdfast.store.names import rowkinds
 
 SIZES = (0, 1, 63, 64, 16_384, 16_385, 50_000, 70_000, 300_000)
 
@@ -68,7 +70,7 @@ def upload_rows(place: Place) -> int:
     storage = place.storage()
     found = [k for kind in (b"V", b"N") for k, _ in rows_of(storage, kind)]
     storage.close()
-    return sum(int.from_bytes(key[7:9], "big") == rows.UPLOADS for key in found)
+    return sum(int.from_bytes(key[7:9], "big") == rowkinds.UPLOADS for key in found)
 
 
 def test_what_is_written_is_the_value_that_set_makes(place: Place) -> None:
@@ -477,7 +479,7 @@ def test_damage_is_found_and_named(place: Place) -> None:
         key
         for kind in (b"V", b"N")
         for key, _ in rows_of(storage, kind)
-        if int.from_bytes(key[7:9], "big") == rows.UPLOADS
+        if int.from_bytes(key[7:9], "big") == rowkinds.UPLOADS
     ]
     assert len(ours) > 4
     for key in ours[:2] + ours[-1:]:

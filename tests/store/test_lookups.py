@@ -20,8 +20,8 @@ from holdfast.errors import (
     LookupNotFoundError,
     ReadOnlyError,
 )
-from holdfast.store import lookup_building
-from holdfast.store.lookups import BUILT, TERMS
+from holdfast.store.commit import lookup_build
+from holdfast.store.rules.lookup import BUILT, TERMS
 
 BY_STATUS = Lookup("by_status", prefix="tasks/", terms={"status": "status", "due": "plan.due"})
 BY_TAG = Lookup("by_tag", prefix="tasks/", terms={"tag": "tags[]"})
@@ -219,18 +219,18 @@ def test_a_revert_leaves_a_lookup_whole(place: Place, state: sync.State) -> None
 
 
 def test_building_is_resumed_beside_writers(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_building, "KEYS", 7)
+    monkeypatch.setattr(lookup_build, "KEYS", 7)
     state, other = place.open().agent("a"), place.open().agent("a")
     for n in range(60):
         state.set(f"tasks/{n:02}", task("old", n))
-    run, turn = lookup_building._run, iter(range(100))
+    run, turn = lookup_build._run, iter(range(100))
 
     def interrupted(*args: Any) -> None:
         run(*args)
         if next(turn) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(lookup_building, "_run", interrupted)
+    monkeypatch.setattr(lookup_build, "_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         state.declare(BY_STATUS)
     with pytest.raises(LookupNotBuiltError, match="being built"):
@@ -250,7 +250,7 @@ def test_building_is_resumed_beside_writers(place: Place, monkeypatch: pytest.Mo
 def test_writers_at_the_same_time_as_the_building(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookup_building, "KEYS", 5)
+    monkeypatch.setattr(lookup_build, "KEYS", 5)
     store = place.open()
     state = store.agent("a")
     for n in range(100):
@@ -393,7 +393,7 @@ def test_sticky_keys_keep_their_terms(
     place: Place, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """A restore leaves them alone, so the lookup must not go back for them either."""
-    monkeypatch.setattr("holdfast.store.term_keeper.MOST_KEPT", most)
+    monkeypatch.setattr("holdfast.store.commit.lookup_terms.MOST_KEPT", most)
     store = place.open()
     state = store.agent("a")
     state.declare(Sticky("tasks/kept/"), BY_STATUS, BY_TAG)
@@ -422,7 +422,7 @@ def test_sticky_keys_keep_their_terms(
 def test_terms_follow_a_merge_and_a_long_value(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.long_writing.SHORT", 10)
+    monkeypatch.setattr("holdfast.store.long.write.SHORT", 10)
     state = place.open().agent("1")
     state.declare(Lookup("by_status", "tasks/", "status"))
     state.set("tasks/1", {"status": "open"})

@@ -14,11 +14,12 @@ from holdfast.errors import (
     LookupNotFoundError,
     Unavailable,
 )
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import lookup_building, rows
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
-from holdfast.store.term_keeper import Keeper
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.commit import lookup_build
+from holdfast.store.commit.lookup_terms import Keeper
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names import rowkinds
+from holdfast.store.open import open_core
 
 BY_KIND = Lookup("by_kind", prefix="v/", terms={"kind": "kind", "tag": "tags[]"})
 
@@ -68,7 +69,7 @@ def test_verify_names_lookup_and_key_and_rebuild_repairs(
 def test_a_damaged_value_can_be_overwritten_and_deleted(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 5)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 5)
     state = place.open().agent("a")
     filled(state)
     state.declare(BY_KIND)
@@ -77,7 +78,7 @@ def test_a_damaged_value_can_be_overwritten_and_deleted(
     place.close()
     storage = place.storage()
     for number in (3, 5):
-        key, row = next(r for r in rows_of(storage, b"E") if rows.sequence_of(r[0]) == number)
+        key, row = next(r for r in rows_of(storage, b"E") if rowkinds.sequence_of(r[0]) == number)
         put_row(storage, key, row[:-9] + bytes(9))
     store = place.open()
     state = store.agent("a")
@@ -93,7 +94,7 @@ def test_a_damaged_value_can_be_overwritten_and_deleted(
 def test_a_damaged_saved_index_costs_time_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 5)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 5)
     state = place.open().agent("a")
     filled(state, 40)
     state.declare(BY_KIND)
@@ -110,7 +111,7 @@ def test_a_damaged_saved_index_costs_time_alone(
 
 def test_faults_while_building_and_writing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever call fails: nothing false is found, and declaring again finishes it."""
-    monkeypatch.setattr(lookup_building, "KEYS", 4)
+    monkeypatch.setattr(lookup_build, "KEYS", 4)
     for nth in range(1, 40, 3):
         name = f"s{nth}"
         filled(place.open().agent(name))

@@ -9,8 +9,9 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import Lookup, Sticky, sync
 from holdfast.errors import DamagedRecordError, LimitExceededError, LookupNotBuiltError
-from holdfast.store import lookup_building, rows, term_keeper
-from holdfast.store.lookups import MOST_TERMS
+from holdfast.store.commit import lookup_build, lookup_terms
+from holdfast.store.names import rowkinds
+from holdfast.store.rules.lookup import MOST_TERMS
 
 TAGS = Lookup("tags", "t/", {"tag": "[]"})
 HALF = MOST_TERMS // 2
@@ -75,9 +76,11 @@ def test_appending_reads_the_rest_only_for_a_term_too_many(
     state.declare(TAGS)
     state.set("t/x", [0, 1] * MOST_TERMS)
     whole: list[str] = []
-    read = term_keeper.Terms.keys
+    read = lookup_terms.Terms.keys
     monkeypatch.setattr(
-        term_keeper.Terms, "keys", lambda self, *asked: whole.append(asked[1]) or read(self, *asked)
+        lookup_terms.Terms,
+        "keys",
+        lambda self, *asked: whole.append(asked[1]) or read(self, *asked),
     )
     for n in range(20):
         state.append("t/x", n % 2)
@@ -104,7 +107,7 @@ def test_what_cannot_be_built_is_not_declared(place: Place) -> None:
 def test_a_lookup_outlives_a_rebuild_that_a_damaged_value_forbids(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 5)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 5)
     kinds = Lookup("kinds", "v/", "kind")
     state = place.open().agent("a")
     for n in range(12):
@@ -114,7 +117,7 @@ def test_a_lookup_outlives_a_rebuild_that_a_damaged_value_forbids(
         state.set(f"w/{n}", n)
     place.close()
     storage = place.storage()
-    key, row = next(r for r in rows_of(storage, b"E") if rows.sequence_of(r[0]) == 3)
+    key, row = next(r for r in rows_of(storage, b"E") if rowkinds.sequence_of(r[0]) == 3)
     put_row(storage, key, row[:-9] + bytes(9))
     state = place.open().agent("a")
     changed = Lookup("kinds", "v/", {"kind": "kind", "text": "text"})
@@ -129,7 +132,7 @@ def test_a_restore_forgets_a_lookup_that_it_could_not_keep(
     plain: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value that came too late to be refused: a state can be restored all the same."""
-    monkeypatch.setattr(lookup_building, "check_values", lambda *_: None)
+    monkeypatch.setattr(lookup_build, "check_values", lambda *_: None)
     store = plain.open()
     state = store.agent("a")
     state.declare(TAGS, Sticky("t/"))
@@ -152,7 +155,7 @@ def test_a_restore_forgets_a_lookup_that_it_could_not_keep(
 
 def test_sticky_keys_with_many_terms(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where their terms might not fit into the restore's entry, the lookup is built behind it."""
-    monkeypatch.setattr(term_keeper, "MOST_BYTES", 1000)
+    monkeypatch.setattr(lookup_terms, "MOST_BYTES", 1000)
     store = plain.open()
     state = store.agent("a")
     state.declare(TAGS, Sticky("t/"))
@@ -174,7 +177,7 @@ def test_a_lookup_of_which_nothing_is_built_yet(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lookup_building._Step, "_build", stop)
+    monkeypatch.setattr(lookup_build._Step, "_build", stop)
     with pytest.raises(KeyboardInterrupt):
         state.declare(TAGS)
     with pytest.raises(LookupNotBuiltError, match="being built, no key so far"):

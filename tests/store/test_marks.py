@@ -13,10 +13,10 @@ from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
 from holdfast import CheckpointRequest, Ephemeral, Sticky, sync
-from holdfast.checkpoints.holding import release
-from holdfast.checkpoints.making import make
+from holdfast.checkpoints.create import make
+from holdfast.checkpoints.release import release
 from holdfast.errors import Conflict, InvalidInputError, PrunedError, StillNeededError
-from holdfast.store.timeline import DELTA_EVERY
+from holdfast.store.journal.timeline import DELTA_EVERY
 from holdfast.sync import Checkpoints, Retention
 
 COMMITS = 12

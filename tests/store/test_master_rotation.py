@@ -23,9 +23,9 @@ from holdfast.errors import (
     ReadOnlyError,
     WrongKeyError,
 )
-from holdfast.seal.masters import read_masters
+from holdfast.seal.ring_masters import read_masters
 from holdfast.storage import open_storage
-from holdfast.store import keyring
+from holdfast.store.upkeep import keyring
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -34,9 +34,9 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.seal.registry import Registry
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 
 def everything(state: sync.State) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import DELETED, MergeConflict, sync
 from holdfast.errors import MergeConflictError
-from holdfast.store.three_way import merge_values
+from holdfast.store.history.merge_values import merge_values
 
 Tree = dict[str, Any]
 NAMES = "abcdef"

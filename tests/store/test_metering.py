@@ -19,9 +19,8 @@ import holdfast
 from holdfast import sync
 from holdfast.errors import Conflict, GateRefusedError, InvalidInputError, Unavailable
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers import Counting, Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.metering import (
+from holdfast.storage.wrappers.faults import Counting, Fault, Faulty
+from holdfast.store.commit.meter import (
     BOUNDS,
     FIGURES,
     MEASURES,
@@ -31,7 +30,8 @@ from holdfast.store.metering import (
     SAVES,
     Meter,
 )
-from holdfast.store.opening import open_core
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 
 class Slow(Counting):

@@ -23,7 +23,7 @@ from store_kit import Place, same
 
 from holdfast import sync
 from holdfast.errors import Conflict
-from holdfast.store import timeline as timeline_module
+from holdfast.store.journal import timeline as timeline_module
 
 KEYS = [f"k{n}" for n in range(12)] + ["list/a", "list/b"]
 LISTS = ["list/a", "list/b"]

@@ -39,11 +39,12 @@ from holdfast.seal.keys import parse_key
 from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Signer
-from holdfast.storage import open_storage, sqlite_files
-from holdfast.storage.sqlite import SqliteStorage
-from holdfast.storage.sqlite_guard import StoreLock
-from holdfast.storage.wrappers import Counting
-from holdfast.store.opening import _AD, META, Opening
+from holdfast.storage import open_storage
+from holdfast.storage.sqlite import files
+from holdfast.storage.sqlite.engine import SqliteStorage
+from holdfast.storage.sqlite.guard import StoreLock
+from holdfast.storage.wrappers.faults import Counting
+from holdfast.store.open import _AD, META, Opening
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -207,7 +208,7 @@ def test_a_truncated_file(unencrypted: Path) -> None:
 def test_a_store_that_another_program_holds(
     unencrypted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.storage.sqlite_guard.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("holdfast.storage.sqlite.guard.BUSY_SECONDS", 0.1)
     with sync.open(f"sqlite:{unencrypted}", durability="normal") as store:
         code = (
             "import sqlite3, sys\n"
@@ -411,7 +412,7 @@ def test_of_those_who_open_at_once_after_a_crash_one_makes_the_log_safe(
     settled: list[str] = []
     refused: list[None] = []
     second = threading.Thread(target=lambda: sync.open(f"sqlite:{path}", **options).close())
-    settle, attempt, keys = sqlite_files.settle_log, StoreLock._try, Opening.keys
+    settle, attempt, keys = files.settle_log, StoreLock._try, Opening.keys
 
     def looked(opening: Opening, meta: Any) -> Any:
         if opening.read_only and not second.ident:
@@ -432,7 +433,7 @@ def test_of_those_who_open_at_once_after_a_crash_one_makes_the_log_safe(
 
     monkeypatch.setattr(Opening, "keys", looked)
     monkeypatch.setattr(StoreLock, "_try", tried)
-    monkeypatch.setattr(sqlite_files, "settle_log", noted)
+    monkeypatch.setattr(files, "settle_log", noted)
     with sync.open(f"sqlite:{path}", **options) as store:
         second.join(60)
         assert store.agent("1").get("k") == "words"

@@ -14,8 +14,8 @@ from store_kit import Between, Place
 
 import holdfast
 from holdfast import Lookup, Sticky, sync
-from holdfast.checkpoints import operations
-from holdfast.checkpoints.operations import Running
+from holdfast.checkpoints import operation as operations
+from holdfast.checkpoints.operation import Running
 from holdfast.errors import DependencyError, InvalidInputError
 from holdfast.sync import CheckpointGroups, Checkpoints
 

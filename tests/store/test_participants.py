@@ -18,7 +18,7 @@ from store_kit import Place
 import holdfast
 from holdfast import Condition, Gate, Policy, Request, ShutdownCheckpoints, sync
 from holdfast.errors import InvalidInputError
-from holdfast.store.sticky import COLLECTED
+from holdfast.store.rules.sticky import COLLECTED
 
 
 class Queue:

@@ -13,7 +13,7 @@ from store_kit import Place
 
 import holdfast
 from holdfast import Condition, Policy, PolicyFrequency, PolicyRetention, PolicySetting, sync
-from holdfast.checkpoints.policy import DEFAULTS
+from holdfast.checkpoints.policy.policy import DEFAULTS
 from holdfast.errors import InvalidInputError, MissingError, PolicyValidationError, Unavailable
 
 A = "agent:a"
@@ -641,7 +641,7 @@ def test_what_cannot_be_measured_is_not_tried_with_every_write(
     store = plain.open(clock=hands.clock())
     with alone(store, Policy("p", (count("greater_than_or_equal", 1),))) as policies:
         with monkeypatch.context() as patch:
-            patch.setattr("holdfast.checkpoints.engine.measure", fails)
+            patch.setattr("holdfast.checkpoints.policy.policy_engine.measure", fails)
             for number in range(50):
                 store.agent("a").set("k", number)
                 assert policies.wait(60)

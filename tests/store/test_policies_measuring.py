@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from store_kit import Hands, Place
 
 from holdfast import Condition, Keep, Lookup, Policy, PolicyFrequency, PolicySetting, sync
-from holdfast.checkpoints import engine
-from holdfast.checkpoints.metrics import BESIDE, Measured, measure, own_size
-from holdfast.store.differing import index_of
-from holdfast.store.handles import LineHandle
+from holdfast.checkpoints.policy import policy_engine
+from holdfast.checkpoints.policy.metrics import BESIDE, Measured, measure, own_size
+from holdfast.store.history.diff import index_of
+from holdfast.store.history.handle import LineHandle
 
 A = "agent:a"
 
@@ -88,7 +88,7 @@ def test_a_policy_that_is_set_while_policies_are_read_is_followed(
 
     with sync.Policies(store, defaults=()) as policies:
         store.agent("a").set("k", 1)
-        monkeypatch.setattr(engine, "measure", meanwhile)
+        monkeypatch.setattr(policy_engine, "measure", meanwhile)
         policies.set(A, Policy("first", (count(10**9),)))
         policies.wait()
         found = {one.policy.id for one in policies.explain(A)}

@@ -27,8 +27,8 @@ from holdfast import (
     Recording,
     sync,
 )
-from holdfast.checkpoints.optimizer import Cost
-from holdfast.checkpoints.policy import CIPHER, DEFAULTS
+from holdfast.checkpoints.policy.optimizer import Cost
+from holdfast.checkpoints.policy.policy import CIPHER, DEFAULTS
 from holdfast.errors import DamagedRecordError, HoldfastError, InvalidInputError
 from holdfast.storage.contract import Batch
 

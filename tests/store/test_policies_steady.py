@@ -9,8 +9,8 @@ import pytest
 from store_kit import Hands, Place
 
 from holdfast import Condition, Policy, Scope, sync
-from holdfast.checkpoints import engine, worker
-from holdfast.checkpoints.policy import DEFAULTS
+from holdfast.checkpoints.policy import policy_engine, worker
+from holdfast.checkpoints.policy.policy import DEFAULTS
 
 METRIC = Policy("own", (Condition("system_event", "own", "greater_than", 0),))
 CHANGED = Policy("changed", (Condition("state_change", "state_change_ratio", "greater_than", 0.1),))
@@ -97,7 +97,7 @@ def test_a_write_that_cannot_be_counted_is_told_and_read_again(
     plain: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the writer nor other agents see anything of it."""
-    from holdfast.checkpoints.tracker import Tracker
+    from holdfast.checkpoints.policy.tracker import Tracker
 
     note = Tracker.note
 
@@ -154,14 +154,14 @@ def test_a_checkpoint_is_of_the_highest_policy_that_what_it_covers_meets(
     high = Policy("high", (often,), priority="critical")
     store = plain.open()
     writer = plain.open() if elsewhere else store
-    save, written = engine.save_all, []
+    save, written = policy_engine.save_all, []
 
     def once_another_write_came(*given: Any) -> Any:
         if not written:
             written.append(writer.agent("a").set("k", 2))
         return save(*given)
 
-    monkeypatch.setattr(engine, "save_all", once_another_write_came)
+    monkeypatch.setattr(policy_engine, "save_all", once_another_write_came)
     with sync.Policies(store, defaults=(CHANGED, high)) as policies:
         store.agent("a").set("k", 1)
         assert policies.wait(60)
@@ -178,17 +178,17 @@ def test_writes_without_a_pause_do_not_put_a_checkpoint_off(
 ) -> None:
     store = plain.open()
     state = store.agent("a")
-    save = engine.save_all
+    save = policy_engine.save_all
 
     def while_another_writes(*given: Any) -> Any:
         state.set("k", 1)
         return save(*given)
 
-    monkeypatch.setattr(engine, "save_all", while_another_writes)
+    monkeypatch.setattr(policy_engine, "save_all", while_another_writes)
     with sync.Policies(store, defaults=(CHANGED,)) as policies:
         state.set("k", 1)
         assert policies.wait(60)
-        assert [one.sequence for one in state.checkpoints()] == [engine.CHOICES + 2]
+        assert [one.sequence for one in state.checkpoints()] == [policy_engine.CHOICES + 2]
         assert policies.errors() == ()
 
 
@@ -198,14 +198,14 @@ def test_one_that_was_met_and_is_not_any_more_has_its_checkpoint(
     """What was written since is covered, and takes nothing from what was met."""
     store = plain.open()
     state = store.agent("a")
-    save, written = engine.save_all, []
+    save, written = policy_engine.save_all, []
 
     def once_another_write_came(*given: Any) -> Any:
         if not written:
             written.append(state.set("k", 2))
         return save(*given)
 
-    monkeypatch.setattr(engine, "save_all", once_another_write_came)
+    monkeypatch.setattr(policy_engine, "save_all", once_another_write_came)
     exactly = Policy("one", (Condition("operation_count", "operation_count", "equals", 1),))
     with sync.Policies(store, defaults=(exactly,)) as policies:
         state.set("k", 1)
@@ -218,7 +218,7 @@ def test_nothing_follows_a_checkpoint_made_by_hand_as_one_was_on_its_way(
     place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """Nothing was written since: neither does what stays met fire again, nor does time alone."""
-    save = engine.save_all
+    save = policy_engine.save_all
     store = place.open(clock=hands.clock)
     state = store.agent("1")
     asked: list[Any] = []
@@ -229,7 +229,7 @@ def test_nothing_follows_a_checkpoint_made_by_hand_as_one_was_on_its_way(
         asked.append(wanted)
         return save(core, wanted)
 
-    monkeypatch.setattr(engine, "save_all", once_one_was_made)
+    monkeypatch.setattr(policy_engine, "save_all", once_one_was_made)
     filled = Policy("filled", (Condition("memory_usage", "memory_usage", "greater_than", 1),))
     with sync.Policies(store, defaults=(*DEFAULTS, filled)) as policies:
         state.set("k", 1)

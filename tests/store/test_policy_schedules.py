@@ -14,9 +14,9 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import Condition, Policy, PolicyFrequency, PolicyRetention, Rule, sync
 from holdfast.errors import InvalidInputError, Unavailable
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 A = "agent:a"
 SINCE = Condition("time_interval", "time_since_last_checkpoint", "greater_than", 60_000)

@@ -28,13 +28,15 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers import MODES, Fault, Faulty
-from holdfast.store import entries, pruner, pruning, rows
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
-from holdfast.store.points import Points
-from holdfast.store.pruner import Pruner
-from holdfast.store.timeline import Timeline
+from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal import entry as entries
+from holdfast.store.journal.timeline import Timeline
+from holdfast.store.names import rowkinds
+from holdfast.store.open import open_core
+from holdfast.store.read.points import Points
+from holdfast.store.upkeep import prune, pruner
+from holdfast.store.upkeep.pruner import Pruner
 
 LONG = "more than fits beside a key, so that it lies in the row of its entry " * 2
 
@@ -226,7 +228,7 @@ def test_other_changes_of_the_whole_scope(place: Place, store: sync.Store) -> No
     store.erase("agent:1")
     assert store.verify().findings == []
     storage = place.storage()
-    assert not any(rows_of(storage, kind) for kind in rows.OF_SCOPE)
+    assert not any(rows_of(storage, kind) for kind in rowkinds.OF_SCOPE)
     assert storage.cells(b"A", b"B") == []
 
 
@@ -374,7 +376,7 @@ def test_who_prunes_later_takes_over(
     monkeypatch.setattr(pruner, "TERM", 0.01)
     handle = place.open()._handle.line("agent:1")
     mine = Pruner(handle.history.points.line().ledger)
-    first = pruning._Pruning(handle, mine, 30, None, frozenset, frozenset, False)
+    first = prune._Pruning(handle, mine, 30, None, frozenset, frozenset, False)
     assert state.prune(30).floor == 30
     with pytest.raises(Conflict, match="another process"):
         first._commit(Batch())
@@ -416,7 +418,7 @@ def test_who_takes_over_on_another_timeline_finishes_both(
         raise Unavailable("the process was killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pruning._Pruning, "_slices", cut_short)
+        patch.setattr(prune._Pruning, "_slices", cut_short)
         for line, at in ((state, 30), (state.on("other"), 1)):
             with pytest.raises(Unavailable):
                 line.prune(at, keep=[])
@@ -437,15 +439,15 @@ def test_one_that_begins_anew_takes_over_from_nobody(
     place: Place, state: sync.State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own token is in the cell; that is nobody who was cut short."""
-    run, found = pruning._Pruning.run, []
+    run, found = prune._Pruning.run, []
 
     def conflicts(self: Any, reason: Any) -> Any:
         found.append((self.pruner.inherited, self.pruner.cell[:16]))
         if len(found) < 3:
-            raise pruning._Again
+            raise prune._Again
         return run(self, reason)
 
-    monkeypatch.setattr(pruning._Pruning, "run", conflicts)
+    monkeypatch.setattr(prune._Pruning, "run", conflicts)
     state.prune(30)
     assert found == [(False, found[0][1])] * 3
     assert place.open().verify().pruning == 0
@@ -488,8 +490,8 @@ def test_storage_that_fails_at_each_call(plain: Place, mode: str) -> None:
 KILLED = """
 import os, sys
 from holdfast import sync
-from holdfast.storage import sqlite
-from holdfast.store import pruning
+from holdfast.storage.sqlite import engine as sqlite
+from holdfast.store.upkeep import prune as pruning
 pruning.SLICE = 8
 commits, commit = int(sys.argv[2]), sqlite.SqliteStorage.commit
 store = sync.open("sqlite:" + sys.argv[1], key=sys.argv[3] or None, durability="normal")
@@ -544,7 +546,7 @@ def test_a_process_killed_at_each_commit(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def places(place: Place, kind: bytes) -> dict[int, bytes]:
-    return {rows.sequence_of(key): key for key, _ in rows_of(place.storage(), kind)}
+    return {rowkinds.sequence_of(key): key for key, _ in rows_of(place.storage(), kind)}
 
 
 def found(place: Place) -> list[str]:

@@ -16,12 +16,13 @@ from store_kit import Between, Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import PrunedError, Unavailable
-from holdfast.store import pruner, pruning, rows
-from holdfast.store.handles import StoreHandle
-from holdfast.store.marking import Marks
-from holdfast.store.opening import open_core
-from holdfast.store.pruner import Pruner
-from holdfast.store.swapping import cell_at
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names import rowkinds
+from holdfast.store.names.cells import cell_at
+from holdfast.store.open import open_core
+from holdfast.store.upkeep import prune, pruner
+from holdfast.store.upkeep.mark import Marks
+from holdfast.store.upkeep.pruner import Pruner
 
 
 def test_who_takes_over_knows_what_the_other_has_just_announced(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_list_of_checkpoints_goes_on_where_it_is_pruned_meanwhile(tmp_path: Pa
 
 def said(place: Place, state: sync.State) -> int | None:
     """What the cell of who prunes says of it; None if nobody does."""
-    key = rows.pruner(state._handle.history.points.line().ledger.number)
+    key = rowkinds.pruner(state._handle.history.points.line().ledger.number)
     for _, held in place.storage().cells(key, key + b"\0", limit=1):
         return pruner._said(held)[0]
     return None
@@ -106,7 +107,7 @@ def test_who_prunes_beside_another_waits_for_its_turn(
 ) -> None:
     """Two that prune again and again would take the right to from each other, and none end."""
     monkeypatch.setattr(pruner, "TERM", 60)
-    monkeypatch.setattr(pruning, "SLICE", 8)
+    monkeypatch.setattr(prune, "SLICE", 8)
     other = filled(plain)
     between = Between(plain.storage())
     state = plain.open(storage=between).agent("a")
@@ -164,7 +165,7 @@ def test_who_prunes_shows_it_beside_long_work(
     ledger = state._handle.history.points.line().ledger
 
     def beat() -> int:
-        return pruner._said(cell_at(ledger.storage, rows.pruner(ledger.number)) or b"")[1]
+        return pruner._said(cell_at(ledger.storage, rowkinds.pruner(ledger.number)) or b"")[1]
 
     def save(self: Marks, save: Any) -> None:
         before = beat()
@@ -188,7 +189,7 @@ def test_who_fails_says_so_and_nobody_waits(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(pruning._Pruning, "_slices", fails)
+        patch.setattr(prune._Pruning, "_slices", fails)
         with pytest.raises(type(error)):
             state.prune(30)
     assert said(plain, state) == pruner.GIVEN_UP

@@ -10,7 +10,7 @@ from store_kit import Place, same
 
 from holdfast import sync
 from holdfast.errors import PrunedError, StillNeededError
-from holdfast.store import timeline as timelines
+from holdfast.store.journal import timeline as timelines
 
 LONG = "a text that does not fit beside a key " * 3
 

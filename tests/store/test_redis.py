@@ -16,8 +16,8 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import Classed, sync
 from holdfast.errors import DamagedRecordError
-from holdfast.storage.cached import Cached
-from holdfast.storage.redis_cache import _Fuse
+from holdfast.storage.wrappers.cache import Cached
+from holdfast.storage.wrappers.redis import _Fuse
 
 LONG = {"text": "a sentence that repeats, a sentence that repeats, " * 15}
 """What does not fit into the index, and not into fewer bytes than it has."""

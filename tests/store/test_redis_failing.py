@@ -23,7 +23,7 @@ from test_redis import LONG, flush, results
 
 from holdfast import sync
 from holdfast.errors import InvalidInputError, MissingExtraError
-from holdfast.storage import redis_cache
+from holdfast.storage.wrappers import redis
 
 SOON = "timeout=100"
 SECRET = "a-secret-of-the-tests"
@@ -47,8 +47,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that failed is tried again at once."""
-    monkeypatch.setattr(redis_cache, "REST", 0.0)
-    monkeypatch.setattr(redis_cache, "SHARE", 0)
+    monkeypatch.setattr(redis, "REST", 0.0)
+    monkeypatch.setattr(redis, "SHARE", 0)
 
 
 def read_and_write(place: Place, store: sync.Store) -> None:
@@ -83,7 +83,7 @@ def test_one_that_is_away_is_noted_and_used_when_it_is_back(
 def test_one_that_failed_is_left_alone_for_a_while(
     place: Place, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_cache, "REST", 3600.0)
+    monkeypatch.setattr(redis, "REST", 3600.0)
     store = place.open(cache=server.url())
     store.agent("a").set("plan", LONG)
     server.kill()
@@ -296,7 +296,7 @@ def test_without_its_driver_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.delitem(sys.modules, "holdfast.storage.redis_cache")
+    monkeypatch.delitem(sys.modules, "holdfast.storage.wrappers.redis")
     with pytest.raises(MissingExtraError, match=r"holdfast\[redis\]"):
         sync.open(f"sqlite:{tmp_path / 'a.db'}", cache="redis://localhost")
     assert [*tmp_path.iterdir()] == []

@@ -14,9 +14,9 @@ from holdfast import Keep, sync
 from holdfast.checkpoints import retention as module
 from holdfast.errors import CheckpointValidationError, StillNeededError
 from holdfast.storage.contract import Batch
-from holdfast.store import pruner as pruners
-from holdfast.store import rows
-from holdfast.store.pruner import Pruner
+from holdfast.store.names import rowkinds
+from holdfast.store.upkeep import pruner as pruners
+from holdfast.store.upkeep.pruner import Pruner
 from holdfast.sync import Checkpoints, Retention
 
 
@@ -236,13 +236,13 @@ def test_a_cell_that_is_lost_is_named(place: Place, pruned: bool) -> None:
     storage.commit(Batch(cells=[(key, value, None)]))
     (found,) = place.open().verify().findings
     assert "retention would not keep what the checkpoint rests on" in found.message
-    assert found.place == rows.describe(key)
+    assert found.place == rowkinds.describe(key)
 
 
 def test_what_a_checkpoint_whose_row_is_lost_rests_on_stays(place: Place) -> None:
     storage = resting(place)
     ((key, _),) = storage.cells(b"R", b"S")
-    put_row(storage, rows.ends_of(key)[1], None)
+    put_row(storage, rowkinds.ends_of(key)[1], None)
     store = place.open()
     b = store.agent("b")
     assert store.verify().findings

@@ -9,7 +9,7 @@ from store_kit import Between, Place
 
 import holdfast
 from holdfast import Lookup, sync
-from holdfast.checkpoints import bringing
+from holdfast.checkpoints import partial
 from holdfast.errors import Conflict, MissingError
 
 
@@ -32,7 +32,7 @@ def stores(
     plain: Place, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[sync.Store, sync.State, sync.State]:
     """One whose restores take many pieces, its state, and the same one in another process."""
-    monkeypatch.setattr(bringing, "MOST_KEYS", 2)
+    monkeypatch.setattr(partial, "MOST_KEYS", 2)
     store = plain.open()
     state = store.agent("1")
     state.declare(Lookup("by n", "", ["n"]))
@@ -96,7 +96,7 @@ def test_one_that_fails_leaves_no_timeline(
     stores: tuple[sync.Store, sync.State, sync.State], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, state, other = stores
-    monkeypatch.setattr(bringing, "MOST_LEFT", 3)
+    monkeypatch.setattr(partial, "MOST_LEFT", 3)
 
     def work(times: int) -> None:
         if how == "deleted":

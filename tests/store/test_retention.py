@@ -12,7 +12,7 @@ from store_kit import Place, rows_of
 import holdfast
 from holdfast import Condition, Keep, Policy, PolicyRetention, Rule, sync
 from holdfast.errors import InvalidInputError, NotConfirmedError, PrunedError
-from holdfast.store import pruning
+from holdfast.store.upkeep import prune
 from holdfast.sync import Retention
 
 DAY = 86_400.0
@@ -265,7 +265,7 @@ def test_what_was_cut_short_is_finished(store: sync.Store, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(pruning._Pruning, "_tally", stop)
+        patched.setattr(prune._Pruning, "_tally", stop)
         with pytest.raises(KeyboardInterrupt):
             Retention(store).run(state)
     assert len(names(state)) == 3

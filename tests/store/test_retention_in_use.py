@@ -17,7 +17,7 @@ from holdfast import Keep, Rule, sync
 from holdfast.checkpoints import retention
 from holdfast.errors import OutcomeUnknown, PrunedError, StateIntegrityError
 from holdfast.storage.contract import Batch
-from holdfast.store import pruning
+from holdfast.store.upkeep import prune as pruning
 from holdfast.sync import Checkpoints, Retention
 
 DAY = 86_400.0

@@ -26,8 +26,8 @@ from holdfast.errors import (
     ReadOnlyError,
     ScopeNotFoundError,
 )
-from holdfast.store import reverting
-from holdfast.store import timeline as timeline_module
+from holdfast.store.history import revert
+from holdfast.store.journal import timeline as timeline_module
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
 
@@ -557,9 +557,9 @@ def _play(state: sync.State, store: sync.Store, model: _Model, actor: str, step:
 @given(_runs, st.sampled_from(["x", "y"]))
 def test_against_a_plain_model(run: list[Any], actor: str) -> None:
     old = [(timeline_module, n, getattr(timeline_module, n)) for n in ("DELTA_EVERY", "TAIL")]
-    old += [(reverting, n, getattr(reverting, n)) for n in ("DELTA_EVERY", "FOLLOWED")]
+    old += [(revert, n, getattr(revert, n)) for n in ("DELTA_EVERY", "FOLLOWED")]
     timeline_module.DELTA_EVERY, timeline_module.TAIL = 4, 3
-    reverting.DELTA_EVERY, reverting.FOLLOWED = 3, 6
+    revert.DELTA_EVERY, revert.FOLLOWED = 3, 6
     try:
         with sync.open(f"memory:revert-{os.getpid()}-{next(_names)}") as store:
             state, model = store.agent("1"), _Model()

@@ -8,8 +8,9 @@ import pytest
 from store_kit import Place
 
 from holdfast import Classed, Ephemeral, Lookup, Sticky, errors
-from holdfast.store import entries, reverting
-from holdfast.store.declared import OWN, Declaration
+from holdfast.store.history import revert
+from holdfast.store.journal import entry
+from holdfast.store.rules.declared import OWN, Declaration
 
 
 def test_a_merge_leaves_ephemeral_keys_alone_and_names_them(place: Place) -> None:
@@ -74,8 +75,8 @@ def test_a_revert_leaves_declarations_and_lookups_alone(place: Place) -> None:
 
 
 def test_a_revert_says_of_every_operation_what_becomes_of_it() -> None:
-    known = {*entries.KEYED, *reverting._STAYS}
-    assert known == set(entries.NAMES)
+    known = {*entry.KEYED, *revert._STAYS}
+    assert known == set(entry.NAMES)
 
 
 def test_a_revert_of_a_new_data_key(place: Place) -> None:

@@ -13,8 +13,9 @@ from store_kit import Place
 
 import holdfast
 from holdfast import Clock, Cron, Every, Run, sync
-from holdfast.checkpoints import runner, saving
-from holdfast.checkpoints.schedules import Schedules
+from holdfast.checkpoints import group_save
+from holdfast.checkpoints.schedule import runner
+from holdfast.checkpoints.schedule.schedule import Schedules
 from holdfast.errors import (
     GateRefusedError,
     InvalidInputError,
@@ -26,9 +27,9 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers import MODES, Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.open import open_core
 
 START = datetime(2026, 11, 15, 10, 0, 30, tzinfo=UTC).timestamp()
 
@@ -569,7 +570,9 @@ def test_what_the_storage_could_not_serve_is_tried_again_with_pauses(
         scheduler.every(600, agent)
         clock.go(600)
         with monkeypatch.context() as patch:
-            patch.setattr(saving, "_finished", lambda *_: saving.Saved("failed", error=error("x")))
+            patch.setattr(
+                group_save, "_finished", lambda *_: group_save.Saved("failed", error=error("x"))
+            )
             for pause in (1, 2, 4, 8):
                 assert outcomes(scheduler.run_due()) == [("agent:1", "failed")]
                 clock.go(pause - 0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.store.sequence import changes
+from holdfast.store.tree.sequence import changes
 
 ITEMS = st.lists(st.integers(0, 12), max_size=60) | st.lists(st.integers(), max_size=60)
 

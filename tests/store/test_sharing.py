@@ -103,7 +103,7 @@ def test_sharing_survives_the_saves_of_the_index(
     plain: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often the index is saved, unchanged parts of a value are not written again."""
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 8)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 8)
     store, counting = plain.open_counting()
     state = store.agent("1")
     rows = list(MESSAGES)

@@ -15,15 +15,15 @@ from holdfast.errors import InvalidValueError, LimitExceededError
 from holdfast.seal.codec import Codec
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Registry
-from holdfast.store import splitting
-from holdfast.store.splitting import Branch, Splitter
+from holdfast.store.tree import split
+from holdfast.store.tree.split import Branch, Splitter
 
 CODEC = Codec(Registry())
 
 
 def remembered(value: Any, codec: Codec = CODEC) -> tuple[Splitter, Branch]:
     splitter = Splitter(codec, lambda data: hashlib.sha256(data).digest(), bytes(32))
-    known = splitting.remembered(splitter.split(value))
+    known = split.remembered(splitter.split(value))
     assert known is not None
     assert known[1] > 0
     return splitter, known[0]
@@ -59,7 +59,7 @@ def test_an_item_changed_in_place_is_found(nested: bool) -> None:
 
 def test_what_cannot_help_is_not_kept() -> None:
     splitter = Splitter(CODEC, lambda data: hashlib.sha256(data).digest(), bytes(32))
-    assert splitting.remembered(splitter.split({"a": "text" * 9000, "b": list(range(9))})) is None
+    assert split.remembered(splitter.split({"a": "text" * 9000, "b": list(range(9))})) is None
     whole = {"long": b"x" * 100_000, "rows": rows(), "few": [1, 2], "more": {"text": "y" * 9000}}
     _, known = remembered(whole)
     assert known.keys == ["rows"]
@@ -150,7 +150,7 @@ def test_what_is_gone_counts_no_longer() -> None:
         assert [one.ref for one in parts_of(part)] == [one.ref for one in parts_of(fresh)]
         assert type(part) is Branch
         helped += part.before is not None
-        found = splitting.remembered(part)
+        found = split.remembered(part)
         assert found is not None
         known = found[0]
     assert helped > 50

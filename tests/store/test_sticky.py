@@ -13,10 +13,10 @@ from store_kit import Place
 import holdfast
 from holdfast import Ephemeral, Sticky, sync
 from holdfast.errors import OutcomeUnknown, Unavailable
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
-from holdfast.store.timeline import Timeline
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal.timeline import Timeline
+from holdfast.store.open import open_core
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
 

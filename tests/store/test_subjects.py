@@ -35,13 +35,13 @@ from holdfast.errors import (
     SubjectNotFoundError,
     Unavailable,
 )
-from holdfast.seal.subject_rows import drop_subject, holds_subject, says_erased
+from holdfast.seal.subjects import drop_subject, holds_subject, says_erased
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import entries
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal import entry as entries
+from holdfast.store.open import open_core
 
 WHO, OTHER = "user:42", "user:43"
 SECRET = "the words that nobody may find again"

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from holdfast.storage import open_storage
-from holdfast.storage.around import Around
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers import Counting
-from holdfast.store.swapping import Swaps, _Asked
+from holdfast.storage.wrappers.base import Around
+from holdfast.storage.wrappers.faults import Counting
+from holdfast.store.names.cells import Swaps, _Asked
 
 
 def test_swaps_that_wait_go_down_together_and_one_that_fails_fails_alone() -> None:

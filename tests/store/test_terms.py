@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidInputError
-from holdfast.store.terms import LONG, begins, between, encode_term, equal, split_terms
+from holdfast.store.rules.terms import LONG, begins, between, encode_term, equal, split_terms
 
 _MISSING: Any = object()
 _zones = st.sampled_from(

@@ -13,7 +13,7 @@ from store_kit import Place
 import holdfast
 from holdfast import Ephemeral, sync
 from holdfast.errors import Conflict, InvalidInputError
-from holdfast.store.timeline import Timeline
+from holdfast.store.journal.timeline import Timeline
 
 ITEMS = [{"n": n, "text": "x" * 50} for n in range(500)]
 

@@ -18,15 +18,17 @@ from store_kit import Place, rows_of, stop_process
 from holdfast import sync
 from holdfast.errors import Conflict, DiskFullError, HoldfastError, StoreLockedError
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers import MODES, Fault, Faulty
-from holdfast.store import long_writing, pins, rows, uploads
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.long import uploads, write
+from holdfast.store.names import rowkinds
+from holdfast.store.open import open_core
+from holdfast.store.rules import pins
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_writing, "SHORT", 60_000)
+    monkeypatch.setattr(write, "SHORT", 60_000)
     monkeypatch.setattr(uploads, "PIECE", 40_000)
     monkeypatch.setattr(uploads, "COMMIT", 100_000)
 
@@ -45,7 +47,7 @@ def left(place: Place) -> tuple[int, int]:
     """Rows of uploads and pins that are stored."""
     storage = place.storage()
     keys = [key for kind in (b"V", b"N") for key, _ in rows_of(storage, kind)]
-    found = sum(int.from_bytes(key[7:9], "big") == rows.UPLOADS for key in keys)
+    found = sum(int.from_bytes(key[7:9], "big") == rowkinds.UPLOADS for key in keys)
     cells = len(storage.cells(b"P", b"Q"))
     storage.close()
     return found, cells
@@ -54,7 +56,7 @@ def left(place: Place) -> tuple[int, int]:
 STREAM = """
 import random, sys, time
 from holdfast import sync
-from holdfast.store import pins
+from holdfast.store.rules import pins
 pins.BEAT = 0.05
 path, scope = sys.argv[1:3]
 store = sync.open("sqlite:" + path, durability="normal")

@@ -14,7 +14,7 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import sync
-from holdfast.checkpoints.runner import Runner
+from holdfast.checkpoints.schedule.runner import Runner
 from holdfast.errors import InvalidInputError, StateValidationError
 
 ENDS = [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit]
@@ -91,7 +91,9 @@ def test_a_runner_whose_thread_ends_gives_the_lease_back(
     _wait(lambda: scheduler.running)
     # Nothing is known that ends it; so what notes the error is made to.
     monkeypatch.setattr(Runner, "turn", lambda *_, **__: 1 / 0)
-    monkeypatch.setattr("holdfast.checkpoints.scheduler._log.exception", lambda *_: sys.exit())
+    monkeypatch.setattr(
+        "holdfast.checkpoints.schedule.scheduler._log.exception", lambda *_: sys.exit()
+    )
     thread = scheduler._thread
     assert thread is not None
     scheduler._wake.set()

@@ -430,7 +430,7 @@ def test_names_in_a_mapping_that_are_long(plain: Place) -> None:
 
 def test_a_name_in_a_mapping_has_a_limit(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can be written can be saved: no name makes a node that fits into no record."""
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 2)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 2)
     state = plain.open().agent("1")
     fill = {f"{n}" + "😀" * 1000: n for n in range(60)}
     with pytest.raises(LimitExceededError, match="key of a mapping"):

@@ -52,7 +52,7 @@ def fill(store: sync.Store) -> None:
 
 @pytest.fixture
 def filled(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 10)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 10)
     fill(place.open())
     place.close()
     return place
@@ -66,7 +66,7 @@ def shared(
     engine, _, mode = request.param.partition("-")
     made = Place(engine, tmp_path_factory.mktemp("shared"), sealed=mode == "sealed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.store.timeline.DELTA_EVERY", 10)
+        patch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 10)
         fill(made.open())
     made.close()
     yield made
@@ -291,8 +291,8 @@ def in_portions(store: sync.Store) -> tuple[list[Report], list[Any]]:
 
 
 def test_a_budget(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 40)
-    monkeypatch.setattr("holdfast.store.verify_line.PAGE", 50)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 40)
+    monkeypatch.setattr("holdfast.store.proof.verify_line.PAGE", 50)
     store = plain.open()
     fill(store)
     for number in range(300):
@@ -309,8 +309,8 @@ def test_a_budget(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_budget_passes_nothing_over(
     plain: Place, monkeypatch: pytest.MonkeyPatch, kind: bytes
 ) -> None:
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 10)
-    monkeypatch.setattr("holdfast.store.verify_line.PAGE", 20)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 10)
+    monkeypatch.setattr("holdfast.store.proof.verify_line.PAGE", 20)
     fill(plain.open())
     storage = plain.storage()
     found = rows_of(storage, kind)
@@ -338,7 +338,7 @@ def test_a_resume_that_is_none(store: sync.Store) -> None:
 def test_a_resume_of_a_store_that_was_put_back(
     plain: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.verify_line.PAGE", 10)
+    monkeypatch.setattr("holdfast.store.proof.verify_line.PAGE", 10)
     store = plain.open()
     state = store.agent("a")
     for number in range(40):
@@ -587,8 +587,8 @@ def test_beside_running_writers_nothing_is_found(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is newer than what is looked at is neither damage nor unaccounted for."""
-    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 8)
-    monkeypatch.setattr("holdfast.store.long_writing.SHORT", 20_000)
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 8)
+    monkeypatch.setattr("holdfast.store.long.write.SHORT", 20_000)
     place = Place(engine, tmp_path, sealed=True)
     place.open().agent("0").set("k", 0)
     over = threading.Event()

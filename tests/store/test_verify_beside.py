@@ -15,8 +15,8 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import Report, sync
 from holdfast.errors import InvalidInputError
-from holdfast.store.verify_beside import ReadBeside, _processors
-from holdfast.store.verify_nodes import Read
+from holdfast.store.proof.verify_nodes import Read
+from holdfast.store.proof.verify_process import ReadBeside, _processors
 
 pytestmark = pytest.mark.skipif(_processors() < 2, reason="a second processor is needed")
 
@@ -27,7 +27,7 @@ def made(
 ) -> Iterator[Place]:
     place = Place("sqlite", tmp_path_factory.mktemp("beside"), sealed=request.param == "sealed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.store.timeline.DELTA_EVERY", 10)
+        patch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 10)
         state = place.open().agent("a")
         for number in range(120):
             state.set(f"k{number % 90}", {"n": number, "text": "x" * number})
@@ -66,8 +66,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         found.append(real(self))
         return found[-1]
 
-    monkeypatch.setattr("holdfast.store.verify.LARGE", 1)
-    monkeypatch.setattr("holdfast.store.verify_beside.PATIENCE", 60.0)
+    monkeypatch.setattr("holdfast.store.proof.verify.LARGE", 1)
+    monkeypatch.setattr("holdfast.store.proof.verify_process.PATIENCE", 60.0)
     monkeypatch.setattr(ReadBeside, "result", result)
     return found
 
@@ -118,7 +118,7 @@ def test_it_finds_the_same(made: Place, seen: Seen, how: str) -> None:
 def test_a_second_process_that_dies(
     made: Place, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.verify_beside._PROGRAM", SIGNALLED.format("SIGKILL"))
+    monkeypatch.setattr("holdfast.store.proof.verify_process._PROGRAM", SIGNALLED.format("SIGKILL"))
     store = made.open()
     assert told(store.verify(parallel=True)) == told(store.verify())
     assert seen == [None, None]
@@ -127,8 +127,8 @@ def test_a_second_process_that_dies(
 def test_a_second_process_that_is_not_heard(
     made: Place, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.verify_beside._PROGRAM", SIGNALLED.format("SIGSTOP"))
-    monkeypatch.setattr("holdfast.store.verify_beside.PATIENCE", 0.1)
+    monkeypatch.setattr("holdfast.store.proof.verify_process._PROGRAM", SIGNALLED.format("SIGSTOP"))
+    monkeypatch.setattr("holdfast.store.proof.verify_process.PATIENCE", 0.1)
     assert made.open().verify(parallel=True).ok
     assert seen == [None, None]
 
@@ -136,7 +136,7 @@ def test_a_second_process_that_is_not_heard(
 def test_a_second_process_that_says_something_else(
     made: Place, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.verify_beside._PROGRAM", "print('hello')")
+    monkeypatch.setattr("holdfast.store.proof.verify_process._PROGRAM", "print('hello')")
     assert made.open().verify(parallel=True).ok
     assert seen == [None, None]
 
@@ -165,7 +165,7 @@ def test_small_scopes_and_budgets_go_without(made: Place, seen: Seen, tmp_path: 
     store = made.open()
     assert store.verify(parallel=True, budget=60).ok
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.store.verify.LARGE", 1_000_000)
+        patch.setattr("holdfast.store.proof.verify.LARGE", 1_000_000)
         assert store.verify(parallel=True).ok
     with sync.open(f"memory:{tmp_path}") as memory:
         memory.agent("a").set("k", 1)
@@ -188,7 +188,7 @@ def test_cancelled_it_leaves_no_process(
         tasks[0].get_loop().call_soon_threadsafe(tasks[0].cancel)
 
     monkeypatch.setattr(ReadBeside, "__init__", noted)
-    monkeypatch.setattr("holdfast.store.verify_line.PAGE", 5)
+    monkeypatch.setattr("holdfast.store.proof.verify_line.PAGE", 5)
 
     async def run() -> None:
         async with holdfast.open(made.url, **made.options()) as store:

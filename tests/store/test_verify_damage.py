@@ -10,7 +10,7 @@ import pytest
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.store import timeline
+from holdfast.store.journal import timeline
 
 _numbers = itertools.count()
 

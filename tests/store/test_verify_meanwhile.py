@@ -15,11 +15,15 @@ from store_kit import Place, put_row
 from holdfast import sync
 from holdfast.errors import DamagedRecordError, InvalidInputError, StateIntegrityError
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers import Faulty
-from holdfast.store import entries, erasing, pruning, rows, verify_leftovers
-from holdfast.store.floors import anchored_floor
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
+from holdfast.storage.wrappers.faults import Faulty
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal import entry
+from holdfast.store.journal.floor import anchored_floor
+from holdfast.store.names import rowkinds
+from holdfast.store.open import open_core
+from holdfast.store.proof import verify_leftovers
+from holdfast.store.upkeep import erase as erasing
+from holdfast.store.upkeep import prune as pruning
 
 BOTH = pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
 Turn = Callable[[sync.Store, int], None]
@@ -144,7 +148,7 @@ def test_an_entry_that_was_overwritten_meanwhile_and_ends_the_check_of_its_scope
         store.erase("agent:a")
         raise DamagedRecordError("it says that it has format 0; there is only 1", "entry 1")
 
-    monkeypatch.setattr("holdfast.store.verify.UploadCheck.run", failing)
+    monkeypatch.setattr("holdfast.store.proof.verify.UploadCheck.run", failing)
     assert store.verify().findings == []
 
 
@@ -154,10 +158,10 @@ def test_damage_is_told_where_the_time_is_used_up_beside_one_who_prunes(place: P
         store.agent("a").set(f"k{number % 9}", number)
     prune(store, 1)
     number = store._core.ledger(store.agent("a").scope).number
-    line = rows.line(b"E", number, 0)
-    key, row = place.storage().scan(line, rows.after(line), limit=1000)[-1]
+    line = rowkinds.line(b"E", number, 0)
+    key, row = place.storage().scan(line, rowkinds.after(line), limit=1000)[-1]
     put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
-    place.storage().commit(Batch(cells=[(rows.pruner(number), None, bytes(16))]))
+    place.storage().commit(Batch(cells=[(rowkinds.pruner(number), None, bytes(16))]))
     store = place.reopen()
     report = store.verify(budget=0)
     findings = list(report.findings)
@@ -221,7 +225,7 @@ def test_one_that_stands_still_was_cut_short(
     place = Place("memory", tmp_path, sealed=False)
     store = place.open()
     store.agent("a").set("k", 1)
-    monkeypatch.setattr("holdfast.store.erasing._Erasure.clear", lambda *_: None)
+    monkeypatch.setattr("holdfast.store.upkeep.erase._Erasure.clear", lambda *_: None)
     store.erase("agent:a")
     assert {f.kind for f in store.verify().findings} == {"erasure"}
     monkeypatch.undo()
@@ -255,7 +259,7 @@ def test_one_that_stood_still_together_with_the_check_was_not_cut_short(
     store = place.open()
     store.agent("a").set("k", 1)
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.store.erasing._Erasure.clear", lambda *_: None)
+        patch.setattr("holdfast.store.upkeep.erase._Erasure.clear", lambda *_: None)
         store.erase("agent:a")
     clock = Suspended(lambda: store.erase("agent:a"))
     monkeypatch.setattr(verify_leftovers, "time", clock)
@@ -273,7 +277,7 @@ def test_an_erase_cut_short_is_told_once_and_of_the_store_alone(
     for name in ("a", "b", "c"):
         store.agent(name).set("k", 1)
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.store.erasing._Erasure.clear", lambda *_: None)
+        patch.setattr("holdfast.store.upkeep.erase._Erasure.clear", lambda *_: None)
         store.erase("agent:a")
     told = [finding.place for finding in store.verify().findings]
     assert told
@@ -301,10 +305,10 @@ def test_damage_is_found_beside_one_who_prunes_all_the_time(place: Place) -> Non
     prune(store, 1)
     store.agent("pruned").set("k", "damaged")
     number = store._core.ledger(store.agent("pruned").scope).number
-    line = rows.line(b"E", number, 0)
-    key, row = place.storage().scan(line, rows.after(line), limit=1, reverse=True)[0]
+    line = rowkinds.line(b"E", number, 0)
+    key, row = place.storage().scan(line, rowkinds.after(line), limit=1, reverse=True)[0]
     put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
-    cell = rows.pruner(number)
+    cell = rowkinds.pruner(number)
     place.storage().commit(Batch(cells=[(cell, None, bytes(16))]))
     findings = place.reopen().verify().findings
     assert ("damage", key.hex()) in {(f.kind, f.row) for f in findings}
@@ -316,12 +320,12 @@ def test_an_anchor_whose_content_is_missing_is_named(place: Place) -> None:
         store.agent("pruned").set("k", turn)
     state = store.agent("pruned")
     anchor = state.prune(state.checkpoint("c")).anchor
-    key = rows.entry(rows.line(b"E", store._core.ledger(state.scope).number, 0), anchor)
+    key = rowkinds.entry(rowkinds.line(b"E", store._core.ledger(state.scope).number, 0), anchor)
     place.close()
     storage = place.storage()
     row = storage.get([key])[0]
     assert row is not None
-    put_row(storage, key, entries.split_row(row)[0].data)
+    put_row(storage, key, entry.split_row(row)[0].data)
     store = place.open()
     with pytest.raises(StateIntegrityError, match="no anchor says that it was pruned"):
         store.agent("pruned").get("k")
@@ -351,7 +355,7 @@ def test_an_anchor_that_is_pruned_just_before_it_is_read(place: Place) -> None:
     number = store._core.ledger(state.scope).number
     anchor = state.prune(state.checkpoint("the last")).anchor
     storage = Between(place.storage())
-    storage.awaited = rows.entry(rows.line(b"E", number, 0), anchor)
+    storage.awaited = rowkinds.entry(rowkinds.line(b"E", number, 0), anchor)
     storage.others = lambda: prune(store, 5)
     reader = sync.Store(StoreHandle(open_core(place.url, storage=storage, **place.options())))
     assert anchored_floor(reader._core.ledger(state.scope), 0).anchor > anchor

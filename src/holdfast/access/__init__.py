@@ -2,7 +2,7 @@
 
 Glossary of this layer:
 
-- **Audit**: a note of each read of a sensitive value (`auditing`), in the **system scope**
+- **Audit**: a note of each read of a sensitive value (`audit`), in the **system scope**
   `custom:$audit`, which is journalled, sealed, chained and witnessed like any other. A note holds
   numbers and tags; the names are found when the audit is read (`audit_names`).
 

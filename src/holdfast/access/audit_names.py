@@ -11,11 +11,11 @@ from contextlib import suppress
 
 from holdfast.errors import KeyringError, PointNotFoundError, ScopeNotFoundError
 from holdfast.errors import StateIntegrityError as Damage
-from holdfast.store import rows
-from holdfast.store.core import Core
-from holdfast.store.ledger import Ledger
-from holdfast.store.timeline import folded_at
-from holdfast.store.tombstones import by_number
+from holdfast.store.commit.core import Core
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.timeline import folded_at
+from holdfast.store.journal.tombstones import by_number
+from holdfast.store.names import rowkinds
 
 
 def key_tag(ledger: Ledger, key: str) -> bytes:
@@ -39,7 +39,7 @@ class Names:
         if number not in self._ledgers:
             self._ledgers[number] = None
             key, row = self._directory.get(number, (b"", b""))
-            if key and key[21] != rows.ERASED:
+            if key and key[21] != rowkinds.ERASED:
                 with suppress(ScopeNotFoundError, KeyringError):
                     self._ledgers[number] = self._core.ledger_of(key, row)
         return self._ledgers[number]

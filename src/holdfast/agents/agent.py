@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from holdfast.agents.attaching import Attached, attach
+from holdfast.agents.attach import Attached, attach
 from holdfast.errors import InvalidInputError
-from holdfast.store.blocking import State
+from holdfast.store.state import State
 
 
 class Agent:

@@ -10,19 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from holdfast.agents.checking import (
-    build,
-    fields_of,
-    inner_type,
-    is_frozen,
-    is_structured,
-    not_coming_back,
-    problems,
-    to_builtins,
-)
-from holdfast.agents.living import Living
-from holdfast.agents.protocols import PersistentAgent
-from holdfast.agents.saving import (
+from holdfast.agents.agent_protocol import PersistentAgent
+from holdfast.agents.attach_fields import (
     Fields,
     Known,
     Manifest,
@@ -32,19 +21,30 @@ from holdfast.agents.saving import (
     read_fields,
     read_manifest,
 )
-from holdfast.agents.shapes import ExecutionState
+from holdfast.agents.life import Living
+from holdfast.agents.state.checks import (
+    build,
+    fields_of,
+    inner_type,
+    is_frozen,
+    is_structured,
+    not_coming_back,
+    problems,
+    to_builtins,
+)
+from holdfast.agents.state.shapes import ExecutionState
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
     InvalidValueError,
     NewerFormatError,
 )
-from holdfast.store.arguments import check_own
-from holdfast.store.companions import ATTACHED
-from holdfast.store.gates import Operation
-from holdfast.store.handles import LineHandle
-from holdfast.store.history import Plan
-from holdfast.store.leasing import Lease
+from holdfast.store.history.checkpoint import Plan
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.lease.lease import Lease
+from holdfast.store.names.arguments import check_own
+from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.owned_keys import ATTACHED
 
 METHODS = (
     "get_persistent_state",

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.agents.drift_keeping import DriftStatus, Keeping, NotedAlarm
+from holdfast.agents.again import again
+from holdfast.agents.drift_cycles import DriftStatus, Keeping, NotedAlarm
 from holdfast.agents.drift_signs import Alarm, Signal, Signs, noted
-from holdfast.agents.retrying import again
 from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.store.arguments import check_limit, listed
-from holdfast.store.blocking import State
+from holdfast.store.names.arguments import check_limit, listed
+from holdfast.store.state import State
 
 
 class CycleBlock:

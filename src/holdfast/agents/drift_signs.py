@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_flag, check_text
+from holdfast.store.names.arguments import check_flag, check_text
 
 RECENT = 30
 """Cycles in which a drift is looked for; what is usual is learned from those before."""

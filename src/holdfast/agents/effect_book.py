@@ -15,7 +15,9 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.agents import effect_mending as effect_mending  # what damage leaves of records
+from holdfast.agents import effect_stand_ins as effect_stand_ins  # what damage leaves of records
+from holdfast.agents.again import again
+from holdfast.agents.agent_keys import EFFECTS, own_change, sticky
 from holdfast.agents.effect_records import (
     FINISHED,
     PLANNED,
@@ -26,9 +28,7 @@ from holdfast.agents.effect_records import (
     found_records,
     record_of,
 )
-from holdfast.agents.keys import EFFECTS, own_change, sticky
 from holdfast.agents.records import stored
-from holdfast.agents.retrying import again
 from holdfast.errors import (
     Conflict,
     EffectNotFoundError,
@@ -37,13 +37,13 @@ from holdfast.errors import (
     InvalidInputError,
     RefusedError,
 )
-from holdfast.store.arguments import check_own
-from holdfast.store.companions import DONE, OPEN
-from holdfast.store.gates import Operation
-from holdfast.store.handles import LineHandle
-from holdfast.store.lifetimes import Terms, asked_terms
-from holdfast.store.reading import moment
-from holdfast.store.writing import ScopedChange
+from holdfast.store.commit.request import ScopedChange
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.journal.lifetime import Terms, asked_terms
+from holdfast.store.names.arguments import check_own
+from holdfast.store.read.reader import moment
+from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.owned_keys import DONE, OPEN
 
 HOW = ("done", "repeat", "drop")
 _running: set[str] = set()

@@ -22,8 +22,8 @@ from msgspec import Struct, structs
 
 from holdfast.agents.records import loaded
 from holdfast.errors import DamagedRecordError, InvalidInputError
-from holdfast.store.arguments import check_text
-from holdfast.store.companions import DONE, OPEN
+from holdfast.store.names.arguments import check_text
+from holdfast.store.rules.owned_keys import DONE, OPEN
 
 MOST_NAME = 128
 MOST_ID = 200

@@ -15,15 +15,15 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
-from holdfast.agents.effect_blocks import Doing
+from holdfast.agents.agent_keys import CONVERSATION
+from holdfast.agents.effect_block import Doing
 from holdfast.agents.effect_book import Book
 from holdfast.agents.effect_records import Asked, Effect
-from holdfast.agents.keys import CONVERSATION
-from holdfast.agents.repairing import Orphan, Repaired, orphans, repair
+from holdfast.agents.tool_call_repair import Orphan, Repaired, orphans, repair
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_run, ran
-from holdfast.store.blocking import State
-from holdfast.store.writing import ScopedChange
+from holdfast.store.commit.request import ScopedChange
+from holdfast.store.names.arguments import check_run, ran
+from holdfast.store.state import State
 
 Errors = tuple[type[BaseException], ...]
 

@@ -16,12 +16,13 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.agents import handover_packing as packing
+from holdfast.agents import handover_package as packing
 from holdfast.agents import handover_records as records
-from holdfast.agents.components import table
+from holdfast.agents.again import again
+from holdfast.agents.agent_keys import own_change, sticky, task_key
 from holdfast.agents.effect_book import Book
-from holdfast.agents.handover_mending import mend, reason_of
-from holdfast.agents.handover_packing import conversation, keys_of, packed, take_again
+from holdfast.agents.handover_lost_sides import mend, reason_of
+from holdfast.agents.handover_package import conversation, keys_of, packed, take_again
 from holdfast.agents.handover_records import (
     ACCEPTED,
     EXPIRED,
@@ -42,23 +43,22 @@ from holdfast.agents.handover_records import (
     standing_of,
 )
 from holdfast.agents.handover_steps import Asked, Prepared
-from holdfast.agents.keys import own_change, sticky, task_key
-from holdfast.agents.machines.looking import open_intents
-from holdfast.agents.reading import Reading
+from holdfast.agents.machines.record_reader import open_intents
 from holdfast.agents.records import stored
-from holdfast.agents.retrying import again
+from holdfast.agents.state.component_reader import Reading
+from holdfast.agents.state.components import table
 from holdfast.errors import (
     Conflict,
     HandoverNotFoundError,
     HandoverValidationError,
     InvalidInputError,
 )
-from holdfast.store.arguments import check_text, listed
-from holdfast.store.companions import SEEN
-from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
-from holdfast.store.reading import moment
-from holdfast.store.scopes import check_key
-from holdfast.store.writing import ScopedChange
+from holdfast.store.commit.request import ScopedChange
+from holdfast.store.history.handle import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.names.arguments import check_text, listed
+from holdfast.store.names.scope import check_key
+from holdfast.store.read.reader import moment
+from holdfast.store.rules.owned_keys import SEEN
 
 MOST_CHAIN = 10_000
 

@@ -16,13 +16,13 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.agents.keys import task_key
+from holdfast.agents.agent_keys import task_key
 from holdfast.agents.records import loaded
-from holdfast.agents.rules import FORM
+from holdfast.agents.state.rules import FORM
 from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import InvalidInputError
-from holdfast.store.companions import HANDOVER_LOG
-from holdfast.store.scopes import Scope, check_key, escape
+from holdfast.store.names.scope import Scope, check_key, escape
+from holdfast.store.rules.owned_keys import HANDOVER_LOG
 
 LOG = HANDOVER_LOG
 OUT = LOG + "out/"

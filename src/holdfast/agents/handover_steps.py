@@ -8,10 +8,10 @@ from datetime import timedelta
 
 from holdfast.agents.handover_records import CONTEXTS, IN, OUT, Package, Record
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_text
-from holdfast.store.handles import ChangeParts
-from holdfast.store.lifetimes import check_ttl
-from holdfast.store.writing import ScopedChange
+from holdfast.store.commit.request import ScopedChange
+from holdfast.store.history.handle import ChangeParts
+from holdfast.store.journal.lifetime import check_ttl
+from holdfast.store.names.arguments import check_text
 
 
 @dataclass(frozen=True)

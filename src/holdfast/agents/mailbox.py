@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.agents.mailbox_keeping import Box, Letter, MailboxStatus, Reruns, Taken, post
-from holdfast.agents.retry_policy import RetryPolicy
-from holdfast.agents.retrying import again
+from holdfast.agents.again import again
+from holdfast.agents.mailbox_book import Box, Letter, MailboxStatus, Reruns, Taken, post
+from holdfast.agents.retry import RetryPolicy
 from holdfast.errors import Conflict, InvalidInputError
-from holdfast.store.arguments import check_limit, check_run, ran
-from holdfast.store.blocking import State
-from holdfast.store.writing import ScopedChange
+from holdfast.store.commit.request import ScopedChange
+from holdfast.store.names.arguments import check_limit, check_run, ran
+from holdfast.store.state import State
 
 
 class Mail:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.store.reading import moment
+from holdfast.store.read.reader import moment
 
 
 @dataclass(frozen=True, slots=True)

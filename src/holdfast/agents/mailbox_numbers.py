@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.agents.keys import MAILBOX
-from holdfast.agents.mailbox_stretches import Stretches
-from holdfast.store.companions import MAILBOX_DONE
-from holdfast.store.handles import LineHandle
-from holdfast.store.reading import Reader
+from holdfast.agents.agent_keys import MAILBOX
+from holdfast.agents.mailbox_ranges import Stretches
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.read.reader import Reader
+from holdfast.store.rules.owned_keys import MAILBOX_DONE
 
 DONE, INBOX = MAILBOX_DONE, MAILBOX + "inbox/"
 MESSAGES, FIRST, CLEARED = INBOX + "messages", INBOX + "first", INBOX + "cleared"

@@ -9,18 +9,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.agents.agent import Agent
-from holdfast.agents.attaching import Attached, attach
-from holdfast.agents.loop import Loop
-from holdfast.agents.looping import LoopResult
-from holdfast.agents.registering import AgentInfo, Make, Registering, Wanting, refuse_beside
+from holdfast.agents.agent_info import AgentInfo, Make, Registering, Wanting, refuse_beside
+from holdfast.agents.attach import Attached, attach
+from holdfast.agents.loop.decide import LoopResult
+from holdfast.agents.loop.loop import Loop
 from holdfast.agents.registry_runs import ALIVE, Run, closing, still_runs
-from holdfast.agents.shapes import Identity
+from holdfast.agents.state.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.store.arguments import ran
-from holdfast.store.asking import taken
-from holdfast.store.blocking import State, Store
-from holdfast.store.leasing import Lease
-from holdfast.store.scopes import Scope
+from holdfast.store.lease.lease import Lease
+from holdfast.store.lease.wait import taken
+from holdfast.store.names.arguments import ran
+from holdfast.store.names.scope import Scope
+from holdfast.store.state import State, Store
 
 
 class Agents:

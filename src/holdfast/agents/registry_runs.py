@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
-from holdfast.store.leasing import Lease
+from holdfast.store.lease.lease import Lease
 
 _Loop = TypeVar("_Loop")
 ALIVE = ("running", "paused")

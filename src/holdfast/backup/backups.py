@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.backup import claims, manifest
-from holdfast.backup.making import make
+from holdfast.backup.make import make
 from holdfast.backup.manifest import Backup
 from holdfast.backup.place import Place
-from holdfast.backup.restoring import RestoredBackup, restore
+from holdfast.backup.restore import RestoredBackup, restore
 from holdfast.errors import (
     BackupNotFoundError,
     InvalidInputError,
@@ -22,11 +22,11 @@ from holdfast.errors import (
     StateIntegrityError,
     UntrustedSignerError,
 )
-from holdfast.store.arguments import check_flag, check_text
-from holdfast.store.cancelling import safe_point
-from holdfast.store.core import Core
-from holdfast.store.cosigning import Trust
-from holdfast.store.handles import StoreHandle
+from holdfast.store.commit.core import Core
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names.arguments import check_flag, check_text
+from holdfast.store.names.threads import safe_point
+from holdfast.store.proof.cosign import Trust
 
 MOST_NAME = 200
 

@@ -23,7 +23,7 @@ from holdfast.errors import (
     MissingExtraError,
     Unavailable,
 )
-from holdfast.store.arguments import check_filters
+from holdfast.store.names.arguments import check_filters
 
 try:
     import obstore

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.store import rows
-from holdfast.store.handles import LineHandle
-from holdfast.store.ledger import Ledger
-from holdfast.store.saves import BEFORE, read_save
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.save import BEFORE, read_save
+from holdfast.store.names import rowkinds
 
 
 class Lineage:
@@ -39,7 +39,7 @@ def _stretches(handle: LineHandle, at: int | None) -> Iterator[tuple[int, int]]:
         try:
             origin = _origin(ledger, timeline, last)
             first = origin
-            key = rows.entry(rows.line(b"E", ledger.number, timeline), origin)
+            key = rowkinds.entry(rowkinds.line(b"E", ledger.number, timeline), origin)
             came = (
                 ledger.open_entry(key, ledger.storage.get([key])[0])[1].ops[0] if origin else None
             )
@@ -58,9 +58,9 @@ def _stretches(handle: LineHandle, at: int | None) -> Iterator[tuple[int, int]]:
 
 def _origin(ledger: Ledger, timeline: int, sequence: int) -> int:
     """The newest restore or fork up to an entry, which the index saved last names; 0 if none."""
-    line = rows.line(b"S", ledger.number, timeline)
-    low, high = rows.entry(line, 0), rows.entry(line, sequence) + b"\0"
+    line = rowkinds.line(b"S", ledger.number, timeline)
+    low, high = rowkinds.entry(line, 0), rowkinds.entry(line, sequence) + b"\0"
     for key, row in ledger.storage.scan(low, high, limit=1, reverse=True):
         save = read_save(ledger.open_row(key, row))
-        return rows.sequence_of(key) if save.kind == BEFORE else save.origin
+        return rowkinds.sequence_of(key) if save.kind == BEFORE else save.origin
     return 0

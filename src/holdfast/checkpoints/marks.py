@@ -2,7 +2,7 @@
 
 A mark stands on the state that it keeps, as a fork does: it is committed only if that is not pruned
 by then, and whoever prunes looks at the marks in the commit that announces what goes (`needed` of
-`holdfast.store.pruning`). So one that was accepted is kept, whatever runs beside it.
+`holdfast.store.upkeep.prune`). So one that was accepted is kept, whatever runs beside it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.store.arguments import check_text
-from holdfast.store.change import Change
-from holdfast.store.entries import Body
-from holdfast.store.floors import stand_on
-from holdfast.store.gates import Operation
-from holdfast.store.going_back import beside_pruning
-from holdfast.store.handles import LineHandle
-from holdfast.store.items import Checkpoint
-from holdfast.store.marked import mark_key, marked, marks_of
-from holdfast.store.stage import Stage
+from holdfast.store.commit.change import Change
+from holdfast.store.commit.stage import Stage
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.history.restore import beside_pruning
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.floor import stand_on
+from holdfast.store.names.arguments import check_text
+from holdfast.store.names.items import Checkpoint
+from holdfast.store.rules.checkpoint_marks import mark_key, marked, marks_of
+from holdfast.store.rules.gates import Operation
 
 
 class Marks:

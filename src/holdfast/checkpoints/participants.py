@@ -12,16 +12,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from holdfast.checkpoints.schedules import target_of
+from holdfast.checkpoints.schedule.schedule import target_of
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_plain_function, ran
-from holdfast.store.cause import cause_now
-from holdfast.store.core import Core
-from holdfast.store.gates import Operation
-from holdfast.store.handles import LineHandle
-from holdfast.store.scopes import Scope
-from holdfast.store.sticky import COLLECTED
-from holdfast.store.writing import Asked, build_change
+from holdfast.store.commit.core import Core
+from holdfast.store.commit.request import Asked, build_change
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.names.arguments import check_plain_function, ran
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.scope import Scope
+from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.sticky import COLLECTED
 
 _KEY = COLLECTED + "collected"
 _log = logging.getLogger("holdfast.shutdown")

@@ -1,7 +1,7 @@
 """Retention: old checkpoints go, and with them the history that only they needed.
 
 A plan says of every checkpoint whether it stays and why, and up to where each timeline is to be
-pruned. Running it prunes (`holdfast.store.pruning`): announced by an anchor, in small commits,
+pruned. Running it prunes (`holdfast.store.upkeep.prune`): announced by an anchor, in small commits,
 beside readers and writers; cut short, run it again.
 
 What never goes: what is pinned or on hold; what a checkpoint of another scope rests on, as long as
@@ -12,9 +12,9 @@ of a rule.
 
 Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
 day away from now, and no clock has jumped by as much in the last hundred of a timeline, none of
-which is damaged; and only as far as somebody has seen it pass (`holdfast.checkpoints.ages`). A plan
-that would remove more than a fifth of a scope's checkpoints by age alone, or the newest of any
-type, is not run unless it is confirmed.
+which is damaged; and only as far as somebody has seen it pass (`holdfast.checkpoints.entry_ages`).
+A plan that would remove more than a fifth of a scope's checkpoints by age alone, or the newest of
+any type, is not run unless it is confirmed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.checkpoints.ages import DAY, Ages
-from holdfast.checkpoints.engine import stored_policies
+from holdfast.checkpoints.entry_ages import DAY, Ages
 from holdfast.checkpoints.marks import Marks
-from holdfast.checkpoints.needing import Judged, Needs, Together, rests_of
-from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
+from holdfast.checkpoints.needs import Judged, Needs, Together, rests_of
+from holdfast.checkpoints.policy.policy_engine import stored_policies
+from holdfast.checkpoints.retention_rules import (
+    PRIORITIES,
+    Group,
+    Rule,
+    RuleBook,
+    importance,
+    rules_of,
+)
 from holdfast.errors import (
     InvalidInputError,
     NotConfirmedError,
@@ -38,21 +45,21 @@ from holdfast.errors import (
     StillNeededError,
     TimelineNotFoundError,
 )
-from holdfast.store import rows
-from holdfast.store.arguments import check_flag
-from holdfast.store.breathing import Breath
-from holdfast.store.cancelling import safe_point
-from holdfast.store.ending import end_line
-from holdfast.store.gates import Operation
-from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.held import REASONS, held
-from holdfast.store.items import Checkpoint, Pruned
-from holdfast.store.keep import kept_past
-from holdfast.store.marked import marked_entries
-from holdfast.store.pruning import Needed, prune_state
-from holdfast.store.reading import moment
-from holdfast.store.resting import forget_rests
-from holdfast.store.scopes import Scope
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import check_flag
+from holdfast.store.names.items import Checkpoint, Pruned
+from holdfast.store.names.scope import Scope
+from holdfast.store.names.thread_pauses import Breath
+from holdfast.store.names.threads import safe_point
+from holdfast.store.read.reader import moment
+from holdfast.store.rules.checkpoint_holds import REASONS, held
+from holdfast.store.rules.checkpoint_marks import marked_entries
+from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.keep import kept_past
+from holdfast.store.upkeep.dependencies import forget_rests
+from holdfast.store.upkeep.end import end_line
+from holdfast.store.upkeep.prune import Needed, prune_state
 
 ATTEMPTS = 20
 LOOKED_AT = 100
@@ -344,7 +351,7 @@ def _rested(line: LineHandle) -> Needed:
 def _cut_short(line: LineHandle) -> int:
     """The floor of a timeline whose pruning may not have come to its end; else 0."""
     timeline = line.history.points.line()
-    cell = rows.pruner(timeline.ledger.number)
+    cell = rowkinds.pruner(timeline.ledger.number)
     begun = timeline.ledger.storage.cells(cell, cell + b"\0", limit=1)
     return timeline.floor.sequence if begun else 0
 

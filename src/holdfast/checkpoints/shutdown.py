@@ -12,27 +12,27 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoints.group_save import Wanted, save_all, switched_off
 from holdfast.checkpoints.participants import (
     Participant,
     Participation,
     note_taken,
     participations,
 )
-from holdfast.checkpoints.saving import Wanted, save_all, switched_off
-from holdfast.checkpoints.schedules import Target, target_of
-from holdfast.checkpoints.signals import Taken, check_main_thread
+from holdfast.checkpoints.schedule.schedule import Target, target_of
+from holdfast.checkpoints.shutdown_signals import Taken, check_main_thread
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import listed
-from holdfast.store.cancelling import read_away, surely, to_the_end
-from holdfast.store.cause import acting
-from holdfast.store.change import Change, Written
-from holdfast.store.core import Core
-from holdfast.store.gates import Gate
-from holdfast.store.items import Checkpoint
-from holdfast.store.scopes import Scope
+from holdfast.store.commit.change import Change, Written
+from holdfast.store.commit.core import Core
+from holdfast.store.names.arguments import listed
+from holdfast.store.names.cause import acting
+from holdfast.store.names.items import Checkpoint
+from holdfast.store.names.scope import Scope
+from holdfast.store.names.threads import read_away, surely, to_the_end
+from holdfast.store.rules.gates import Gate
 
 if TYPE_CHECKING:
-    from holdfast.store import async_store, blocking
+    from holdfast.store import state, store_async
 
 ATTEMPTS, PAUSE = 100, 0.1
 """How often, and after how many seconds, a signal that was not heard is sent again."""
@@ -62,7 +62,7 @@ class ShutdownCheckpoints:
 
     def __init__(
         self,
-        store: blocking.Store | async_store.Store,
+        store: state.Store | store_async.Store,
         scopes: Iterable[Target] | None = None,
         *,
         signals: Iterable[int] = (signal.SIGTERM,),

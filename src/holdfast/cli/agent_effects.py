@@ -8,12 +8,12 @@ import click
 
 from holdfast.agents.effect_book import HOW, Book
 from holdfast.agents.effect_records import Asked
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store import json_values
+from holdfast.store.tree import json
 
 if TYPE_CHECKING:
     from holdfast.agents.effect_records import Effect
@@ -72,11 +72,11 @@ def _shape(one: Effect, *, reveal: bool = False) -> dict[str, Any]:
         "repeatable": one.repeatable,
         "attempts": one.attempts,
         "error": one.error,
-        **{name: shapes.time_text(time) if time else None for name, time in times.items()},
+        **{name: plain_results.time_text(time) if time else None for name, time in times.items()},
         "settled": one.settled,
         "result_lost": one.result_lost,
         "strays": one.strays,
-        **{name: json_values.tagged(value) for name, value in values.items()},
+        **{name: json.tagged(value) for name, value in values.items()},
     }
 
 
@@ -100,7 +100,7 @@ def settle(
     if len(said) != 1:
         raise InvalidInputError("say how it ended, by one of --done, --repeat and --drop")
     [how] = said
-    given = json_values.loads(result) if result is not None else None
+    given = json.loads(result) if result is not None else None
     scope = agent_scope(agent)
     with session.writing() as store:
         book = Book(session.state(store, scope)._handle)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.agents.handover_book import HandoverBook, on_main
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.session import Session
@@ -70,8 +70,8 @@ def _shape(one: Handover) -> dict[str, Any]:
         "status": one.status,
         "reason": one.reason,
         "answer": one.answer,
-        "offered": shapes.time_text(one.offered_at) if one.offered_at else None,
-        "answered": shapes.time_text(one.answered_at) if one.answered_at else None,
+        "offered": plain_results.time_text(one.offered_at) if one.offered_at else None,
+        "answered": plain_results.time_text(one.answered_at) if one.answered_at else None,
         "messages": one.messages,
         "before": one.before,
         "returns": one.returns,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
@@ -22,13 +22,13 @@ from holdfast.cli.failures import AgentFailed
 from holdfast.cli.programs import imported
 from holdfast.cli.session import Session, login
 from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.store import json_values
+from holdfast.store.tree import json
 
 if TYPE_CHECKING:
-    from holdfast.agents.drift_keeping import NotedAlarm
-    from holdfast.agents.looping import LoopResult
-    from holdfast.agents.mailbox_keeping import Letter
-    from holdfast.store.metering import Metrics
+    from holdfast.agents.drift_cycles import NotedAlarm
+    from holdfast.agents.loop.decide import LoopResult
+    from holdfast.agents.mailbox_book import Letter
+    from holdfast.store.commit.meter import Metrics
     from holdfast.sync import Mailbox
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
@@ -68,7 +68,7 @@ def mailbox(
 
     asked: dict[str, Callable[[Mailbox], Any]] = {}
     if send is not None:
-        asked["send"] = lambda box: box.send(json_values.loads(send), sender=sender, id=id_)
+        asked["send"] = lambda box: box.send(json.loads(send), sender=sender, id=id_)
     if retry is not None:
         asked["retry"] = lambda box: box.retry(retry)
     if remove is not None:
@@ -118,9 +118,9 @@ def _change(session: Session, agent: str, asked: dict[str, Callable[[Mailbox], A
 
 def _letter(one: Letter, reveal: bool) -> dict[str, Any]:
     shape = {"number": one.number, "id": one.id, "sender": one.sender}
-    shape |= {"time": shapes.time_text(one.time), "tries": one.tries, "error": one.error}
-    shape |= {"kind": one.kind, "due": shapes.time_text(one.due) if one.due else None}
-    return shape | ({"content": json_values.tagged(one.content)} if reveal else {})
+    shape |= {"time": plain_results.time_text(one.time), "tries": one.tries, "error": one.error}
+    shape |= {"kind": one.kind, "due": plain_results.time_text(one.due) if one.due else None}
+    return shape | ({"content": json.tagged(one.content)} if reveal else {})
 
 
 @click.command(cls=Command)
@@ -154,9 +154,9 @@ def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
 
 def _alarm(noted: NotedAlarm) -> dict[str, Any]:
     one = noted.alarm
-    shape = {"time": shapes.time_text(noted.time), "cycle": one.cycle, "kind": one.kind}
+    shape = {"time": plain_results.time_text(noted.time), "cycle": one.cycle, "kind": one.kind}
     shape |= {"since": one.since, "evidence": one.evidence, "why": one.why}
-    return shape | {"details": json_values.tagged(dict(one.details))}
+    return shape | {"details": json.tagged(dict(one.details))}
 
 
 @click.command(cls=Command)
@@ -311,7 +311,7 @@ def check(
         ]
     if session.json:
         shapes_ = [{name: getattr(one, name) for name in one.__slots__} for one in reports]
-        output.document({"agents": json_values.tagged(_listed(shapes_))})
+        output.document({"agents": json.tagged(_listed(shapes_))})
     elif markdown:
         click.echo("\n".join(one.markdown() for one in reports), nl=False)
     else:

@@ -14,13 +14,13 @@ from holdfast.cli.key import at_option, reveal_option
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
-from holdfast.store.classes import SENSITIVE
-from holdfast.store.json_values import tagged
-from holdfast.store.masking import MASK
+from holdfast.store.names.masked import MASK
+from holdfast.store.rules.classes import SENSITIVE
+from holdfast.store.tree.json import tagged
 
 if TYPE_CHECKING:
-    from holdfast.agents.components import Source
-    from holdfast.agents.registering import AgentInfo
+    from holdfast.agents.agent_info import AgentInfo
+    from holdfast.agents.state.components import Source
     from holdfast.sync import State, Store
 
 agent_argument = click.argument("agent", metavar="AGENT", shell_complete=complete_scope)
@@ -67,14 +67,14 @@ def list_(
 def _infos(
     store: Store, kind: str | None, prefix: str, limit: int | None, after: str | None
 ) -> list[AgentInfo]:
-    from holdfast.agents.registering import Registering
+    from holdfast.agents.agent_info import Registering
 
     core = Registering(store._core, {}, {}, 30.0)
     return core.infos((), kind, prefix, limit, after, registered=False)
 
 
 def _info(one: AgentInfo) -> dict[str, Any]:
-    from holdfast.agents.checking import plain
+    from holdfast.agents.state.checks import plain
 
     about = tagged(plain(one.identity))
     shown = {"id": one.id, "status": one.status, "owner": one.owner, "identity": about}
@@ -89,8 +89,8 @@ def show(session: Session, agent: str) -> None:
 
     AGENT is its id.
     """
-    from holdfast.agents.agent_state import AgentState
-    from holdfast.agents.checking import plain
+    from holdfast.agents.state.agent_state import AgentState
+    from holdfast.agents.state.checks import plain
 
     with session.reading() as store:
         state = session.state(store, agent_scope(agent))
@@ -153,7 +153,7 @@ def export(
 
 def _machines(state: State) -> dict[str, dict[str, str | None]]:
     """Where the machines of an agent are, and where those are to come that are on their way."""
-    from holdfast.agents.machines.looking import Looker, machines_of
+    from holdfast.agents.machines.record_reader import Looker, machines_of
 
     found = {name: Looker(state._handle, name).look() for name in machines_of(state._handle)}
     return {
@@ -181,8 +181,8 @@ def _sizes(state: State) -> dict[str, int]:
 
 
 def _components(state: State, reveal: bool = True) -> tuple[Source, dict[str, Any]]:
-    from holdfast.agents.components import table
-    from holdfast.agents.reading import Moment
+    from holdfast.agents.state.component_reader import Moment
+    from holdfast.agents.state.components import table
 
     moment: Source = Moment(state._handle.reader)
     return moment if reveal else _Masked(moment, state), table()
@@ -206,7 +206,7 @@ class _Masked:
 
 
 def _attached(state: State, reveal: bool = True) -> dict[str, Any]:
-    from holdfast.agents.saving import field_key, read_fields, read_manifest
+    from holdfast.agents.attach_fields import field_key, read_fields, read_manifest
 
     def hidden(key: str) -> bool:
         return not reveal and state.class_of(key) == SENSITIVE

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from holdfast.agents.machines.looking import Looker, machines_of
+from holdfast.agents.machines.log import transitions_of
+from holdfast.agents.machines.record_reader import Looker, machines_of
 from holdfast.agents.machines.records import MachineIntent, Transition
-from holdfast.agents.machines.versions import transitions_of
 from holdfast.cli import output, points
 from holdfast.cli.agent_state import agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidScopeError, MissingError
-from holdfast.store.scopes import Scope
+from holdfast.store.names.scope import Scope
 
 
 @click.command(cls=Command)

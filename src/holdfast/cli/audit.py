@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.points import moment
 from holdfast.cli.session import Session
 
 if TYPE_CHECKING:
-    from holdfast.access.auditing import Read
+    from holdfast.access.audit import Read
 
 
 @click.command(cls=Command)
@@ -35,7 +35,7 @@ def audit(
 
     Programs note them with `Audit(store)`. What this program shows with --reveal is not noted.
     """
-    from holdfast.access.auditing import Audit
+    from holdfast.access.audit import Audit
 
     with session.reading() as store:
         found = Audit(store).reads(
@@ -61,8 +61,8 @@ def _keys(read: Read) -> str:
 
 def _shape(read: Read) -> dict[str, Any]:
     return {
-        "time": shapes.time_text(read.time),
-        "cause": shapes.cause(read.cause),
+        "time": plain_results.time_text(read.time),
+        "cause": plain_results.cause(read.cause),
         "scope": str(read.scope) if read.scope is not None else None,
         "timeline": read.timeline,
         "entry": read.entry,

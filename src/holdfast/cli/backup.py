@@ -19,7 +19,7 @@ from holdfast.errors import BackupNotFoundError, StateIntegrityError
 if TYPE_CHECKING:
     from holdfast.backup.backups import Backups, PrunedBackups
     from holdfast.backup.manifest import Backup
-    from holdfast.store.blocking import Store
+    from holdfast.store.state import Store
 
 FOUND = 1
 NEWEST = "newest"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.export import export, import_, inspect
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import point
-from holdfast.cli.restoring import (
+from holdfast.cli.restore import (
     confirm,
     finish,
     held,
@@ -23,8 +23,8 @@ from holdfast.cli.session import Session
 from holdfast.errors import CheckpointNotFoundError, PointNotFoundError, PrunedError
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.groups import Group as Group_
-    from holdfast.store.items import Checkpoint
+    from holdfast.checkpoints.group import Group as Group_
+    from holdfast.store.names.items import Checkpoint
     from holdfast.sync import State
 
 
@@ -53,7 +53,7 @@ for _made in (held, confirm, finish):
 @pass_session
 def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any) -> None:
     """Name the newest state, to return to it. Nothing is copied."""
-    from holdfast.checkpoints.asking import checkpoint_request
+    from holdfast.checkpoints.request_arguments import checkpoint_request
     from holdfast.sync import CheckpointGroups, Checkpoints
 
     name = fields.pop("name")
@@ -66,7 +66,7 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
             return
         made = Checkpoints(states[0]).create(request).checkpoint
     if session.json:
-        output.document(shapes.checkpoint(made))
+        output.document(plain_results.checkpoint(made))
     else:
         signed = "" if made.signed_by else " (not signed: the signer is not here)"
         output.say(output.clean(f"{scope}: checkpoint {name!r} is {made.id}{signed}"))
@@ -74,7 +74,7 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
 
 def _say_group(session: Session, group: Group_) -> None:
     if session.json:
-        made = [shapes.checkpoint(one) for one in group.checkpoints]
+        made = [plain_results.checkpoint(one) for one in group.checkpoints]
         output.document({"group": group.id, "name": group.name, "checkpoints": made})
         return
     names = ", ".join(f"{one.scope} {one.id}" for one in group.checkpoints)
@@ -94,7 +94,7 @@ def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> N
         state = session.state(store, scope)
         found = Checkpoints(state).find(limit=limit, **located(where))
     if session.json:
-        output.document({"checkpoints": [shapes.checkpoint(one) for one in found]})
+        output.document({"checkpoints": [plain_results.checkpoint(one) for one in found]})
         return
     output.table(
         ["id", "name", "type", "time", "tags", "description"],
@@ -118,9 +118,9 @@ def show(session: Session, scope: str, which: str, everything: bool) -> None:
             say_all(session, state, found)
             return
     if session.json:
-        output.document(shapes.checkpoint(found))
+        output.document(plain_results.checkpoint(found))
         return
-    shown = shapes.checkpoint(found)
+    shown = plain_results.checkpoint(found)
     about = shown.pop("cause")
     output.fields([(name, text) for name, text in shown.items() if text not in ("", [], {})])
     output.fields([(name, text) for name, text in about.items()])
@@ -136,7 +136,7 @@ def cosign(session: Session, scope: str, which: str, signer: str) -> None:
     with session.writing() as store:
         done = session.state(store, scope).cosign(point(which), signer=signer)
     if session.json:
-        output.document(shapes.checkpoint(done))
+        output.document(plain_results.checkpoint(done))
     else:
         output.say(output.clean(f"{scope}: checkpoint {done.name!r}, {done.id}, is co-signed"))
 
@@ -167,7 +167,7 @@ def fork(session: Session, scope: str, name: str, at: str | None) -> None:
         state.fork(name, at=point(at) if at is not None else None)
         made = next(one for one in state.timelines() if one.name == name)
     if session.json:
-        output.document({"scope": str(state.scope), **shapes.timeline(made)})
+        output.document({"scope": str(state.scope), **plain_results.timeline(made)})
     else:
         output.say(output.clean(f"{scope}: timeline {name!r} starts at {made.parent}@{made.start}"))
 
@@ -180,7 +180,7 @@ def timelines(session: Session, scope: str) -> None:
     with session.reading() as store:
         found = session.state(store, scope).timelines()
     if session.json:
-        output.document({"timelines": [shapes.timeline(one) for one in found]})
+        output.document({"timelines": [plain_results.timeline(one) for one in found]})
         return
     rows = [
         [one.name, one.head, f"{one.parent}@{one.start}" if one.parent else ""] for one in found

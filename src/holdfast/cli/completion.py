@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.commands import Command
 from holdfast.cli.session import Session
-from holdfast.store.scopes import KINDS
+from holdfast.store.names.scope import KINDS
 
 if TYPE_CHECKING:
     from click.shell_completion import ShellComplete

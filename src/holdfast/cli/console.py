@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import failures, output, shapes
+from holdfast.cli import failures, output, plain_results
 from holdfast.cli.history import shown_values
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
@@ -22,12 +22,12 @@ from holdfast.errors import (
     PointNotFoundError,
     StateIntegrityError,
 )
-from holdfast.store.blaming import blame_value
-from holdfast.store.json_values import dumps, tagged
+from holdfast.store.history.blame import blame_value
+from holdfast.store.tree.json import dumps, tagged
 
 if TYPE_CHECKING:
-    from holdfast.store.compare import Diff
-    from holdfast.store.items import Entry
+    from holdfast.store.names.items import Entry
+    from holdfast.store.tree.difference import Diff
     from holdfast.sync import State
 
 PAGE = 200
@@ -123,7 +123,7 @@ class Console(cmd.Cmd):
             damage = str(error)
         place = {"scope": str(self.state.scope), "timeline": self.state.timeline}
         told = {**place, "entry": self.number, "head": head, "damage": damage}
-        if not self._tell({**told, "what": shapes.entry(found) if found else None}):
+        if not self._tell({**told, "what": plain_results.entry(found) if found else None}):
             what = f"damaged: {damage}" if damage else _line(found)
             output.say(output.clean(f"{self.state.timeline}@{self.number} of {head}: {what}"))
 
@@ -202,7 +202,7 @@ class Console(cmd.Cmd):
         found = self._entry(self.number)
         if found is None:
             raise MissingError("here is the empty state before the first entry")
-        shown = shapes.entry(found)
+        shown = plain_results.entry(found)
         if self._tell(shown):
             return
         cause, done = shown.pop("cause"), shown.pop("operations")
@@ -215,7 +215,7 @@ class Console(cmd.Cmd):
         """log [N]: the N entries up to here, 10 unless told"""
         count = _number(_arguments(words, 1), 10)
         found = list(islice(self._entries(self.number, forward=False), count))
-        if not self._tell({"entries": [shapes.entry(one) for one in found]}):
+        if not self._tell({"entries": [plain_results.entry(one) for one in found]}):
             for one in found:
                 output.say(output.clean(f"{one.sequence}: {_line(one)}"))
 
@@ -251,7 +251,7 @@ class Console(cmd.Cmd):
         self._say_diff(self.state.diff(since, self.number, reveal=self.reveal))
 
     def _say_diff(self, found: Diff) -> None:
-        if not self._tell(shapes.diff(found)):
+        if not self._tell(plain_results.diff(found)):
             output.changes(found)
 
     def do_replay(self, words: list[str]) -> None:
@@ -274,7 +274,7 @@ class Console(cmd.Cmd):
         name, *path = _arguments(words, 2, least=1)
         handle = self.state.at(self.number)._handle
         found = blame_value(handle, name, path[0] if path else None, VERSIONS, self.reveal)
-        if self._tell(shapes.blame(found)):
+        if self._tell(plain_results.blame(found)):
             return
         for part in found:
             who = part.cause.actor or "nobody named"
@@ -285,7 +285,7 @@ class Console(cmd.Cmd):
         """checkpoints: those of this timeline, the newest first"""
         _arguments(words, 0)
         found = self.state.checkpoints(limit=PAGE)
-        if not self._tell({"checkpoints": [shapes.checkpoint(one) for one in found]}):
+        if not self._tell({"checkpoints": [plain_results.checkpoint(one) for one in found]}):
             for one in found:
                 output.say(output.clean(f"{one.id} {one.type} {one.name}"))
 

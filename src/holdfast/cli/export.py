@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store.json_values import tagged
+from holdfast.store.tree.json import tagged
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.export_records import Export
+    from holdfast.checkpoints.export.records import Export
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -209,7 +209,7 @@ def _shape(found: Export) -> dict[str, Any]:
         "checkpoint": found.checkpoint,
         "name": found.name,
         "type": found.type,
-        "time": shapes.time_text(found.time),
+        "time": plain_results.time_text(found.time),
         "tags": list(found.tags),
         "description": found.description,
         "metadata": tagged(found.metadata),
@@ -219,8 +219,8 @@ def _shape(found: Export) -> dict[str, Any]:
         "root": found.root,
         "hash": found.hash,
         "store": found.store,
-        "exported": shapes.time_text(found.exported),
+        "exported": plain_results.time_text(found.exported),
         "signer": found.signer,
         "encrypted": found.encrypted,
-        "cause": shapes.cause(found.cause),
+        "cause": plain_results.cause(found.cause),
     }

@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import at_option, reveal_option, scope_argument
 from holdfast.cli.points import bound, point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store.classes import SENSITIVE
-from holdfast.store.json_values import tagged
-from holdfast.store.masking import MASK
+from holdfast.store.names.masked import MASK
+from holdfast.store.rules.classes import SENSITIVE
+from holdfast.store.tree.json import tagged
 
 
 @click.command(cls=Command)
@@ -82,7 +82,7 @@ def log(
             newest_first=not reverse,
         )
     if session.json:
-        output.document({"entries": [shapes.entry(one) for one in found]})
+        output.document({"entries": [plain_results.entry(one) for one in found]})
         return
     output.table(
         ["entry", "time", "what", "keys", "actor", "reason", "correlation"],
@@ -102,7 +102,7 @@ def log(
 
 
 def _check_kind(kind: str | None) -> None:
-    from holdfast.store.entries import KINDS
+    from holdfast.store.journal.entry import KINDS
 
     if kind is not None and kind not in KINDS:
         known = ", ".join(KINDS)
@@ -125,7 +125,7 @@ def diff(
         end = point(until) if until is not None else None
         found = state.diff(point(since), end, reveal=reveal)
     if session.json:
-        output.document({"scope": str(state.scope), **shapes.diff(found)})
+        output.document({"scope": str(state.scope), **plain_results.diff(found)})
     else:
         output.changes(found)
     return 1 if exit_code and found else 0

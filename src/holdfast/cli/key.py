@@ -12,16 +12,16 @@ from typing import Any, BinaryIO
 
 import click
 
-from holdfast.cli import lasting, output, shapes
+from holdfast.cli import key_expiry, output, plain_results
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.limits import ValueLimits
-from holdfast.store import json_values
-from holdfast.store.classes import SENSITIVE
-from holdfast.store.masking import MASK
+from holdfast.store.names.masked import MASK
+from holdfast.store.rules.classes import SENSITIVE
+from holdfast.store.tree import json
 
 scope_argument = click.argument("scope", shell_complete=complete_scope)
 key_argument = click.argument("name", metavar="KEY", shell_complete=complete_key)
@@ -85,18 +85,18 @@ def get(session: Session, scope: str, name: str, at: str | None, text: bool, rev
             "scope": str(view.scope),
             "timeline": view.timeline,
             "key": name,
-            "value": json_values.tagged(value),
+            "value": json.tagged(value),
             "version": item.version,
-            "time": shapes.time_text(item.time),
+            "time": plain_results.time_text(item.time),
             "class": item.class_,
-            "expires": shapes.time_text(item.expires) if item.expires else None,
-            "cause": shapes.cause(item.cause),
+            "expires": plain_results.time_text(item.expires) if item.expires else None,
+            "cause": plain_results.cause(item.cause),
         }
         output.document(about)
     elif text and not hidden:
         _raw(item.value)
     else:
-        output.value(json_values.tagged(value))
+        output.value(json.tagged(value))
     if hidden:
         output.note("it is sensitive: --reveal shows it")
 
@@ -135,7 +135,7 @@ def _read(value: str, text: bool) -> Any:
         value = content.decode()
     except UnicodeDecodeError:
         raise InvalidInputError('the value is not UTF-8; use {"$bytes": …}') from None
-    return value if text else json_values.loads(value)
+    return value if text else json.loads(value)
 
 
 def _written(session: Session, state: Any, name: str, version: int) -> None:
@@ -166,8 +166,8 @@ version_option = click.option(
 @value_argument
 @text_option
 @version_option
-@lasting.ttl_option
-@lasting.sliding_option
+@key_expiry.ttl_option
+@key_expiry.sliding_option
 @click.option("--class", "class_", metavar="CLASS", help="trusted, standard, sensitive, external.")
 @subject_option
 @create_option
@@ -294,7 +294,7 @@ def fetch(
     """The bytes under a key, of any size, as they are; of a sensitive one only with --reveal."""
     if session.json and path is None:
         raise InvalidInputError("stdout takes the bytes themselves; use --output with --json")
-    from holdfast.store.files import whole_file
+    from holdfast.store.names.whole_files import whole_file
 
     with session.reading() as store:
         view: Any = session.view(store, scope, at)
@@ -332,5 +332,5 @@ def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
         size -= len(piece)
 
 
-key.add_command(lasting.expire)
-key.add_command(lasting.persist)
+key.add_command(key_expiry.expire)
+key.add_command(key_expiry.persist)

@@ -21,7 +21,7 @@ from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from holdfast.store.rekeying import Resealed
+    from holdfast.store.upkeep.rotate import Resealed
 
 scope_argument = click.argument("scope", required=False, shell_complete=complete_scope)
 all_option = click.option("--all", "every", is_flag=True, help="Every scope.")

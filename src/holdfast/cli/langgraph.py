@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain_text, shapes
+from holdfast.cli import output, plain_results
+from holdfast.cli import plain as plain_text
 from holdfast.cli.commands import Command, LazyGroup, pass_session
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingExtraError
-from holdfast.store.json_values import tagged
+from holdfast.store.tree.json import tagged
 
 if TYPE_CHECKING:
-    from holdfast.integrations.langgraph.looking import Looking, Seen
+    from holdfast.integrations.langgraph.look import Looking, Seen
 
 _HOME = "holdfast.cli.langgraph"
 HOMES = {
@@ -46,7 +47,7 @@ def needs_langgraph() -> None:
 @contextmanager
 def _looking(session: Session) -> Iterator[Looking]:
     needs_langgraph()
-    from holdfast.integrations.langgraph.looking import Looking
+    from holdfast.integrations.langgraph.look import Looking
 
     with session.reading() as store:
         yield Looking(store)
@@ -206,7 +207,7 @@ def diff(
     From the first to the newest if one is given; from the newest one's parent if none is.
     """
     with _looking(session) as looking:
-        from holdfast.integrations.langgraph.looking import difference
+        from holdfast.integrations.langgraph.look import difference
 
         past = looking.past(looking.thread(thread), ns)
         new = looking.find(past, after)
@@ -215,7 +216,7 @@ def diff(
         was = looking.see(past, old) if old is not None else None
         found = difference(was, looking.see(past, new))
     if session.json:
-        output.document({"thread": thread, "namespace": ns, **shapes.diff(found)})
+        output.document({"thread": thread, "namespace": ns, **plain_results.diff(found)})
     else:
         plain_text.changes(found)
     return 1 if exit_code and found else 0

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MergeConflictError
-from holdfast.store import json_values
+from holdfast.store.tree import json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.store.merge_conflicts import MergeConflict
-    from holdfast.store.merging import Merged
+    from holdfast.store.history.merge import Merged
+    from holdfast.store.history.merge_conflicts import MergeConflict
 
 
 @click.command(cls=Command)
@@ -60,7 +60,7 @@ def merge(
             _refused(session, error)
             raise
     if session.json:
-        output.document(shapes.merged(done))
+        output.document(plain_results.merged(done))
     else:
         _say(done)
     return 5 if dry_run and strategy == "ask" and done.conflicts else 0
@@ -68,7 +68,7 @@ def merge(
 
 def _refused(session: Session, error: MergeConflictError) -> None:
     if session.json:
-        output.document({"conflicts": [shapes.conflict(one) for one in error.conflicts]})
+        output.document({"conflicts": [plain_results.conflict(one) for one in error.conflicts]})
     else:
         _conflicts(error.conflicts)
 
@@ -90,13 +90,13 @@ def _say(done: Merged) -> None:
 
 
 def _conflicts(found: Iterable[MergeConflict]) -> None:
-    from holdfast.store.compare import DELETED, contrasted
+    from holdfast.store.tree.difference import DELETED, contrasted
 
     for one in found:
         output.say(output.clean(f"conflict: {one.path}"))
         base, ours, theirs = contrasted(
             [
-                "(not there)" if value is DELETED else json_values.dumps(value)
+                "(not there)" if value is DELETED else json.dumps(value)
                 for value in (one.base, one.ours, one.theirs)
             ],
             200,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.store import json_values
+from holdfast.store.tree import json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.store.compare import Diff
+    from holdfast.store.tree.difference import Diff
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _PART = re.compile(
@@ -62,12 +62,12 @@ def left_alone(keys: Sequence[str]) -> None:
 
 def document(content: Any) -> None:
     """One JSON document; values in it are in tagged form already."""
-    click.echo(json_values.write(content, indent=2))
+    click.echo(json.write(content, indent=2))
 
 
 def value(content: Any) -> None:
     """A value, or something else in tagged form, for people and pipes."""
-    text = json_values.write(content, indent=2)
+    text = json.write(content, indent=2)
     say(_PART.sub(_paint, text) if coloured() else text)
 
 
@@ -113,7 +113,7 @@ def cell(content: Any) -> str:
 
 def changes(diff: Diff) -> None:
     """A diff, a coloured line for each change."""
-    from holdfast.store.compare import contrasted
+    from holdfast.store.tree.difference import contrasted
 
     if not diff:
         say(f"no difference between {clean(diff.before)} and {clean(diff.after)}")
@@ -122,7 +122,7 @@ def changes(diff: Diff) -> None:
     say(click.style(f"+++ {clean(diff.after)}", fg="green"))
     for change in diff:
         sign, colour = _SIGNS[change.kind]
-        shown = contrasted([json_values.dumps(part) for part in _parts(change)])
+        shown = contrasted([json.dumps(part) for part in _parts(change)])
         say(click.style(f"{sign} {clean(change.path)}: {' → '.join(shown)}", fg=colour))
     if diff.omitted:
         say(f"… and {diff.omitted} more")

@@ -13,9 +13,9 @@ from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.policies import Policies
-    from holdfast.checkpoints.policy import Policy
-    from holdfast.store.blocking import Store
+    from holdfast.checkpoints.policy.policies import Policies
+    from holdfast.checkpoints.policy.policy import Policy
+    from holdfast.store.state import Store
 
 _WHEN = re.compile(r"(?P<metric>[^<>=]+)(?P<sign>>=|<=|=|>|<)(?P<number>[^@]+)(@(?P<window>.+))?")
 _SIGNS = {
@@ -147,7 +147,7 @@ def _made(old: Policy | None, id: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse(data: dict[str, Any], own: tuple[str, ...], wrong: list[str]) -> NoReturn:
     """Name what is wrong with the options together with what is wrong with the rest."""
-    from holdfast.checkpoints.policy import EMPTY, invalid, read_policy
+    from holdfast.checkpoints.policy.policy import EMPTY, invalid, read_policy
 
     made, more = read_policy(data)
     told = made.problems(own, encrypted=True) if made is not None else []
@@ -156,7 +156,7 @@ def _refuse(data: dict[str, Any], own: tuple[str, ...], wrong: list[str]) -> NoR
 
 def _condition(text: str, own: tuple[str, ...], wrong: list[str]) -> dict[str, Any] | None:
     """A condition as plain data; None if what is wrong with it has been noted."""
-    from holdfast.checkpoints.conditions import METRICS, base_of
+    from holdfast.checkpoints.policy.conditions import METRICS, base_of
 
     found = _WHEN.fullmatch(text)
     if found is None:
@@ -182,7 +182,7 @@ def _condition(text: str, own: tuple[str, ...], wrong: list[str]) -> dict[str, A
 
 def _time(text: Any) -> Any:
     """A number where the text is one; what else it may be is read with the policy."""
-    from holdfast.checkpoints.policy import milliseconds
+    from holdfast.checkpoints.policy.policy import milliseconds
 
     try:
         return float(text) if isinstance(text, str) else text

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.failures import in_options
@@ -18,7 +18,7 @@ from holdfast.cli.key import key_argument, scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, Unavailable
-from holdfast.store.files import write_whole
+from holdfast.store.names.whole_files import write_whole
 
 
 @click.command(cls=Command)
@@ -57,9 +57,9 @@ def verify(
             progress=progress,
         )
     if session.json:
-        output.document(shapes.report(report))
+        output.document(plain_results.report(report))
         return report.exit_code
-    found = shapes.report(report)
+    found = plain_results.report(report)
     output.say(
         f"{report.entries} entries of {report.scopes} scopes, {report.values} values, "
         f"{report.checkpoints} checkpoints ({report.signed} signed) in {found['seconds']} s"

@@ -13,7 +13,7 @@ from holdfast.cli.history import shown_values
 from holdfast.cli.key import at_option, reveal_option, scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, InvalidValueError
-from holdfast.store import json_values
+from holdfast.store.tree import json
 
 _CONDITION = re.compile(r"(?P<term>[^=<>^]+)(?P<sign>\^=|<=|>=|=|<|>)(?P<value>.*)", re.DOTALL)
 _SIDES = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
@@ -51,17 +51,17 @@ def query(
         page = view.find(lookup, where, order=order, limit=limit, after=after)
         values = shown_values(view, page.items, reveal)
     if session.json:
-        found = [{"key": key, "value": json_values.tagged(value)} for key, value in values]
+        found = [{"key": key, "value": json.tagged(value)} for key, value in values]
         output.document({"scope": str(view.scope), "found": found, "after": page.after})
         return
-    output.table(["key", "value"], [[key, json_values.dumps(value)] for key, value in values])
+    output.table(["key", "value"], [[key, json.dumps(value)] for key, value in values])
     if page.after is not None:
         output.note(f"there are more: --after {page.after}")
 
 
 def _where(conditions: tuple[str, ...]) -> dict[str, Any]:
     """What is asked of each term; two sides of a range come together."""
-    from holdfast.store.finding import Begins, Range
+    from holdfast.store.read.find import Begins, Range
 
     exact: dict[str, Any] = {}
     sides: dict[str, dict[str, Any]] = {}
@@ -83,6 +83,6 @@ def _where(conditions: tuple[str, ...]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     """JSON, or the text itself where it is none."""
     try:
-        return json_values.loads(text)
+        return json.loads(text)
     except InvalidValueError:
         return text

@@ -12,23 +12,23 @@ from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.key import scope_argument
-from holdfast.cli.recovering import (
+from holdfast.cli.plain_results import time_text
+from holdfast.cli.recovery import (
     check_page,
     plan_shape,
     report_shape,
     write_page,
 )
 from holdfast.cli.session import Session
-from holdfast.cli.shapes import time_text
 from holdfast.errors import InvalidInputError, LeaseHeldError, RecoveryFailedError
-from holdfast.store.scopes import Scope
+from holdfast.store.names.scope import Scope
 
 if TYPE_CHECKING:
-    from holdfast.recovery.healing import Healed
-    from holdfast.recovery.plans import RecoveryPlan
+    from holdfast.recovery.heal import Healed
+    from holdfast.recovery.plan import RecoveryPlan
     from holdfast.recovery.quarantine import Quarantined
-    from holdfast.recovery.reports import RecoveryReport
-    from holdfast.store.verify_report import Finding
+    from holdfast.recovery.report import RecoveryReport
+    from holdfast.store.proof.verify_report import Finding
     from holdfast.sync import Store
 
 
@@ -121,8 +121,8 @@ class _Damage:
 
     def _without_healed(self, scope: str, mine: list[Finding]) -> list[Finding]:
         """What would be left of findings."""
-        from holdfast.recovery.healing import would_heal
-        from holdfast.recovery.healing_directory import would_heal_directory
+        from holdfast.recovery.heal import would_heal
+        from holdfast.recovery.heal_directory import would_heal_directory
 
         core = self._store._core
         if scope:
@@ -197,8 +197,8 @@ class _Damage:
 
     def _heal(self) -> bool:
         """Heal what was found; whether that was something."""
-        from holdfast.recovery.healing import heal_all
-        from holdfast.recovery.healing_directory import heal_directory
+        from holdfast.recovery.heal import heal_all
+        from holdfast.recovery.heal_directory import heal_directory
 
         handle, before = self._store._handle, len(self.healed)
         for scope, mine in self._by_scope().items():
@@ -282,8 +282,8 @@ def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
     from holdfast.recovery.damaged_records import readable
     from holdfast.recovery.records import check_there
-    from holdfast.recovery.recovered import recovered_agents
-    from holdfast.store.scopes import Scope
+    from holdfast.recovery.recovered_scopes import recovered_agents
+    from holdfast.store.names.scope import Scope
     from holdfast.sync import Recovery
 
     with session.reading() as store:

@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from holdfast.checkpoints.blocking import Checkpoints
+from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.checkpoints.retention import Retention, RetentionPlan
 from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store.blocking import Store
-from holdfast.store.items import Checkpoint
+from holdfast.store.names.items import Checkpoint
+from holdfast.store.state import Store
 
 
 @click.group(cls=Group)

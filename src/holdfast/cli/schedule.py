@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, shapes
+from holdfast.cli import output, plain_results
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store.json_values import write
+from holdfast.store.tree.json import write
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.runner import Run
-    from holdfast.checkpoints.scheduler import Scheduler
-    from holdfast.checkpoints.schedules import ScheduleInfo
+    from holdfast.checkpoints.schedule.runner import Run
+    from holdfast.checkpoints.schedule.schedule import ScheduleInfo
+    from holdfast.checkpoints.schedule.scheduler import Scheduler
 
 
 @click.group(cls=Group)
@@ -67,8 +67,8 @@ def _shape(one: ScheduleInfo) -> dict[str, Any]:
         "policy": one.policy,
         "retention": one.retention,
         "runs": one.runs,
-        "last": shapes.time_text(one.last) if one.last else None,
-        "next": shapes.time_text(one.next) if one.next else None,
+        "last": plain_results.time_text(one.last) if one.last else None,
+        "next": plain_results.time_text(one.next) if one.next else None,
         "failed": one.failed,
         "damage": one.damage,
     }

@@ -103,7 +103,7 @@ def stats(session: Session, metrics: bool) -> None:
 
 
 def _metrics(session: Session) -> None:
-    from holdfast.recovery.kept_metrics import kept_metrics
+    from holdfast.recovery.logged_metrics import kept_metrics
 
     with session.reading() as store:
         found = kept_metrics(store._handle)

@@ -10,17 +10,17 @@ from typing import Any
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import InvalidInputError, InvalidKeyError, InvalidValueError
 from holdfast.recovery import failures
-from holdfast.recovery.checking import Trials
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.machine_transitions import Machines
 from holdfast.recovery.records import Record
-from holdfast.recovery.results import RecoveryStepResult
+from holdfast.recovery.state_checks import Trials
+from holdfast.recovery.step_result import RecoveryStepResult
 from holdfast.recovery.strategies import STRATEGIES, Strategy
-from holdfast.recovery.transitions import Machines
-from holdfast.store.arguments import check_function, check_text, listed
-from holdfast.store.blocking import State
-from holdfast.store.core import Core
-from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.scopes import Scope, check_key
+from holdfast.store.commit.core import Core
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.names.arguments import check_function, check_text, listed
+from holdfast.store.names.scope import Scope, check_key
+from holdfast.store.state import State
 
 ANY = ""
 """In a mapping of orders: failures of every kind that it does not name."""

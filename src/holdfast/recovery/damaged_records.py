@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from holdfast.errors import StateIntegrityError
-from holdfast.recovery.background import log
+from holdfast.recovery.user_calls import log
 
 _T = TypeVar("_T")
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 
-from holdfast.checkpoints.locating import candidates
-from holdfast.checkpoints.requests import Locator
+from holdfast.checkpoints.locate import candidates
+from holdfast.checkpoints.request import Locator
 from holdfast.errors import StateIntegrityError
+from holdfast.recovery.end_signature import signed_as
 from holdfast.recovery.notices import told
 from holdfast.recovery.records import ENDS, Record
-from holdfast.recovery.signing import signed_as
-from holdfast.store.handles import StoreHandle
+from holdfast.store.history.handle import StoreHandle
 
 
 def ended_before(store: StoreHandle, record: Record) -> bool:

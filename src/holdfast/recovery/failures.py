@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Codec
-from holdfast.store.arguments import check_moment, check_text
-from holdfast.store.verify_report import Finding
+from holdfast.store.names.arguments import check_moment, check_text
+from holdfast.store.proof.verify_report import Finding
 
 SEVERITIES = ("low", "medium", "high", "critical")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.errors import InvalidInputError, KeyMissingError
-from holdfast.recovery.targets import Unfit
+from holdfast.recovery.target import Unfit
 from holdfast.seal.codec import Codec, Unbuilt
-from holdfast.store.core import Core
-from holdfast.store.differing import index_of
-from holdfast.store.handles import LineHandle
+from holdfast.store.commit.core import Core
+from holdfast.store.history.diff import index_of
+from holdfast.store.history.handle import LineHandle
 
 
 def check_opens(core: Core, there: LineHandle, sequence: int) -> None:

@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.agents.effect_book import Book
-from holdfast.agents.handovers import Handovers
-from holdfast.agents.machines.looking import Looker, machines_of
+from holdfast.agents.handover import Handovers
+from holdfast.agents.machines.record_reader import Looker, machines_of
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.context import Settings
-from holdfast.recovery.placement import Placement
+from holdfast.recovery.group import Together
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, is_own
-from holdfast.recovery.recovered import every_scope
+from holdfast.recovery.recovered_scopes import every_scope
+from holdfast.recovery.setup.placement import Placement
 from holdfast.recovery.strategies import readable
-from holdfast.recovery.together import Together
-from holdfast.store import rows
-from holdfast.store.blocking import Store
-from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.held import held
-from holdfast.store.reading import moment
-from holdfast.store.scopes import Scope
-from holdfast.store.verify import verify_store
-from holdfast.store.verify_report import Finding, Report
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.names import rowkinds
+from holdfast.store.names.scope import Scope
+from holdfast.store.proof.verify import verify_store
+from holdfast.store.proof.verify_report import Finding, Report
+from holdfast.store.read.reader import moment
+from holdfast.store.rules.checkpoint_holds import held
+from holdfast.store.state import Store
 
 BUDGET = 10.0
 """Seconds that are spent on `verify`, and as many on the agents one by one."""
@@ -176,7 +176,7 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
         if scope:
             # Without its row a timeline cannot be reached at all.
             newest = bool(keys) or any(
-                one.kind == "feed" or rows.is_fork(bytes.fromhex(one.row)) for one in mine
+                one.kind == "feed" or rowkinds.is_fork(bytes.fromhex(one.row)) for one in mine
             )
             if not newest and _is_dealt_with(store, Scope.parse(scope), mine):
                 step = f"nothing; `holdfast quarantine list {scope} --all` has what is left of it"

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.groups import Group, group_of
+from holdfast.checkpoints.group import Group, group_of
 from holdfast.checkpoints.lineage import Lineage
-from holdfast.checkpoints.locating import candidates
-from holdfast.checkpoints.requests import Locator
+from holdfast.checkpoints.locate import candidates
+from holdfast.checkpoints.request import Locator
 from holdfast.errors import (
     CheckpointNotFoundError,
     InvalidInputError,
@@ -21,19 +21,19 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery import failures
-from holdfast.recovery.checking import Trials, Unasked, Untried, refusal
+from holdfast.recovery.changes_of_others import PAGE
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.meanwhile import PAGE
+from holdfast.recovery.state_checks import Trials, Unasked, Untried, refusal
 from holdfast.recovery.strategies import check_state, newest_of, readable
 from holdfast.recovery.tails import MAIN, Tail, tail_text
-from holdfast.recovery.targets import Unfit
-from holdfast.store import rows
-from holdfast.store.blocking import State
-from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.items import Checkpoint, said
-from holdfast.store.scopes import Scope
-from holdfast.store.timeline import Timeline
+from holdfast.recovery.target import Unfit
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.journal.timeline import Timeline
+from holdfast.store.names import rowkinds
+from holdfast.store.names.items import Checkpoint, said
+from holdfast.store.names.scope import Scope
+from holdfast.store.state import State
 
 _FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
 """Strategies that lead to one moment."""
@@ -110,7 +110,7 @@ def undivided_cuts(lines: Mapping[Scope, Timeline], cuts: Mapping[Scope, int]) -
 
 def _changed_along(line: Timeline, first: int, last: int) -> Iterator[tuple[int, int, int]]:
     """Entries of other timelines that are of one change with some of these."""
-    low, high = rows.entry(line.prefix, first), rows.entry(line.prefix, last) + b"\0"
+    low, high = rowkinds.entry(line.prefix, first), rowkinds.entry(line.prefix, last) + b"\0"
     while page := line.ledger.storage.scan(low, high, limit=PAGE):
         for key, row in page:
             with suppress(PrunedError, StateIntegrityError):

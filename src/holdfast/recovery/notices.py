@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agents.keys import own_change
-from holdfast.agents.retrying import again
-from holdfast.recovery.background import called
+from holdfast.agents.again import again
+from holdfast.agents.agent_keys import own_change
+from holdfast.recovery.agent_track import narrow
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import (
     GROUPS,
@@ -25,12 +25,12 @@ from holdfast.recovery.records import (
     notice_of,
     notices_scope,
 )
-from holdfast.recovery.recovered import recovered_agents
-from holdfast.recovery.tracking import narrow
-from holdfast.store.arguments import check_text
-from holdfast.store.blocking import State
-from holdfast.store.cause import cause_now
-from holdfast.store.handles import ChangeParts, StoreHandle
+from holdfast.recovery.recovered_scopes import recovered_agents
+from holdfast.recovery.user_calls import called
+from holdfast.store.history.handle import ChangeParts, StoreHandle
+from holdfast.store.names.arguments import check_text
+from holdfast.store.names.cause import cause_now
+from holdfast.store.state import State
 
 CURSOR = PREFIX + "cursor/"
 """How many notices of the list a consumer has read."""

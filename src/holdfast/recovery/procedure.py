@@ -11,15 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.checkpoints.policy import milliseconds
+from holdfast.checkpoints.policy.policy import milliseconds
 from holdfast.errors import (
     InvalidInputError,
     InvalidKeyError,
     ProcedureValidationError,
     UnknownStepTypeError,
 )
-from holdfast.store.arguments import check_text
-from holdfast.store.scopes import check_key
+from holdfast.store.names.arguments import check_text
+from holdfast.store.names.scope import check_key
 from holdfast.yaml_text import read_yaml
 
 MOST_STEPS = 100

@@ -14,13 +14,13 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.recovery.background import log
 from holdfast.recovery.records import PREFIX, scope_of, write
-from holdfast.store.arguments import check_text
-from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.reading import moment
-from holdfast.store.scopes import Scope
-from holdfast.store.verify_report import Finding
+from holdfast.recovery.user_calls import log
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.names.arguments import check_text
+from holdfast.store.names.scope import Scope
+from holdfast.store.proof.verify_report import Finding
+from holdfast.store.read.reader import moment
 
 PLACE = PREFIX + "quarantine/"
 MOST_BYTES = 1 << 20

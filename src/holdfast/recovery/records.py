@@ -26,24 +26,24 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.background import log
 from holdfast.recovery.damaged_records import pass_over, readable
-from holdfast.recovery.erasures import ended_since, scope_now
+from holdfast.recovery.end_signature import sign_along, signed_as
+from holdfast.recovery.erased_agents import ended_since, scope_now
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.letting_go import letting_go
+from holdfast.recovery.hold_release import letting_go
 from holdfast.recovery.procedure import Procedure
-from holdfast.recovery.results import RecoveryStepResult
-from holdfast.recovery.signing import sign_along, signed_as
-from holdfast.store.cause import cause_now
-from holdfast.store.change import Change, Target
-from holdfast.store.erasing import erase_scope
-from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
-from holdfast.store.history import Plan
-from holdfast.store.leasing import leases_now
-from holdfast.store.metering import RECOVERIES, Meter
-from holdfast.store.reading import moment
-from holdfast.store.scopes import BESIDE, Scope, beside
-from holdfast.store.tombstones import erased_ids
+from holdfast.recovery.step_result import RecoveryStepResult
+from holdfast.recovery.user_calls import log
+from holdfast.store.commit.change import Change, Target
+from holdfast.store.commit.meter import RECOVERIES, Meter
+from holdfast.store.history.checkpoint import Plan
+from holdfast.store.history.handle import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.journal.tombstones import erased_ids
+from holdfast.store.lease.lease import leases_now
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.scope import BESIDE, Scope, beside
+from holdfast.store.read.reader import moment
+from holdfast.store.upkeep.erase import erase_scope
 
 if TYPE_CHECKING:
     from holdfast.recovery.tails import Tail

@@ -14,11 +14,11 @@ from typing import Any
 
 from holdfast.recovery.failures import DAMAGED, Failure
 from holdfast.recovery.records import PREFIX, notices_scope, write
-from holdfast.recovery.watching import SILENT, Sighting
-from holdfast.store.cause import cause_now
-from holdfast.store.handles import ChangeParts, StoreHandle
-from holdfast.store.reading import moment
-from holdfast.store.scopes import Scope
+from holdfast.recovery.watchdog_beats import SILENT, Sighting
+from holdfast.store.history.handle import ChangeParts, StoreHandle
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.scope import Scope
+from holdfast.store.read.reader import moment
 
 OPEN = PREFIX + "watch/open/"
 CYCLES = PREFIX + "watch/cycles/"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from holdfast.checkpoints.locating import candidates
-from holdfast.checkpoints.requests import Locator
+from holdfast.checkpoints.locate import candidates
+from holdfast.checkpoints.request import Locator
 from holdfast.recovery.moments import Moment
-from holdfast.store.handles import StoreHandle
-from holdfast.store.items import Checkpoint
-from holdfast.store.resting import depends_in
-from holdfast.store.scopes import Scope
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names.items import Checkpoint
+from holdfast.store.names.scope import Scope
+from holdfast.store.upkeep.dependencies import depends_in
 
 
 def in_order(store: StoreHandle, scopes: Sequence[Scope], found: Moment) -> list[Scope]:

@@ -11,15 +11,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from holdfast.agents.again import again
+from holdfast.agents.agent_keys import own_change, sticky
 from holdfast.agents.handover_book import HandoverBook
-from holdfast.agents.keys import own_change, sticky
-from holdfast.agents.mailbox_going_back import mend_numbers
-from holdfast.agents.retrying import again
-from holdfast.checkpoints.bringing import Bringing, put_together
-from holdfast.checkpoints.making import plan_request
-from holdfast.checkpoints.past_damage import damaged_sticky, stand_ins
-from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
-from holdfast.checkpoints.restoring import confirm, restore
+from holdfast.agents.mailbox_restores import mend_numbers
+from holdfast.checkpoints.create import plan_request
+from holdfast.checkpoints.partial import Bringing, put_together
+from holdfast.checkpoints.request import CheckpointRequest, RestoreRequest
+from holdfast.checkpoints.restore import confirm, restore
+from holdfast.checkpoints.restore_past_damage import damaged_sticky, stand_ins
 from holdfast.errors import (
     CheckpointNotFoundError,
     InvalidInputError,
@@ -30,10 +30,8 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.recovery import failures
-from holdfast.recovery.checking import Trials, missing_text, refusal
-from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.erasures import ledger_now, unless_erased
-from holdfast.recovery.meanwhile import (
+from holdfast.recovery.agent_track import LAST, narrow, untold
+from holdfast.recovery.changes_of_others import (
     CHECK,
     changed_since,
     damage_text,
@@ -42,22 +40,24 @@ from holdfast.recovery.meanwhile import (
     theirs,
     work_of_others,
 )
-from holdfast.recovery.salvaging import MOST_NAMED, Salvage, sticky_replayed
-from holdfast.recovery.setting_aside import (
+from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.erased_agents import ledger_now, unless_erased
+from holdfast.recovery.heal_agent import (
     ABOUT_ANCHORS,
     BUDGET,
     copies_of,
     is_called_for,
     set_aside,
 )
+from holdfast.recovery.salvage import MOST_NAMED, Salvage, sticky_replayed
+from holdfast.recovery.state_checks import Trials, missing_text, refusal
 from holdfast.recovery.strategies import check_state, is_empty, look, readable, unreadable
 from holdfast.recovery.tails import Tails, mend_handovers
-from holdfast.recovery.targets import Target
-from holdfast.recovery.tracking import LAST, narrow, untold
-from holdfast.store.blocking import Store
-from holdfast.store.differing import index_of
-from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.lookup_building import settle_after
+from holdfast.recovery.target import Target
+from holdfast.store.commit.lookup_build import settle_after
+from holdfast.store.history.diff import index_of
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.state import Store
 
 
 def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.bringing import is_put_together
 from holdfast.checkpoints.lineage import Lineage
-from holdfast.checkpoints.locating import candidates, examine
-from holdfast.checkpoints.past_damage import damaged_keys
-from holdfast.checkpoints.requests import Locator
+from holdfast.checkpoints.locate import candidates, examine
+from holdfast.checkpoints.partial import is_put_together
+from holdfast.checkpoints.request import Locator
+from holdfast.checkpoints.restore_past_damage import damaged_keys
 from holdfast.errors import (
     MissingError,
     PrunedError,
@@ -36,21 +36,22 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery import failures
-from holdfast.recovery.background import called
-from holdfast.recovery.checking import is_trial, refused_at
-from holdfast.recovery.erasures import is_erased, stays_erased
+from holdfast.recovery.changes_of_others import Makers, changed_since, changes_after, lost_text
+from holdfast.recovery.changes_of_others import named as names_of
+from holdfast.recovery.erased_agents import is_erased, stays_erased
 from holdfast.recovery.foreign_subjects import check_opens
-from holdfast.recovery.meanwhile import Makers, changed_since, changes_after, lost_text
-from holdfast.recovery.meanwhile import named as names_of
 from holdfast.recovery.records import SUCCEEDED, Records
-from holdfast.recovery.salvaging import Salvage
+from holdfast.recovery.salvage import Salvage
+from holdfast.recovery.state_checks import is_trial, refused_at
 from holdfast.recovery.tails import MAIN
-from holdfast.recovery.targets import Target, Unfit, Unreached, failing, target_of
-from holdfast.store import entries, rows
-from holdfast.store.feed_heads import names
-from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.losses import loss_text
-from holdfast.store.tombstones import erased_ids
+from holdfast.recovery.target import Target, Unfit, Unreached, failing, target_of
+from holdfast.recovery.user_calls import called
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.journal import entry as entries
+from holdfast.store.journal.feed_heads import names
+from holdfast.store.journal.tombstones import erased_ids
+from holdfast.store.names import rowkinds
+from holdfast.store.upkeep.losses import loss_text
 
 if TYPE_CHECKING:
     from holdfast.recovery.context import Context
@@ -447,7 +448,7 @@ def _is_ours(handle: LineHandle, there: LineHandle, sequence: int) -> bool:
         return False
     if sequence == mine.ledger.before:
         return True
-    keys = [rows.entry(mine.prefix, sequence)]
+    keys = [rowkinds.entry(mine.prefix, sequence)]
     ours, theirs = (one.ledger.storage.get(keys)[0] for one in (mine, other))
     return ours is not None and theirs is not None and entries.same_entry(ours, theirs)
 

@@ -9,23 +9,23 @@ known.
 from __future__ import annotations
 
 from holdfast.agents.handover_book import HandoverBook
-from holdfast.checkpoints.making import make
-from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.checkpoints.create import make
+from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
-from holdfast.recovery.background import log
 from holdfast.recovery.failures import DAMAGED, Failure
 from holdfast.recovery.records import RUNNING, Record, Records, is_own
-from holdfast.recovery.recovered import every_scope
-from holdfast.store import rows
-from holdfast.store.blocking import Store
-from holdfast.store.directory import numbered
-from holdfast.store.entries import CHECKPOINT
-from holdfast.store.feed_heads import FeedHeads
-from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.ledger import Ledger
-from holdfast.store.losses import Loss, find_loss, loss_text, newest_entry, tell
-from holdfast.store.scopes import Scope
-from holdfast.store.verify_report import Finding
+from holdfast.recovery.recovered_scopes import every_scope
+from holdfast.recovery.user_calls import log
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.journal.directory import numbered
+from holdfast.store.journal.entry import CHECKPOINT
+from holdfast.store.journal.feed_heads import FeedHeads
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.names import rowkinds
+from holdfast.store.names.scope import Scope
+from holdfast.store.proof.verify_report import Finding
+from holdfast.store.state import Store
+from holdfast.store.upkeep.losses import Loss, find_loss, loss_text, newest_entry, tell
 
 MAIN = "main"
 Tail = dict[str, list[int]]
@@ -110,9 +110,9 @@ class Tails:
         ledger = self._store.line(scope).history.points.line().ledger
         numbers, found = self._store.core.names(ledger), []
         for name, lost in tail.items():
-            key = rows.entry(rows.line(b"E", ledger.number, numbers[name]), lost[0])
+            key = rowkinds.entry(rowkinds.line(b"E", ledger.number, numbers[name]), lost[0])
             what = tail_text({name: lost})
-            found.append(Finding("feed", rows.describe(key), what, str(scope), (), key.hex()))
+            found.append(Finding("feed", rowkinds.describe(key), what, str(scope), (), key.hex()))
         return found
 
 

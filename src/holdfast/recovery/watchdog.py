@@ -22,17 +22,16 @@ from holdfast.errors import (
     StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery.background import called, log
-from holdfast.recovery.busy import Busy
-from holdfast.recovery.engine import Recovery
+from holdfast.recovery.changes_of_others import first_of_others
 from holdfast.recovery.failures import DAMAGED, Failure, found_failure
-from holdfast.recovery.meanwhile import first_of_others
 from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope
-from holdfast.recovery.reports import RecoveryReport
-from holdfast.recovery.scrubbing import Scrubbed, Scrubber, grouped
+from holdfast.recovery.recovery import Recovery
+from holdfast.recovery.report import RecoveryReport
+from holdfast.recovery.run_slot import LEASE
+from holdfast.recovery.scrub import Scrubbed, Scrubber, grouped
 from holdfast.recovery.sightings import Sightings, Unanswered
-from holdfast.recovery.slots import LEASE
-from holdfast.recovery.watching import (
+from holdfast.recovery.user_calls import called, log
+from holdfast.recovery.watchdog_beats import (
     SILENT,
     WATCHDOG_OWNER,
     Astray,
@@ -43,16 +42,17 @@ from holdfast.recovery.watching import (
     runs,
     status_of,
 )
-from holdfast.store.arguments import check_function, check_own, check_seconds
-from holdfast.store.asking import Asking
-from holdfast.store.background import Background
-from holdfast.store.blocking import Store
-from holdfast.store.cause import acting
-from holdfast.store.core import Core
-from holdfast.store.handles import StoreHandle
-from holdfast.store.lease_cells import LeaseInfo
-from holdfast.store.leasing import Lease
-from holdfast.store.scopes import Scope
+from holdfast.recovery.watchdog_work import Busy
+from holdfast.store.commit.core import Core
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.lease.lease import Lease
+from holdfast.store.lease.lease_cells import LeaseInfo
+from holdfast.store.lease.wait import Asking
+from holdfast.store.names.arguments import check_function, check_own, check_seconds
+from holdfast.store.names.cause import acting
+from holdfast.store.names.scope import Scope
+from holdfast.store.state import Store
+from holdfast.store.upkeep.background import Background
 
 WATCHDOG = "recovery/watchdog"
 """The lease of the one watchdog that acts."""

@@ -6,9 +6,9 @@
 - **Sync**: bringing a replica up to one moment of the source.
 - **Claim** (`claims`): the right to write to a replica, which one process has at a time.
 - **Commits** (`commits`): what the source has committed since, found by the feed.
-- **Comparing** (`comparing`): what was changed without the feed, found by reading both sides; of
+- **Comparing** (`compare`): what was changed without the feed, found by reading both sides; of
   one scope if its count (`store.beside`) says so, of everything for a new replica or `full=True`.
-- **Judging** (`judging`): which differences are taken over. Damage is not.
+- **Judging** (`judge`): which differences are taken over. Damage is not.
 
 What is sent is sealed as it lies in the source. Each commit leaves the replica a store that opens
 and verifies; cut short anywhere, the next sync goes on.

@@ -17,10 +17,10 @@ import msgspec
 
 from holdfast.errors import Conflict, DamagedRecordError, HoldfastError, RefusedError
 from holdfast.storage.contract import Batch, Moment, Storage
-from holdfast.store import rows
-from holdfast.store.cancelling import safe_point
-from holdfast.store.opening import META
-from holdfast.store.swapping import cell_at
+from holdfast.store.names import rowkinds
+from holdfast.store.names.cells import cell_at
+from holdfast.store.names.threads import safe_point
+from holdfast.store.open import META
 
 STILL = 2.0
 """Seconds after which somebody who commits nothing is taken for cut short."""
@@ -46,7 +46,7 @@ _decoder = msgspec.msgpack.Decoder(Mark)
 
 def cell_of(storage: Moment) -> bytes | None:
     """What a storage holds that says that it is a replica; None if it is none."""
-    return cell_at(storage, rows.FOLLOWS)
+    return cell_at(storage, rowkinds.FOLLOWS)
 
 
 def mark_of(storage: Moment) -> tuple[bytes | None, Mark | None]:
@@ -128,11 +128,11 @@ class Claim:
         try:
             self._swap(batch, Mark(1, whole, self._token, self._count + 1))
         except Conflict as conflict:
-            if rows.FOLLOWS not in conflict.keys:
+            if rowkinds.FOLLOWS not in conflict.keys:
                 raise
             raise Conflict(
                 "another process took this replica over and goes on, or promoted it; sync it again",
-                [rows.FOLLOWS],
+                [rowkinds.FOLLOWS],
             ) from None
         self.whole = whole
 
@@ -156,7 +156,7 @@ class Claim:
 
     def _swap(self, batch: Batch, mark: Mark) -> None:
         new = _encode(mark)
-        batch.cells.append((rows.FOLLOWS, self._held, new))
+        batch.cells.append((rowkinds.FOLLOWS, self._held, new))
         self.storage.commit(batch)
         self._held, self._count = new, mark.count
         self._shown = time.monotonic()

@@ -13,17 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
-from holdfast.replicas.comparing import Findings, Row, paged
-from holdfast.replicas.judging import Judge
-from holdfast.replicas.writing import SIZE, Writer, split
+from holdfast.replicas.compare import Findings, Row, paged
+from holdfast.replicas.judge import Judge
+from holdfast.replicas.row_writer import SIZE, Writer, split
 from holdfast.storage.contract import Limits, Moment
-from holdfast.store import entries, rows
-from holdfast.store.entries import Body
-from holdfast.store.feed import LANES, FeedItem, Lanes
-from holdfast.store.outcomes import id_tag
-from holdfast.store.swapping import Swap, cell_at, row_at
-from holdfast.store.tail import Tail
-from holdfast.store.values import AHEAD
+from holdfast.store.commit.outcome import id_tag
+from holdfast.store.journal import entry
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.feed import LANES, FeedItem, Lanes
+from holdfast.store.names import rowkinds as rows
+from holdfast.store.names.cells import Swap, cell_at, row_at
+from holdfast.store.read.feed_tail import Tail
+from holdfast.store.tree.value import AHEAD
 
 Line = tuple[int, int]
 """Scope and timeline."""
@@ -182,15 +183,15 @@ class Commits:
         scope = rows.scope_of(key)
         self._owed.update(body.also, body.reads)
         for op in body.ops:
-            if op[0] in (entries.RESTORE, entries.FORK, entries.MERGE):
+            if op[0] in (entry.RESTORE, entry.FORK, entry.MERGE):
                 self._owed.add((scope, op[1], op[2]))
-            elif op[0] == entries.GONE:
+            elif op[0] == entry.GONE:
                 self._copy(rows.deletion(name))
-            elif op[0] == entries.REKEY:
+            elif op[0] == entry.REKEY:
                 self._copy(rows.epoch(scope, op[1]))
-            elif op[0] == entries.PRUNE:
+            elif op[0] == entry.PRUNE:
                 self._anchored(scope, rows.line_of(key))
-            elif op[0] == entries.SET and type(op[2]) is list and op[2][0] == AHEAD and op[2][3]:
+            elif op[0] == entry.SET and type(op[2]) is list and op[2][0] == AHEAD and op[2][3]:
                 self._upload(rows.pin(scope, op[2][3]))
 
     def _named(self, key: bytes, body: Body) -> None:
@@ -304,6 +305,6 @@ class Commits:
 def _same(key: bytes, one: bytes, other: bytes) -> bool:
     """Whether two rows are of one entry; which of them is to stand is judged elsewhere."""
     try:
-        return key[:1] == b"E" and entries.same_entry(one, other)
+        return key[:1] == b"E" and entry.same_entry(one, other)
     except DamagedRecordError:
         return True

@@ -16,20 +16,20 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.replicas.claims import cell_of, mark_of
-from holdfast.replicas.lagging import lag
-from holdfast.replicas.reports import ReplicaStatus, SyncedReplica, SyncReport
-from holdfast.replicas.syncing import check_place, sync
+from holdfast.replicas.lag import lag
+from holdfast.replicas.report import ReplicaStatus, SyncedReplica, SyncReport
+from holdfast.replicas.sync import check_place, sync
 from holdfast.storage import address_of, file_of, on_server, open_storage, shown
 from holdfast.storage.contract import Batch, Storage
-from holdfast.store import rows
-from holdfast.store.arguments import check_flag, is_seconds
-from holdfast.store.background import Background, log
-from holdfast.store.blocking import Store
-from holdfast.store.core import Core
-from holdfast.store.handles import StoreHandle
-from holdfast.store.items import Checkpoint
-from holdfast.store.opening import META
-from holdfast.store.seeing import seen_in
+from holdfast.store.commit.core import Core
+from holdfast.store.commit.storage_view import seen_in
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import check_flag, is_seconds
+from holdfast.store.names.items import Checkpoint
+from holdfast.store.open import META
+from holdfast.store.state import Store
+from holdfast.store.upkeep.background import Background, log
 
 LONGEST = 86_400.0
 MOST = 64
@@ -54,7 +54,7 @@ def promote_replica(url: str) -> None:
                     f"the replica {shown(url)} was never finished: it is no store yet"
                 )
             with suppress(Conflict):  # somebody syncs it; their next commit is refused
-                storage.commit(Batch(cells=[(rows.FOLLOWS, held, None)], present=[META]))
+                storage.commit(Batch(cells=[(rowkinds.FOLLOWS, held, None)], present=[META]))
                 return
         raise Conflict(f"the replica {shown(url)} is being synced; stop that first", [])
     finally:
@@ -202,7 +202,7 @@ class Replicas:
         if not isinstance(checkpoint, Checkpoint):
             raise InvalidInputError("hold takes a Checkpoint of this store")
         line = StoreHandle(self._core).line(checkpoint.scope, checkpoint.timeline)
-        return rows.entry(line.history.points.line().prefix, checkpoint.sequence)
+        return rowkinds.entry(line.history.points.line().prefix, checkpoint.sequence)
 
     def copies(self) -> list[Store]:
         """The replicas as stores to be read, with the keys of this one: for `Recovery(copies=…)`.

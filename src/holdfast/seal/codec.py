@@ -35,12 +35,12 @@ from holdfast.errors import (
     NewerFormatError,
     UnknownTypeError,
 )
-from holdfast.seal import moments
-from holdfast.seal.advice import advice, type_name
+from holdfast.seal import datetimes
 from holdfast.seal.limits import ValueLimits
 from holdfast.seal.msgpack_scan import TooMuch, check_bounds
-from holdfast.seal.parts import SEALED, SHORTEST
 from holdfast.seal.registry import Entry, Registry, check_name
+from holdfast.seal.subject_parts import SEALED, SHORTEST
+from holdfast.seal.type_advice import advice, type_name
 
 BIG_INT, ODD_TEXT, MOMENT, OBJECT = 1, 2, 3, 4
 
@@ -212,7 +212,7 @@ class Codec:
         if code == ODD_TEXT:
             return str(data, "utf-8", "surrogatepass")
         if code == MOMENT:
-            return moments.unpack(bytes(data))
+            return datetimes.unpack(bytes(data))
         if code == OBJECT:
             name, version, payload = self._decoder.decode(data)
             if type(name) is not str or type(version) is not int:
@@ -422,7 +422,7 @@ class _Walk:
             self._grow(len(value))
             return value
         if kind is datetime.datetime:
-            packed = moments.pack(value)
+            packed = datetimes.pack(value)
             if packed is None:
                 raise Refusal(
                     "a datetime needs a zone that can be stored (zoneinfo.ZoneInfo with a key, "

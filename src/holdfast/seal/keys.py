@@ -31,7 +31,7 @@ from holdfast.errors import (
     MissingExtraError,
     WrongKeyError,
 )
-from holdfast.seal.files import make_secret, read_secret
+from holdfast.seal.secret_files import make_secret, read_secret
 
 KEY = 32
 _LINE = "holdfast-key-1 "

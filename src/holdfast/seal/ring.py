@@ -11,7 +11,7 @@
     O + generation                     record  the master before, wrapped, while both open the ring
 
 Rows are written once: another master, or another data key of a scope, has rows of its own, so
-that rotation adds before it removes. While the master is rotated (`turning`) two generations open
+that rotation adds before it removes. While the master is rotated (`rotation`) two generations open
 the ring: every key is wrapped under both, and whoever has the new master has the old one, too.
 Every commit that adds a key expects the cell, so that no key is made for a master that is gone.
 """
@@ -38,7 +38,7 @@ from holdfast.errors import (
     WrongKeyError,
 )
 from holdfast.seal.keys import KEY, PASSPHRASE, KeySource, Secret
-from holdfast.seal.masters import (
+from holdfast.seal.ring_masters import (
     ATTEMPTS,
     GENERATIONS,
     META,
@@ -58,7 +58,7 @@ from holdfast.seal.masters import (
     was_retired,
     wrong_key,
 )
-from holdfast.seal.wrapping import (
+from holdfast.seal.ring_rows import (
     BEFORE,
     GONE,
     ID,

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.errors import DamagedRecordError
-from holdfast.seal.masters import damaged
-from holdfast.storage.around import Around
+from holdfast.seal.ring_masters import damaged
 from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.wrappers.base import Around
 
 
 class RingStorage(Around):

@@ -6,7 +6,7 @@ Glossary of this layer:
 - **cell**: a small row that is only ever compared and swapped;
 - **batch**: puts, drops, expectations and cells that are applied together or not at all;
 - **expectation**: what must hold at commit time: a record absent or present, a cell's bytes;
-- **engine**: what keeps the bytes (`memory`, `sqlite`, …); it states its limits by name;
+- **engine**: what keeps the bytes (`memory`, `sqlite.engine`, …); it states its limits by name;
 - **handle**: one open engine; that of a file is *dead* after a failed read or write and then
   refuses everything, that of a server replaces its connection and goes on;
 - **version**: a token that stays equal while nobody else commits;
@@ -23,9 +23,10 @@ import os
 from collections.abc import Callable
 
 from holdfast.errors import InvalidInputError
-from holdfast.storage import mongodb_url, postgres_url
 from holdfast.storage.contract import Batch, Limits, Storage
-from holdfast.storage.servers import on_server, shown
+from holdfast.storage.mongodb import url as mongodb_url
+from holdfast.storage.postgres import url as postgres_url
+from holdfast.storage.server import on_server, shown
 
 __all__ = [
     "Batch",
@@ -68,11 +69,11 @@ def open_storage(
     """
     scheme, colon, rest = url.partition(":")
     if scheme.startswith("mongodb") and on_server(url):
-        from holdfast.storage.mongodb import MongoStorage
+        from holdfast.storage.mongodb.engine import MongoStorage
 
         return MongoStorage(url, durability=durability, create=create, read_only=read_only)
     if on_server(url):
-        from holdfast.storage.postgres import PostgresStorage
+        from holdfast.storage.postgres.engine import PostgresStorage
 
         return PostgresStorage(url, durability=durability, create=create, read_only=read_only)
     if not colon or "/" in scheme or "\\" in scheme:
@@ -83,7 +84,7 @@ def open_storage(
 
         return open_memory(rest, durability=durability, create=create, read_only=read_only)
     if scheme == "sqlite":
-        from holdfast.storage.sqlite import SqliteStorage
+        from holdfast.storage.sqlite.engine import SqliteStorage
 
         check_names_file(rest or _DEFAULT_FILE, "the store's file")
         path = file_of(url) or ""

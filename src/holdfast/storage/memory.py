@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from holdfast.errors import StoreClosedError, StoreForkedError, StoreNotFoundError
-from holdfast.storage import process
-from holdfast.storage.batches import (
+from holdfast.storage import process_id
+from holdfast.storage.batch import (
     check_batch,
     check_durability,
     check_range,
@@ -150,7 +150,7 @@ class MemoryStorage:
         self._read_only = read_only
         self._closed = False
         self._own = 0
-        self._pid = process.number
+        self._pid = process_id.number
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._usable()
@@ -224,7 +224,7 @@ class MemoryStorage:
     def _usable(self) -> None:
         if self._closed:
             raise StoreClosedError("this storage is closed; open it again")
-        if self._pid != process.number:
+        if self._pid != process_id.number:
             raise StoreForkedError(
                 "this storage was opened before os.fork(); open it again in the child"
             )

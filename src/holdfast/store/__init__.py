@@ -3,18 +3,21 @@
 A scope's state is the fold of its journal. Values are written once and never changed. An
 index of references says which values are current.
 
-- **Scope** (`scopes`): a namespace, a plain value that parses from text and back.
-- **Row** (`rows`): the key of a record in storage; numbers only, never names.
-- **Entry** (`entries`): one atomic change of a timeline, a clear envelope around a sealed body.
-- **Ref** (`refs`): what a value is; **hint**: where it lies. **Tree** (`trees`): all that is long.
-- **Atom** (`values`): the encoded bytes of a value, or of a part of a long one.
-- **Ledger** (`ledger`): one scope, opened: its keys, its trees, its records.
-- **Timeline** (`timeline`): one line of a scope's history as it is held in memory: the newest
-  folded index and an overlay of the changes since.
-- **Change** (`change`): what a caller asks for; the entry is what became of it.
-- **Committer** (`committer`): puts all changes waiting at one moment into one storage commit.
-- **Tagged JSON** (`json_values`): values that plain JSON would change, so that they come back.
-- **Gate** (`gates`): what stands in front of and behind every change.
-- **Meter** (`metering`): what an open store counts and times.
-- **Feed** (`feed`): which entries were committed, in lanes, gap-free.
+- **Scope** (`names.scope`): a namespace, a plain value that parses from text and back.
+- **Row** (`names.rowkinds`): the key of a record in storage; numbers only, never names.
+- **Entry** (`journal.entry`): one atomic change of a timeline, a clear envelope around a sealed
+  body.
+- **Ref** (`tree.refs`): what a value is; **hint**: where it lies. **Tree** (`tree.tree`): all that
+  is long.
+- **Atom** (`tree.value`): the encoded bytes of a value, or of a part of a long one.
+- **Ledger** (`journal.ledger`): one scope, opened: its keys, its trees, its records.
+- **Timeline** (`journal.timeline`): one line of a scope's history as it is held in memory: the
+  newest folded index and an overlay of the changes since.
+- **Change** (`commit.change`): what a caller asks for; the entry is what became of it.
+- **Committer** (`commit.group_commit`): puts all changes waiting at one moment into one storage
+  commit.
+- **Tagged JSON** (`tree.json`): values that plain JSON would change, so that they come back.
+- **Gate** (`rules.gates`): what stands in front of and behind every change.
+- **Meter** (`commit.meter`): what an open store counts and times.
+- **Feed** (`journal.feed`): which entries were committed, in lanes, gap-free.
 """

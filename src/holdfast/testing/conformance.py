@@ -26,10 +26,8 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.storage.contract import MAX_KEY, Batch, Storage
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.testing.conformance_reads import ranges_are_checked, version_tells_commits
-from holdfast.testing.conformance_report import Report
-from holdfast.testing.helpers import (
+from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.testing.conformance_kit import (
     Make,
     all_keys,
     commits,
@@ -42,6 +40,8 @@ from holdfast.testing.helpers import (
     race,
     raises,
 )
+from holdfast.testing.conformance_reads import ranges_are_checked, version_tells_commits
+from holdfast.testing.report import Report
 
 Check = Callable[[Make], None]
 CHECKS: dict[str, Check] = {}

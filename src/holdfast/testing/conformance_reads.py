@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.errors import InvalidInputError
 from holdfast.storage.contract import Batch
-from holdfast.testing.helpers import Make, end_of, expect, fresh_prefix, opened, raises
+from holdfast.testing.conformance_kit import Make, end_of, expect, fresh_prefix, opened, raises
 
 
 def version_tells_commits(make: Make) -> None:

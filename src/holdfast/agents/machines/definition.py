@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from holdfast.agents.checking import problems, told
+from holdfast.agents.machines.record_check import wrong_with
 from holdfast.agents.machines.rules import MOST_PROBLEMS, MachineRule, broken, empty_names
-from holdfast.agents.machines.validating import wrong_with
+from holdfast.agents.state.checks import problems, told
 from holdfast.errors import HoldfastError, InvalidInputError, MachineDefinitionError
-from holdfast.store.arguments import check_not_async, check_text, is_async
+from holdfast.store.names.arguments import check_not_async, check_text, is_async
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.records import MachineSnapshot
@@ -197,7 +197,7 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def mermaid(self, now: str | None = None) -> str:
         """A diagram in Mermaid's language; `now` is a state to be marked."""
-        from holdfast.agents.machines.drawing import mermaid
+        from holdfast.agents.machines.draw import mermaid
 
         return mermaid(self, now)
 

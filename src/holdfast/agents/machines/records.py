@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.agents.keys import MACHINE
+from holdfast.agents.agent_keys import MACHINE
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
     InvalidInputError,
     TransitionRefusedError,
 )
-from holdfast.store.arguments import check_text
-from holdfast.store.companions import DATA, LOG, NOW
-from holdfast.store.metering import TRANSITIONS, Meter
-from holdfast.store.reading import microseconds, moment
-from holdfast.store.scopes import check_key
+from holdfast.store.commit.meter import TRANSITIONS, Meter
+from holdfast.store.names.arguments import check_text
+from holdfast.store.names.scope import check_key
+from holdfast.store.read.reader import microseconds, moment
+from holdfast.store.rules.owned_keys import DATA, LOG, NOW
 
 MAIN = "main"
 """The name of a machine that is given none."""

@@ -1,4 +1,4 @@
-"""What a machine does, as routines; `driving` says what they are."""
+"""What a machine does, as routines; `drive` says what they are."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.machines.driving import Call, Read, Routine
-from holdfast.agents.machines.looking import Seen
+from holdfast.agents.machines.drive import Call, Read, Routine
+from holdfast.agents.machines.record_changes import Storing
+from holdfast.agents.machines.record_reader import Seen
 from holdfast.agents.machines.records import (
     MachineIntent,
     MachineSnapshot,
     Transition,
 )
-from holdfast.agents.machines.steps import (
+from holdfast.agents.machines.step import (
     MachineStep,
     concerns_data,
     is_bare,
@@ -21,7 +22,6 @@ from holdfast.agents.machines.steps import (
     unaccepted,
     wanted,
 )
-from holdfast.agents.machines.storing import Storing
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
@@ -29,12 +29,12 @@ from holdfast.errors import (
     RefusedError,
     TransitionRefusedError,
 )
-from holdfast.store.arguments import check_text
-from holdfast.store.copied import copied
+from holdfast.store.names.arguments import check_text
+from holdfast.store.tree.value_copy import copied
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineArrow, MachineDefinition
-    from holdfast.store.handles import LineHandle
+    from holdfast.store.history.handle import LineHandle
 
 
 class Routines(Storing):

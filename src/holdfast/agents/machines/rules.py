@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.store.compare import same
+from holdfast.store.tree.difference import same
 
 LONGEST_MATCHED = 100_000
 """Characters of a text that a pattern is tried on; a longer one is refused unseen."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape
 
-from holdfast.agents.machines.drawing import label
+from holdfast.agents.machines.draw import label
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineDefinition

@@ -9,11 +9,11 @@ from typing import Any
 
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
-from holdfast.integrations.langgraph.past import PAGE, Loaded, Past
-from holdfast.integrations.langgraph.putting import RECORDS
+from holdfast.integrations.langgraph.put import RECORDS
 from holdfast.integrations.langgraph.records import Space, deltas_in, merged, run_in
 from holdfast.integrations.langgraph.thread import Thread
-from holdfast.store.arguments import check_limit
+from holdfast.integrations.langgraph.thread_past import PAGE, Loaded, Past
+from holdfast.store.names.arguments import check_limit
 
 DELTAS = 16
 """Checkpoints that are read together on the way back to a stored value."""

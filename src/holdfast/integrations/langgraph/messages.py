@@ -21,11 +21,11 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from holdfast.errors import DamagedRecordError
-from holdfast.integrations.langgraph.kept import simple
+from holdfast.integrations.langgraph.messages_seen import simple
 from holdfast.integrations.langgraph.records import long_id, short_id
-from holdfast.integrations.langgraph.types import LISTED, MESSAGE
+from holdfast.integrations.langgraph.types.types import LISTED, MESSAGE
 from holdfast.seal.codec import Codec, Typed
-from holdfast.store.refs import WHOLE
+from holdfast.store.tree.refs import WHOLE
 
 MOST_KNOWN = 50_000
 

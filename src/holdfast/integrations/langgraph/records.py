@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from holdfast.errors import DamagedRecordError, InvalidInputError
-from holdfast.store.needing import NEEDS
-from holdfast.store.scopes import KEY_LENGTH, Scope
+from holdfast.store.names.scope import KEY_LENGTH, Scope
+from holdfast.store.upkeep.past_needs import NEEDS
 
 PARTS = "parts"
 NAMES = "names"

@@ -27,11 +27,9 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.errors import InvalidInputError, ScopeNotFoundError
-from holdfast.integrations.langgraph import putting
-from holdfast.integrations.langgraph.copying import copy
+from holdfast.integrations.langgraph import put as putting
+from holdfast.integrations.langgraph.copy import copy
 from holdfast.integrations.langgraph.history import delta_history, listed, put_by
-from holdfast.integrations.langgraph.opening import Opening
-from holdfast.integrations.langgraph.past import Loaded
 from holdfast.integrations.langgraph.records import (
     COUNTERS,
     SCOPES,
@@ -41,22 +39,24 @@ from holdfast.integrations.langgraph.records import (
     thread_of,
 )
 from holdfast.integrations.langgraph.runs import Sight, remember
-from holdfast.integrations.langgraph.serialised import Serialised
+from holdfast.integrations.langgraph.saver_store import Opening
 from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.tuples import (
+from holdfast.integrations.langgraph.thread_past import Loaded
+from holdfast.integrations.langgraph.thread_tuples import (
     config_of,
     open_nodes,
     tuple_later,
     tuple_of,
 )
-from holdfast.integrations.langgraph.types import Types
-from holdfast.integrations.langgraph.waiting import Queue
-from holdfast.store.arguments import listed as several
-from holdfast.store.cancelling import to_the_end
-from holdfast.store.erasing import erase_scope
-from holdfast.store.following import Follower
-from holdfast.store.handles import StoreHandle
-from holdfast.store.scopes import Scope
+from holdfast.integrations.langgraph.turn_queue import Queue
+from holdfast.integrations.langgraph.types.serializer import Serialised
+from holdfast.integrations.langgraph.types.types import Types
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names.arguments import listed as several
+from holdfast.store.names.scope import Scope
+from holdfast.store.names.threads import to_the_end
+from holdfast.store.read.follow import Follower
+from holdfast.store.upkeep.erase import erase_scope
 
 MOST_THREADS = 256
 MOST_KEPT = 128 << 20

@@ -13,7 +13,7 @@ from holdfast.errors import (
     PrunedError,
     ScopeNotFoundError,
 )
-from holdfast.integrations.langgraph.kept import Kept
+from holdfast.integrations.langgraph.delta_snapshots import Snapshot
 from holdfast.integrations.langgraph.messages import (
     Parts,
     long_list,
@@ -23,7 +23,7 @@ from holdfast.integrations.langgraph.messages import (
     runs,
     whole,
 )
-from holdfast.integrations.langgraph.past import INSTEAD, Loaded, Past
+from holdfast.integrations.langgraph.messages_seen import Kept
 from holdfast.integrations.langgraph.records import (
     COPYING,
     COUNTERS,
@@ -39,16 +39,16 @@ from holdfast.integrations.langgraph.records import (
     thread_of,
 )
 from holdfast.integrations.langgraph.runs import remember, run_of
-from holdfast.integrations.langgraph.snapshots import Snapshot
-from holdfast.integrations.langgraph.turns import Turns
-from holdfast.integrations.langgraph.types import MESSAGE, Types
+from holdfast.integrations.langgraph.thread_past import INSTEAD, Loaded, Past
+from holdfast.integrations.langgraph.types.types import MESSAGE, Types
+from holdfast.integrations.langgraph.write_turns import Turns
 from holdfast.seal.codec import Typed
-from holdfast.store.core import Core
-from holdfast.store.handles import LineHandle
-from holdfast.store.reading import Reader
+from holdfast.store.commit.core import Core
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.read.reader import Reader
 
 if TYPE_CHECKING:
-    from holdfast.integrations.langgraph.drafts import Draft
+    from holdfast.integrations.langgraph.thread_draft import Draft
 
 MOST_SNAPSHOTS = 4
 MOST_LIVES = 64
@@ -92,7 +92,7 @@ class Thread:
         then still holds."""
 
     def _draft(self) -> Draft:
-        from holdfast.integrations.langgraph.drafts import Draft
+        from holdfast.integrations.langgraph.thread_draft import Draft
 
         return Draft(self)
 

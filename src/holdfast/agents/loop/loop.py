@@ -1,0 +1,272 @@
+"""The loop on the blocking face; `holdfast.sync` exports it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+from holdfast.agents.drift import Drift
+from holdfast.agents.loop.calls import Asked, Call, Wait
+from holdfast.agents.loop.check import MOST, LoopReport, check_line
+from holdfast.agents.loop.decide import LoopResult, LoopSettings
+from holdfast.agents.loop.loop_run import Running
+from holdfast.agents.loop.loop_store import LoopStore
+from holdfast.agents.loop.turns import Turns
+from holdfast.agents.mailbox import Mail, Mailbox
+from holdfast.checkpoints.retention_rules import Rule
+from holdfast.checkpoints.shutdown_signals import Taken, check_main_thread
+from holdfast.errors import InvalidInputError
+from holdfast.store.names.arguments import (
+    NotRunError,
+    check_flag,
+    check_function,
+    listed,
+    unawaited,
+)
+from holdfast.store.state import State
+
+OPTIONS = ("fields", "drift", "report_to", "retention", "signals", "settings")
+"""What a loop takes besides the fields of its settings."""
+NEVER = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
+"""Signals that end or stop a process without asking it."""
+LOOK = 0.25
+"""Seconds after which a loop that waits sees that a signal wants it to end: one that comes just
+before the main thread begins to wait, or to another thread, does not end the wait."""
+
+
+class Loop:
+    """Runs an agent: letters, tasks, one step of work after the other, and what keeps it safe.
+
+    `agent` has `step()`, which does a unit of work and returns a `Worked`, the name of its action,
+    or nothing; it may have `on_letter(mail)`, `check_tasks()` and what `PersistentAgent` names.
+    Or it is a function that makes such an agent, from the state if it takes one: then a refresh
+    begins with a new object. What the agent keeps is saved after every step, and with every letter
+    in the same change. `fields` names attributes to keep of an agent that does not say so itself.
+
+    A routine checkpoint is made every 30 minutes; after 2 hours, and when it drifts, a recovery
+    checkpoint, and the agent is made anew; after an error the loop makes one, waits, and goes on
+    from what was saved, until there were `max_errors` in a row, which raises the last one. SIGTERM
+    ends it after the step at work. See `LoopSettings` for all intervals and limits. One process at
+    a time runs an agent, by a lease. `drift` is a `Drift` of your own settings, or False for none.
+    `report_to` is an agent that gets a letter about each recovery checkpoint. With `retention`, old
+    checkpoints go after each routine one, by these rules and the default ones ({}: only those).
+    """
+
+    def __init__(
+        self,
+        state: State,
+        agent: Any,
+        *,
+        fields: Iterable[str] | None = None,
+        drift: Drift | bool = True,
+        report_to: State | None = None,
+        retention: Mapping[str, Rule] | None = None,
+        signals: Iterable[int] = (signal.SIGTERM,),
+        settings: LoopSettings | None = None,
+        **intervals: Any,
+    ) -> None:
+        if not isinstance(state, State) or not isinstance(report_to, State | None):
+            raise InvalidInputError("Loop takes a state of holdfast.sync, and so does report_to")
+        self._settings = chosen(settings, intervals)
+        check_agent(agent)
+        watching = drift if isinstance(drift, Drift) else None
+        if watching is None and check_flag(drift, "drift"):
+            watching = Drift(state)
+        told = report_to._handle if report_to is not None else None
+        self._store = LoopStore(state._handle, self._settings, retention, told)
+        self._running = Running(
+            state._handle,
+            state,
+            agent,
+            tuple(listed(fields, "fields")) if fields is not None else None,
+            self._settings,
+            self._store,
+            Mailbox(state, retry=self._settings.retry)._box,
+            Mail,
+            watching._keeping if watching is not None else None,
+            awaits=False,
+        )
+        self._signals = Stopping(listed(signals, "signals"), self._stopped)
+        self._wake = threading.Event()
+        self._turns: Turns | None = None
+        self._stop = False
+
+    def run(self) -> LoopResult:
+        """Run until the agent is done, somebody stops it, or it cannot go on."""
+        if self._turns is not None:
+            raise InvalidInputError("this loop runs already; make another for another agent")
+        self._signals.check()
+        self._turns = turns = Turns(self._running)
+        self._wake.clear()
+        turns.stopped = turns.stopped or self._stop
+        try:
+            self._signals.take()
+            asking = turns.run()
+            answer: Any = None
+            error: BaseException | None = None
+            while True:
+                try:
+                    asked = asking.throw(error) if error is not None else asking.send(answer)
+                except StopIteration as end:
+                    if end.value.outcome == "stopped":  # else it is for the next run
+                        self._stop = False
+                    return end.value  # type: ignore[no-any-return]
+                answer = error = None
+                try:
+                    answer = self._do(asked)
+                except BaseException as wrong:
+                    error = wrong
+        finally:
+            self._signals.give_back()
+            self._turns = None
+
+    def _do(self, asked: Asked) -> Any:
+        if isinstance(asked, Wait):
+            return self._wait(asked.seconds)
+        answer = asked.function(*asked.arguments)
+        if isinstance(asked, Call) and unawaited(answer):
+            raise NotRunError("an agent with async methods is run by holdfast.Loop")
+        return answer
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self._turns is not None and not self._turns.stopped:
+            left = end - time.monotonic()
+            if left <= 0 or self._wake.wait(min(left, self._signals.look)):
+                return
+
+    def stop(self) -> None:
+        """Let the loop end after the step at work; from any thread.
+
+        If it does not run, the next run ends as soon as it begins.
+        """
+        self._stop = True
+        self._stopped()
+        self._wake.set()
+
+    def _stopped(self) -> None:
+        # By a signal, this runs between two steps of the main thread, which may hold the lock of
+        # the event just then: it only leaves a note, which is looked at while waiting, too.
+        if self._turns is not None:
+            self._turns.stopped = True
+
+    def restart(self, checkpoint: Any, *, clean: bool = False, reason: str = "asked for") -> None:
+        """Let the agent go on from a checkpoint, before its next step; also of another process.
+
+        With `clean`, only what `survive` names is left of it. If nobody runs the agent, the next
+        who does begins so. It takes the place of one that was asked for before.
+        """
+        check_flag(clean, "clean")
+        self._store.ask_restart(checkpoint, clean, reason)
+
+    def withdraw_restart(self) -> bool:
+        """Take back a restart that is asked for, by whomever; tells whether there was one.
+
+        The agent goes on from what is saved. One that has begun is carried out all the same.
+        """
+        return self._store.withdraw_restart()
+
+
+def run(agent: Any, state: State | None = None, **options: Any) -> LoopResult:
+    """Run an agent until it is done or stopped; see `Loop` for the options.
+
+    Without a state, it is that of the `Agent`, or the attribute `state` of another agent.
+    """
+    return Loop(own_state(agent, state), agent, **options).run()
+
+
+def check_loop(
+    state: State, *, interval: float = 1800.0, tolerance: float = 300.0, limit: int = MOST
+) -> LoopReport:
+    """Look at the newest checkpoints of an agent: are they whole, and were they made in time?
+
+    Nothing is changed. `report.findings` is empty when all is well.
+    """
+    if not isinstance(state, State):
+        raise InvalidInputError("check_loop takes a state of holdfast.sync")
+    return check_line(state._handle, interval, tolerance, limit)
+
+
+def own_state(agent: Any, state: Any) -> Any:
+    """The state that is given, or else the agent's own."""
+    kept = getattr(agent, "_kept", None)  # of a holdfast.Agent
+    own = kept.state if kept is not None else getattr(agent, "state", None)
+    found = state if state is not None else own
+    if found is None:
+        raise InvalidInputError("say where the agent is kept: run(agent, store.agent('7'))")
+    return found
+
+
+def chosen(settings: LoopSettings | None, intervals: dict[str, Any]) -> LoopSettings:
+    """The settings, given whole or by their names."""
+    if settings is not None:
+        if intervals or not isinstance(settings, LoopSettings):
+            raise InvalidInputError("give settings=LoopSettings(...), or its fields by name")
+        return settings
+    unknown = intervals.keys() - LoopSettings.__dataclass_fields__.keys()
+    if unknown:
+        known = ", ".join((*OPTIONS, *LoopSettings.__dataclass_fields__))
+        raise InvalidInputError(f"a loop has no {min(unknown)!r}; there are {known}")
+    return LoopSettings(**intervals)
+
+
+def check_agent(agent: Any) -> None:
+    """Refuse what neither is an agent that can be run nor makes one."""
+    if not isinstance(agent, type) and hasattr(agent, "step"):
+        check_function(agent.step, "step of the agent")
+    elif not callable(agent):
+        raise InvalidInputError(
+            "a loop runs an agent with step(), or a class or function that makes one; "
+            f"{type(agent).__name__} has no step()"
+        )
+
+
+class Stopping:
+    """Signals that end a loop; one that comes a second time does what it did before."""
+
+    def __init__(self, numbers: list[int], stop: Any) -> None:
+        for number in numbers:
+            if not isinstance(number, int) or number not in signal.valid_signals():
+                raise InvalidInputError("signals are those of Python's module: [signal.SIGTERM]")
+            if number in NEVER:
+                raise InvalidInputError(f"no program can take the signal {number:d}")
+        self._numbers = numbers
+        self.look = LOOK if numbers else threading.TIMEOUT_MAX
+        """Seconds for which a loop waits at most without a look whether one came."""
+        self._stop = stop
+        self._taken: Taken | None = None
+        self._came: set[int] = set()
+
+    def check(self) -> None:
+        """Refuse a thread that cannot take them."""
+        if self._numbers:
+            check_main_thread()
+
+    def take(self) -> None:
+        """Be called on the signals, also on those that wait because they were blocked."""
+        if not self._numbers:
+            return
+        self._taken = Taken(self._called)
+        self._taken.take(self._numbers)
+        if hasattr(signal, "pthread_sigmask"):  # those that were held back until now come, too
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
+
+    def give_back(self) -> None:
+        """Let the signals do what they did."""
+        if self._taken is not None:
+            self._taken.give_back()
+        self._came = set()
+
+    def _called(self, number: int, frame: FrameType | None) -> None:
+        assert self._taken is not None
+        before = self._taken.before(number)
+        if not callable(before):
+            signal.signal(number, before)  # it does it also while a step keeps Python from running
+        elif number in self._came:
+            before(number, frame)
+        self._came.add(number)
+        self._stop()

@@ -1,0 +1,493 @@
+"""The loop of an agent, told once for both faces.
+
+`Turns.run` is a generator that asks for what it cannot do itself; see `calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+from holdfast.agents.again import again
+from holdfast.agents.agent_protocol import PersistentAgent
+from holdfast.agents.attachment import Attachment
+from holdfast.agents.drift_cycles import Keeping
+from holdfast.agents.drift_signs import noted
+from holdfast.agents.life import Living
+from holdfast.agents.loop.calls import Asked, Call, Part, Wait, Work
+from holdfast.agents.loop.decide import (
+    Clocks,
+    LoopResult,
+    Worked,
+    agent_by,
+    decided,
+    step_of,
+)
+from holdfast.agents.loop.loop_run import Running
+from holdfast.agents.loop.loop_store import ENDS, Restart, joined, log
+from holdfast.agents.mailbox_book import Reruns, Taken
+from holdfast.errors import HoldfastError
+from holdfast.store.history.checkpoint import Plan
+from holdfast.store.lease.lease import Lease
+from holdfast.store.lease.lease_names import running_lease
+from holdfast.store.lease.wait import Asking, given_back
+from holdfast.store.names.arguments import NotRunError, ran
+from holdfast.store.tree.value_copy import copied
+
+VAIN = (*ENDS, NotRunError)
+"""The same, and functions that were not written for this face: they never run."""
+FIRST = ("session start", "session_start", "start")
+"""Name, type and trigger of the checkpoint with which a loop begins."""
+ANEW = ("session start", "session_start", "restart")
+"""Those of the one with which an agent that was made anew begins: no error leads further back."""
+LAST = ("shutdown", "automatic", "shutdown")
+"""Those of the one with which a loop ends."""
+
+UNSAVED = Restart("", False, "what was saved of it is gone", restores=False)
+
+WAITS = "%s: another runs it, or was killed: waiting until its lease is given back or runs out"
+"""Said once, so that nobody takes a loop that waits for one that hangs."""
+
+
+class Turns:
+    """One run of a loop."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._handle = running.handle
+        self._settings = running.settings
+        self._store = running.store
+        self._agent: Any = None
+        self._kept: Attachment | None = None
+        self._life = Living(None, running.handle)
+        self._lease: Lease | None = None
+        self._ticks = running.handle.core.clock.ticks
+        self._clocks = Clocks(running.settings, self._ticks())
+        self._new: dict[str, Any] | None = None
+        """What the agent held before anything was restored, if some of it may not survive."""
+        self._tries: int | None = None
+        """If a letter ended the turn: how often it has failed; 0, if it will not be tried again."""
+        self.result = LoopResult()
+        self.stopped = False
+        """Set by whoever wants the loop to end after what it is doing."""
+
+    def run(self) -> Generator[Asked, Any, LoopResult]:
+        """The whole run: one holder of the lease, from its first to its last checkpoint."""
+        self._lease = lease = yield from self._leased()
+        if lease is None:
+            self.result.outcome = "stopped"
+            return self.result
+        try:
+            with lease.fencing():
+                yield from self._begin()
+                try:
+                    while not self.result.outcome:
+                        yield from self._turn()
+                except BaseException as error:
+                    yield from self._ended_by(error)
+                    raise
+                yield from self._end()
+        finally:
+            lease.release()
+        return self.result
+
+    def _leased(self) -> Generator[Asked, Any, Lease | None]:
+        """The lease, which is waited for; None if the loop is stopped meanwhile."""
+        name = running_lease(self._handle.scope, self._handle.timeline)
+        duration = self._settings.lease
+        asking = Asking(self._handle.core, name, duration, 2 * duration, None)
+        told = False
+        while not self.stopped:
+            lease = yield Work(asking.take, undo=given_back)
+            if lease is not None:
+                return lease  # type: ignore[no-any-return]
+            if not told:
+                told = True
+                log.warning(WAITS, self._handle.scope)
+            yield Wait(asking.pause())
+        return None
+
+    # beginning and ending
+
+    def _begin(self) -> Part:
+        restart = yield Work(self._store.restart)
+        if restart is not None:
+            yield Work(self._restored, (restart,))
+        yield from self._object()
+        if callable(getattr(self._agent, "on_letter", None)):
+            yield Work(self._interrupted)
+        yield from self._taken_up(restart)
+        yield from self._saved(self._life.lives("running", started=True))
+        yield from self._finished(restart)
+        yield from self._note_checkpoint(Work(self._store.save, FIRST))
+        self._clocks.refreshed(self._ticks())
+
+    def _made(self, restart: Restart | None) -> Part:
+        """The agent, made or at hand, with what is stored of it."""
+        yield from self._object()
+        yield from self._taken_up(restart)
+
+    def _object(self) -> Part:
+        """The agent itself, as it was given or is made now."""
+        given = self._running.agent
+        self._agent = given if self._running.at_hand else None
+        if not self._running.at_hand:
+            self._agent = yield Call(agent_by, (given, self._running.state))
+        self._running.check(self._agent)
+
+    def _taken_up(self, restart: Restart | None) -> Part:
+        """Let the agent hold what is stored of it, and see to it that this is sound."""
+        at_hand = self._running.at_hand
+        self._kept = self._attachment()
+        self._life = self._kept if self._kept is not None else Living(self._agent, self._handle)
+        self._life.begin("start")
+        if self._kept is not None:
+            if self._settings.survive is not None and not (at_hand and self._new is not None):
+                self._new = copied((yield Call(self._kept.take)))
+            yield from self._loaded(restart)
+        if restart is not None or self._life.interrupted:
+            ran((yield Call(self._life.hook, ("handle_recovery",))), "handle_recovery")
+        yield from self._validated()
+
+    def _attachment(self) -> Attachment | None:
+        """What keeps the agent; None if it keeps nothing of its own."""
+        if self._running.fields is None and hasattr(self._agent, "set_state"):
+            self._agent.set_state(self._running.state)  # a holdfast.Agent has its own
+            return self._agent.kept._core  # type: ignore[no-any-return]
+        if self._running.fields is None and not isinstance(self._agent, PersistentAgent):
+            return None
+        return Attachment(self._agent, self._handle, self._running.fields, self._lease)
+
+    def _loaded(self, restart: Restart | None) -> Part:
+        assert self._kept is not None
+        stored, first = (yield from self._stored()), self._running.first
+        if self._running.at_hand and not first:
+            first.append(copied((yield Call(self._kept.take))) if stored is None else None)
+        elif self._running.at_hand and stored is None and restart is not None:
+            yield from self._given(self._running.before())
+        if stored is None:
+            return
+        with self._kept.taking_up(*stored) as values:
+            if restart is not None and restart.clean and self._settings.survive is not None:
+                stay = {name: one for name, one in values.items() if name in self._settings.survive}
+                values = copied(self._new or {}) | stay
+            yield from self._given(values)
+
+    def _stored(self) -> Part:
+        """What is stored of the agent, and what its class makes of that; None if nothing is."""
+        assert self._kept is not None
+        found = yield Work(self._kept.load)
+        if found is None:
+            return None
+        try:
+            made = yield Call(self._kept.upgrade, (found,))
+        except Exception as error:
+            raise self._kept.failed(error, "upgrade_state") from error
+        return found, made
+
+    def _given(self, values: dict[str, Any]) -> Part:
+        assert self._kept is not None
+        ran((yield Call(self._kept.give, (values,))), "apply_persistent_state")
+
+    def _validated(self) -> Part:
+        try:
+            answer = yield Call(self._life.hook, ("validate_state",))
+        except Exception as error:
+            raise self._life.failed(error) from error
+        self._life.judge(answer)
+
+    def _planned(self, life: Any = None) -> Part:
+        """A change that stores what the agent holds, if that is fit for it; None for nothing.
+
+        It is made where the agent's own functions run: none of its tasks changes anything between.
+        """
+        yield from self._validated()
+        if self._kept is None:
+            return self._life.plan_life(life) if life is not None else None
+        values = yield Call(self._kept.take)
+        return (yield Call(partial(self._kept.plan_save, values, life, replaced=False)))
+
+    def _saved(self, life: Any = None) -> Part:
+        plan = yield from self._planned(life)
+        yield Work(self._store.commit, (plan,))
+
+    def _finished(self, restart: Restart | None) -> Part:
+        if restart is None:
+            return
+        self.result.restarts += 1
+        if self._running.drift is not None and not restart.failed:
+            yield Work(self._commit, (self._running.drift.reset,))
+        yield Work(self._store.restarted, (restart,))
+
+    def _restored(self, restart: Restart) -> None:
+        self._store.put_back(restart)
+        if self._running.drift is not None and restart.failed:
+            self._commit(self._running.drift.failed)
+
+    def _end(self) -> Part:
+        """What the loop leaves behind: the agent saved and at rest, and a checkpoint of that.
+
+        Of a restart, all that is as the next process needs it, but that this one has ended.
+        """
+        life = self._life.lives("stopped")
+        if self.result.outcome == "restart":
+            yield Work(self._store.commit, (self._life.plan_life(life),))
+            return
+        if self.result.outcome != "drifted":
+            yield from self._saved(life)
+        else:  # what the agent holds is not to be trusted
+            yield Work(self._store.commit, (self._life.plan_life(life),))
+        yield from self._note_checkpoint(Work(self._store.save, LAST))
+
+    def _ended_by(self, error: BaseException) -> Part:
+        """Whatever ends the loop: what was saved stands, and becomes a checkpoint if it can be."""
+        if isinstance(error, ENDS):
+            return
+        try:
+            yield Work(self._leave, (error,))
+        except HoldfastError as failure:
+            error.add_note(f"{self._handle.scope}: no last checkpoint: {failure}")
+
+    def _leave(self, error: BaseException) -> None:
+        self._store.commit(self._life.plan_fail(error))
+        self._store.save(*LAST)
+
+    # turns
+
+    def _turn(self) -> Part:
+        """One cycle and what is due around it."""
+        if self.stopped:
+            self.result.outcome = "stopped"
+            return
+        self._tries = None
+        try:
+            restart = yield Work(self._store.restart)
+            if restart is not None:
+                yield from self._restart(restart)
+                return
+            yield from self._due()
+            if not self.result.outcome:
+                yield from self._cycle()
+        except VAIN:
+            raise
+        except Exception as error:
+            yield from self._failed(error)
+
+    def _due(self) -> Part:
+        due = self._clocks.due(self._ticks())
+        if due == "routine":
+            yield from self._note_checkpoint(Work(self._store.routine))
+            self._clocks.saved(self._ticks())
+        elif due == "refresh":
+            self._clocks.drifts = 0
+            made = yield from self._note_checkpoint(Work(self._store.recovery, ("refresh",)))
+            yield Work(self._store.ask_refresh, (made.id, False, "refresh"))
+            restart = yield Work(self._store.restart)
+            if restart is not None:  # not withdrawn meanwhile
+                yield from self._restart(restart)
+
+    def _restart(self, restart: Restart) -> Part:
+        """Go on from a checkpoint: here, with an agent made anew, or in another process."""
+        self.result.checkpoint = restart.checkpoint
+        if self._settings.restart == "process":
+            self.result.outcome = "restart"
+            return
+        yield Work(self._restored, (restart,))
+        yield from self._made(restart)
+        yield from self._saved(self._life.lives("running"))
+        yield from self._finished(restart)
+        yield from self._note_checkpoint(Work(self._store.save, ANEW))
+        self._clocks.refreshed(self._ticks())
+
+    def _cycle(self) -> Part:
+        begun = self._ticks()
+        letters = yield from self._letters()
+        check = getattr(self._agent, "check_tasks", None)
+        if callable(check):
+            ran((yield Call(check)), "check_tasks")
+        step = step_of((yield Call(self._agent.step)))
+        yield from self._saved()
+        self._clocks.worked()
+        if step.done:
+            self.result.outcome = "done"
+        if step.idle and not letters:
+            if not step.done:
+                yield Wait(self._clocks.pause(self._ticks()))
+            return
+        self.result.cycles += 1
+        drifted = yield from self._judged(step, self._ticks() - begun, failed=False)
+        if drifted is not None:
+            yield Work(self._store.ask_refresh, (drifted.id, True, "drift"))
+
+    def _letters(self) -> Generator[Asked, Any, int]:
+        work = getattr(self._agent, "on_letter", None)
+        count, reruns = 0, Reruns()
+        while callable(work) and count < self._settings.letters and not self.stopped:
+            taken = yield Work(self._taken)
+            if taken is None:
+                break
+            try:
+                mail = self._running.mail(self._running.state, taken)
+                ran((yield Call(work, (mail,))), "on_letter")
+                saved = yield from self._planned()
+                yield Work(self._done, (taken, saved))
+            except NotRunError:
+                raise  # that is not the letter's fault
+            except Exception as error:
+                pause = reruns.pause(taken, error)
+                if pause is not None:
+                    yield from self._put_back()
+                    yield Wait(pause)
+                    continue
+                yield Work(self._letter_failed, (taken, error))
+                last = self._running.box.last_try(taken, error)
+                self._tries = 0 if last else taken.letter.tries + 1
+                raise
+            count += 1
+            self._clocks.read()
+            self.result.letters += 1
+        return count
+
+    def _taken(self) -> Taken | None:
+        taken = self._running.box.take()
+        if taken is not None:
+            self._store.commit(self._running.box.plan_begin(taken))
+        return taken
+
+    def _interrupted(self) -> None:
+        """Who runs an agent that takes letters is alone at it: what was begun was cut short."""
+
+        def step() -> None:
+            found = self._running.box.plan_interrupted()
+            self._store.commit(found and found[0])
+
+        again(step)
+
+    def _done(self, taken: Taken, saved: Plan | None) -> None:
+        """A letter is done, what it led to and what the agent holds now: one change."""
+        self._store.commit(joined(self._running.box.plan_done(taken), saved))
+
+    def _letter_failed(self, taken: Taken, error: Exception) -> None:
+        self._commit(lambda: self._running.box.plan_failed(taken, error))
+
+    def _judged(self, step: Worked, seconds: float | None, *, failed: bool) -> Part:
+        """Note the cycle, and decide what is to be done about a drift that it shows.
+
+        The checkpoint with which the agent is to be made anew with clean context, or None.
+        """
+        drift = self._running.drift
+        if drift is None:
+            return None
+        alarms = yield Work(self._noted, (drift, noted(step, seconds, failed=failed)))
+        if not alarms or self.result.outcome:
+            return None
+        self.result.alarms = alarms
+        log.warning("%s: drift: %s", self._handle.scope, ", ".join(one.kind for one in alarms))
+        about = {"kinds": [one.kind for one in alarms], "why": [one.why for one in alarms]}
+        made = yield from self._note_checkpoint(
+            Work(lambda: self._store.recovery("drift", **about))
+        )
+        if (yield from self._choice(alarms, failed)) != "refresh":
+            return None
+        if self._clocks.drifted():
+            self.result.outcome = "drifted"
+            return None
+        return made
+
+    def _choice(self, alarms: list[Any], failed: bool) -> Part:
+        """What is to be done about a drift, as it is set or as a function says."""
+        asked = self._settings.on_drift
+        if not callable(asked):
+            return asked
+        try:
+            return decided((yield Call(asked, (alarms,))))
+        except VAIN:
+            raise
+        except Exception as error:
+            if not failed:
+                raise
+            # The cycle has an error of its own, which is about to be seen to.
+            log.error("%s: on_drift decided nothing", self._handle.scope, exc_info=error)
+            return None
+
+    def _noted(self, drift: Keeping, fields: dict[str, Any]) -> Any:
+        found: list[Any] = []
+
+        def plan() -> Any:
+            made, found[:] = drift.note(fields)
+            return made
+
+        self._commit(plan)
+        return found
+
+    # errors
+
+    def _failed(self, error: Exception) -> Part:
+        """A recovery checkpoint, a pause, and on from what is saved; or the end, after too many.
+
+        So too when the agent cannot be put back: that is the next error in a row.
+        """
+        while True:
+            yield Wait((yield from self._recorded(error)))
+            try:
+                return (yield from self._put_back())
+            except VAIN:
+                raise
+            except Exception as wrong:
+                kind = type(error).__name__
+                wrong.add_note(f"{self._handle.scope}: while it was put back after {kind}")
+                error, self._tries = wrong, None
+
+    def _recorded(self, error: Exception) -> Generator[Asked, Any, float]:
+        """What an error leaves behind; seconds to wait, unless it was one too many."""
+        kind = type(error).__name__
+        self.result.errors += 1
+        log.error("%s: Error during operation: %s", self._handle.scope, kind, exc_info=error)
+        wait = self._clocks.failed(self._tries)
+        try:
+            drifted = yield from self._judged(Worked(), None, failed=True)
+            made = yield from self._note_checkpoint(
+                Work(lambda: self._store.recovery("error", error=kind))
+            )
+            error.add_note(f"{self._handle.scope}: recovery checkpoint {made.id}")
+            good = None
+            if wait is not None and self._settings.on_error == "restore":
+                good = yield Work(self._store.last_good)
+            if good is not None:
+                clean, why = drifted is not None, "drift" if drifted else "error"
+                yield Work(self._store.ask_return, (good.id, clean, why, not clean))
+            elif drifted is not None:
+                yield Work(self._store.ask_refresh, (drifted.id, True, "drift"))
+        except ENDS:
+            raise
+        except HoldfastError as failure:
+            log.error("%s: nothing could be saved after it: %s", self._handle.scope, failure)
+        if wait is None:
+            error.add_note(f"{self._handle.scope}: {self._clocks.errors} errors in a row; gave up")
+            raise error
+        return wait
+
+    def _put_back(self) -> Part:
+        """Let the agent hold what is saved: what a failed cycle changed in it is gone."""
+        if self._kept is not None:
+            stored = yield from self._stored()
+            if stored is not None:
+                with self._kept.taking_up(*stored) as values:
+                    yield from self._given(values)
+            else:
+                # Somebody restored what was before it was first saved: it begins as it did then.
+                yield from self._made(UNSAVED)
+                yield from self._saved(self._life.lives("running"))
+
+    # storing
+
+    def _commit(self, planned: Callable[[], Any]) -> None:
+        """Commit what rests on reads; planned again when somebody was faster."""
+        again(lambda: self._store.commit(planned()))
+
+    def _note_checkpoint(self, work: Work) -> Part:
+        made = yield work
+        if made is not None:
+            self.result.checkpoint = made.id
+        return made

@@ -1,0 +1,196 @@
+"""A state machine of an agent: the async face. Functions may be async."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+from holdfast.agents.machines.definition import MachineDefinition, check_definition
+from holdfast.agents.machines.drive import Routine
+from holdfast.agents.machines.drive_async import drive_async
+from holdfast.agents.machines.interrupted import Settling
+from holdfast.agents.machines.log import MachineLimits, Past, transitions_of
+from holdfast.agents.machines.record_check import problems_of
+from holdfast.agents.machines.records import (
+    MAIN,
+    MachineRecovered,
+    MachineSnapshot,
+    Replayed,
+    Transition,
+)
+from holdfast.agents.machines.routines import Routines
+from holdfast.agents.machines.step import MachineStep
+from holdfast.errors import InvalidInputError
+from holdfast.store.names.arguments import check_flag, check_function
+from holdfast.store.names.threads import read_away
+from holdfast.store.state_async import State
+
+_T = TypeVar("_T")
+
+
+class Machine:
+    """A machine of a definition, kept in a state under its name. Making one touches nothing."""
+
+    def __init__(
+        self,
+        state: State,
+        definition: MachineDefinition,
+        name: str = MAIN,
+        *,
+        limits: MachineLimits | None = None,
+    ) -> None:
+        if not isinstance(state, State):
+            raise InvalidInputError("Machine takes a state; those of holdfast.sync have its own")
+        check_definition(definition)
+        self._state = state
+        self.definition = definition
+        self.name = name
+        self._routines = Routines(state._handle, definition, name)
+        self._settling = Settling(self._routines)
+        self._past = Past(self._routines, limits or MachineLimits())
+
+    def __repr__(self) -> str:
+        return f"<Machine {self.name} of {self._state.scope}>"
+
+    async def _do(self, routine: Routine[_T]) -> _T:
+        return await drive_async(self._state, routine)
+
+    # going on
+
+    async def start(self, **data: Any) -> MachineSnapshot:
+        """Enter the initial state; of one that is started, tell where it is.
+
+        The first trigger starts a machine by itself. Giving data to one that is started is refused.
+        """
+        return await self._do(self._routines.start(data))
+
+    async def fire(self, trigger: str, /, **input: Any) -> Transition:
+        """Follow a trigger: guard, exit, action, work, entry, then one change that expects the
+        state that it began in.
+
+        Refused (`TransitionRefusedError`), failed and overtaken (`Conflict`) attempts leave the
+        machine where it was, and are in its log. If the arrow has work, the intent is stored first;
+        while it is open, others get `IncompleteTransitionError`.
+        """
+        return await self._do(self._routines.fire(trigger, input))
+
+    @asynccontextmanager
+    async def working(self, trigger: str, /, **input: Any) -> AsyncIterator[MachineStep]:
+        """Do the work of a transition in a block: the intent is stored before, the outcome after.
+
+        An error of the block is noted as a failed attempt. If the process ends, or is interrupted
+        by something that is no `Exception`, the intent stays open; so it does if the block ends
+        well, the transition is not made all the same, and its arrow has no `undo`.
+        """
+        step, seen, arrow = await self._do(self._routines.begin(trigger, input, intent=True))
+        try:
+            yield step
+        except Exception as error:
+            await self._do(self._routines.fail(step, error, seen.intent, arrow.undo))
+            raise
+        await self._do(self._routines.finish(step, seen, arrow))
+
+    async def save(
+        self,
+        data: Mapping[str, Any] | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        if_version: int | None = None,
+    ) -> MachineSnapshot:
+        """Set the data, the metadata or both as a new version; what is not given stays.
+
+        With `if_version` only if the machine still has that version, else `Conflict`.
+        """
+        return await self._do(self._routines.save(data, metadata, if_version))
+
+    # what was interrupted
+
+    async def recover(self) -> MachineRecovered:
+        """Settle a transition that was interrupted, by the choice that its arrow declares.
+
+        For when nobody else works on the machine (a lease tells): who takes a transition over
+        keeps the other from ending it, not from working. With the choice `ask` it stays open.
+        """
+        return await self._do(self._settling.recover())
+
+    async def settle(self, how: str, /, **data: Any) -> MachineRecovered:
+        """End an interrupted transition as you say: `complete` does the work again, `done` takes it
+        as done (data are what it would have given), `roll_back` undoes it.
+        """
+        return await self._do(self._settling.settle(how, data))
+
+    # looking
+
+    async def now(self) -> MachineSnapshot | None:
+        """Where the machine is; None if it was never started."""
+        return await self._state._do(self._routines.snapshot)
+
+    async def can(self, trigger: str, /, **input: Any) -> bool:
+        """Whether an arrow and all rules allow a trigger now; guards are not asked."""
+        return await self._state._do(self._routines.can, trigger, input)
+
+    async def validate(self) -> tuple[str, ...]:
+        """What is wrong with what is stored, as texts; empty if nothing is."""
+        return await read_away(problems_of, self._routines)
+
+    async def transitions(
+        self,
+        *,
+        since: datetime | int | None = None,
+        until: datetime | int | None = None,
+        success: bool | None = None,
+        limit: int | None = 100,
+    ) -> list[Transition]:
+        """The newest transitions that fit, oldest first; bounds are numbers or times, inclusive."""
+        return await read_away(
+            lambda: transitions_of(
+                self._routines.looker, since=since, until=until, success=success, limit=limit
+            )
+        )
+
+    # versions
+
+    async def version(self, version: int) -> MachineSnapshot:
+        """The machine at one of its versions, as far as history is kept."""
+        return await read_away(self._past.snapshot, version)
+
+    async def entry(self, version: int) -> str:
+        """The entry that made a version, as a point: for `at`, `diff`, `fork`, `prune`."""
+        return await read_away(self._routines.looker.entry_of, version)
+
+    async def roll_back(self, point: Any) -> MachineSnapshot:
+        """Make the machine what it was at a version (a number) or a checkpoint, as a new version.
+
+        The machine alone: `State.restore` puts back all of an agent.
+        """
+        return await self._do(self._past.roll_back(point))
+
+    async def replay(
+        self,
+        version: int,
+        *,
+        until: int | None = None,
+        apply: Callable[[dict[str, Any], Transition], Any] | None = None,
+        dry_run: bool = False,
+    ) -> Replayed:
+        """Follow the log from a version on, up to a transition's number, and take up that place.
+
+        Only transitions that succeeded; each must begin where the one before ended, else
+        `ReplayError` and nothing changes. Data and metadata are those that the last of them left;
+        with `apply(data, transition)`, data are what it makes of those of the version. Actions and
+        work are not run.
+        """
+        if apply is not None:
+            check_function(apply, "apply")
+        check_flag(dry_run, "dry_run")
+        routine = self._past.replay(version, until=until, apply=apply, dry_run=dry_run)
+        return await self._do(routine)
+
+    async def clean(self, before: datetime | None = None) -> int:
+        """Drop transitions from before a time (7 days ago) from the log; tells how many.
+
+        The newest one stays. The versions that they made are not found any more.
+        """
+        return await self._do(self._past.clean(before))

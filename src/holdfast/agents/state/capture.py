@@ -1,0 +1,162 @@
+"""An agent's state as one object: all that a checkpoint covers, or what is stored now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agents.machines.records import MAIN, Keys
+from holdfast.agents.state.components import SCHEMA
+from holdfast.checkpoints.describe import Compression, describe
+from holdfast.store.journal.directory import made
+from holdfast.store.read.reader import moment
+
+if TYPE_CHECKING:
+    from holdfast.agents.state.component_reader import Reading
+    from holdfast.checkpoints.create import Dependency
+
+LEVELS = {"full": "high", "references": "medium", "none": "none"}
+"""How far a checkpoint was looked at, as a level of verification."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateMetadata:
+    """Where a captured state comes from and how long it is kept."""
+
+    checkpoint_type: str
+    trigger_event: str
+    parent_state: str | None
+    child_states: tuple[str, ...]
+    tags: tuple[str, ...]
+    priority: str
+    retention: dict[str, Any]
+    compression: Compression | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateIntegrity:
+    """Whether a captured state is what was written."""
+
+    hash: str
+    """Commitment to the whole state."""
+    signature: str
+    """Key id of who signed it; empty if nobody did."""
+    checksum: str
+    """Hash of the checkpoint's entry, which covers all of the history before it."""
+    verification_level: str
+    """high (every value was read), medium (every record exists) or none"""
+    tamper_proof: bool
+    valid: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The state of an agent at a checkpoint."""
+
+    state_id: str
+    agent_id: str
+    version: str
+    """Of the agent, as its identity said then."""
+    timestamp: int
+    """Milliseconds since 1970."""
+    components: dict[str, Any]
+    """Those of which something was stored, as objects."""
+    metadata: StateMetadata
+    integrity: StateIntegrity
+    dependencies: tuple[Dependency, ...]
+
+
+def capture(reading: Reading, checkpoint: Any, verify: str) -> Captured:
+    """All that a checkpoint covers and all that is known of it."""
+    about = describe(reading.handle, checkpoint, verify)
+    point = about.checkpoint
+    then = reading.at(reading.handle.view(point))
+    components = then.load()
+    identity = components.get("identity")
+    return Captured(
+        point.id,
+        point.scope.id,
+        identity.version if identity is not None else "",
+        round(point.time.timestamp() * 1000),
+        components,
+        StateMetadata(
+            point.type,
+            about.trigger,
+            about.parent,
+            about.children,
+            point.tags,
+            about.priority,
+            about.retention,
+            about.compression,
+        ),
+        StateIntegrity(
+            about.integrity.hash,
+            about.integrity.signed_by,
+            about.integrity.checksum,
+            LEVELS[about.integrity.verification],
+            about.integrity.tamper_proof,
+            about.integrity.valid,
+            about.integrity.reason,
+        ),
+        about.dependencies,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The state of an agent as one flat record."""
+
+    agent_id: str
+    state_name: str
+    """Of the agent's machine, if it has one that is named `main`; else of the component `state`.
+    Empty if the agent is in no named state."""
+    state_data: Any
+    conversation: list[Any]
+    configuration: dict[str, Any]
+    tool_usage: dict[str, Any]
+    execution_state: Any
+    metadata: dict[str, Any]
+    schema_version: int
+    """The highest version of a component that was written; 1 if all are of the first."""
+    version: int
+    """The newest entry: it grows with every change."""
+    created_at: datetime
+    """As its identity says; if it has none, when its scope was made."""
+    updated_at: datetime
+
+
+def persisted(reading: Reading) -> Persisted | None:
+    """What is stored now; None if nothing was ever written."""
+    sequence = reading.handle.place()[2]
+    if not sequence:
+        return None
+    then = reading.at(reading.handle.view(sequence))
+    source = then.moment()
+    read = {name: then.components[name].read(source) for name in _FLAT}
+    state_name, state_data = _state(source, read.pop("state"))
+    [newest] = reading.handle.history.log(limit=1, until=sequence)
+    identity = then.components["identity"].read(source)
+    return Persisted(
+        agent_id=reading.handle.scope.id,
+        state_name=state_name,
+        state_data=state_data,
+        **read,
+        schema_version=max(source.get(SCHEMA, {}).values(), default=1),
+        version=sequence,
+        created_at=identity.created_at or moment(made(reading.handle.core, reading.handle.scope)),
+        updated_at=newest.time,
+    )
+
+
+_FLAT = ("state", "conversation", "configuration", "tool_usage", "execution_state", "metadata")
+
+
+def _state(source: Any, state: Any) -> tuple[str, Any]:
+    """Where the agent is: as its machine has it, if it has one, else as the component says."""
+    machine = Keys.of(MAIN)
+    now = source.get(machine.now)
+    if now is not None:
+        return now["state"], source.get(machine.data)
+    return ("", None) if state is None else (state.name, state.data)

@@ -1,0 +1,347 @@
+"""Between a component's type and what is stored: plain data, and all that is wrong with it.
+
+A type is a msgspec Struct, a dataclass, a pydantic model, or what these are made of. msgspec stops
+at the first thing that is wrong; here all of them are gathered, each with its path, and none of
+them repeats a value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import Enum
+from functools import lru_cache
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import convert
+
+from holdfast.errors import InvalidValueError
+from holdfast.seal.limits import ValueLimits
+from holdfast.seal.typed import complaints
+from holdfast.store.names.arguments import unawaited
+
+MOST_PROBLEMS = 100
+"""That are told of one value."""
+DEPTH = ValueLimits().depth + 1
+"""Levels at which nothing can be stored any more."""
+
+
+def told(answer: Any, what: str) -> list[str]:
+    """What a function of the user says is wrong, as texts; None and True: nothing is.
+
+    It says so by a text, by several of them in whatever holds several (of a mapping, each with its
+    name), or by False. What says nothing, such as a number or an error that is returned and not
+    raised, is no yes, either.
+    """
+    if answer is None or answer is True:
+        return []
+    no = f"{what} says no"
+    if answer is False:
+        return [no]
+    if isinstance(answer, str):
+        return [answer or no]
+    if isinstance(answer, Mapping):
+        return [f"{name}: {text}" for name, text in islice(answer.items(), MOST_PROBLEMS)]
+    if isinstance(answer, Iterable) and not isinstance(answer, bytes | bytearray):
+        return [str(text) or no for text in islice(answer, MOST_PROBLEMS)]
+    if unawaited(answer):
+        return [f"{what} gave something to be awaited, which nobody does here"]
+    kind = type(answer).__name__
+    return [f"{what} gave back {kind}: it gives nothing, True, or what is wrong as texts"]
+
+
+def plain(value: Any, left: int = DEPTH) -> Any:
+    """Objects of classes with fields as mappings, all the way down; the rest as it is.
+
+    Fields that have their default are left out where the class says so. What contains itself, or
+    is nested too deeply to be stored, is left at that depth: who stores it refuses it.
+    """
+    kind = type(value)
+    if not left:
+        return value
+    left -= 1
+    if kind is dict:
+        return {key: plain(part, left) for key, part in value.items()}
+    if kind is list:
+        return [plain(part, left) for part in value]
+    if is_model(kind):
+        return plain(value.model_dump(), left)
+    if isinstance(value, msgspec.Struct):
+        return _struct(value, left)
+    if dataclasses.is_dataclass(kind):
+        return {f.name: plain(getattr(value, f.name), left) for f in dataclasses.fields(value)}
+    return value
+
+
+def _struct(value: msgspec.Struct, left: int) -> dict[str, Any]:
+    omit = value.__struct_config__.omit_defaults
+    made: dict[str, Any] = {}
+    for name, default in _defaults(type(value)):
+        part = getattr(value, name)
+        if not (omit and type(part) is type(default) and part == default):
+            made[name] = plain(part, left)
+    return made
+
+
+def stored(kind: Any, value: Any) -> Any:
+    """An object of a type, or plain data that fit it, as data that are stored.
+
+    Sets, tuples and members of enums, where the type says that there are such, become what the type
+    builds them from again. Elsewhere they stay, and who stores them refuses them.
+    """
+    return _stored(kind, plain(value))
+
+
+def _stored(kind: Any, value: Any) -> Any:
+    bare = _bare(_present(kind))
+    args, origin = typing.get_args(bare), typing.get_origin(bare)
+    if isinstance(value, dict) and is_structured(bare):
+        fields = fields_of(bare)
+        return {name: _stored(fields.get(name, Any), part) for name, part in value.items()}
+    if isinstance(value, dict) and origin is dict:
+        return {name: _stored(args[1], part) for name, part in value.items()}
+    if isinstance(value, list) and origin is list:
+        return [_stored(args[0], part) for part in value]
+    if isinstance(value, set | frozenset | tuple | Enum) and bare is not Any:
+        made = to_builtins(value)
+        return value if not_coming_back(bare, made, value, "") else made
+    return value
+
+
+def not_coming_back(kind: Any, made: Any, value: Any, path: str) -> list[str]:
+    """All that keeps a type from building a value again, as it is, from data made of it."""
+    if found := problems(kind, made, path):
+        return found
+    back = build(kind, made)
+    if back != value and repr(back) != repr(value):  # nan is not equal to itself
+        return [f"{path}: would come back as another one"]
+    _look_at_types(back, value, path, found)
+    return found[:MOST_PROBLEMS]
+
+
+def _look_at_types(back: Any, value: Any, path: str, found: list[str]) -> None:
+    """Where one of two values that are equal has another type than the other."""
+    kind = type(value)
+    if type(back) is not kind:
+        if (kind, type(back)) != (int, float):  # a whole number, where the type says float
+            found.append(f"{path}: a {kind.__name__} would come back as {type(back).__name__}")
+    elif kind is dict:
+        for (key, part), (name, one) in zip(back.items(), value.items(), strict=False):
+            _look_at_types(key, name, f"{path} (a key)", found)
+            _look_at_types(part, one, f"{path}.{name}", found)
+    elif issubclass(kind, list | tuple):
+        for number, (part, one) in enumerate(zip(back, value, strict=False)):
+            _look_at_types(part, one, f"{path}[{number}]", found)
+    elif issubclass(kind, set | frozenset):
+        own = {one: one for one in back}
+        for one in value:
+            _look_at_types(own.get(one, one), one, f"{path} (an item)", found)
+    elif is_structured(kind):
+        for name in fields_of(value.__class__):
+            _look_at_types(getattr(back, name), getattr(value, name), f"{path}.{name}", found)
+
+
+_NO_DEFAULT: Any = object()
+
+
+@lru_cache(maxsize=256)
+def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a Struct and their defaults; only compared with, never given away."""
+    found = []
+    for one in msgspec.structs.fields(kind):
+        default = one.default
+        if one.default_factory is not msgspec.NODEFAULT:
+            default = one.default_factory()
+        found.append((one.name, _NO_DEFAULT if default is msgspec.NODEFAULT else default))
+    return tuple(found)
+
+
+def is_model(kind: Any) -> bool:
+    """Whether it is a pydantic model."""
+    return hasattr(kind, "model_fields") and hasattr(kind, "model_validate")
+
+
+def is_structured(kind: Any) -> bool:
+    """Whether it is a class with fields."""
+    return isinstance(kind, type) and (
+        issubclass(kind, msgspec.Struct) or is_model(kind) or dataclasses.is_dataclass(kind)
+    )
+
+
+def is_frozen(kind: type) -> bool:
+    """Whether the fields of such a class cannot be set."""
+    if is_model(kind):
+        return bool(getattr(kind, "model_config", {}).get("frozen"))
+    if issubclass(kind, msgspec.Struct):
+        return bool(kind.__struct_config__.frozen)
+    return bool(dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=256)
+def fields_of(kind: Any) -> dict[str, Any]:
+    """The fields of a class and their types."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    if is_model(kind):
+        names = list(kind.model_fields)
+    elif issubclass(kind, msgspec.Struct):
+        names = list(kind.__struct_fields__)
+    else:
+        names = [one.name for one in dataclasses.fields(kind)]
+    return {name: hints[name] for name in names}
+
+
+def item_type(hint: Any) -> Any:
+    """What the items of a list type are; None if it is no list."""
+    hint = _bare(hint)
+    if hint is list:
+        return Any
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is list else None
+
+
+def inner_type(hint: Any) -> Any:
+    """What the items of a list, or the values of a mapping, are; Any if that is not said."""
+    args = typing.get_args(_bare(hint))
+    return args[-1] if args and typing.get_origin(_bare(hint)) in (list, dict) else Any
+
+
+def to_builtins(value: Any) -> Any:
+    """Plain data of a value whose type is known: also tuples, sets, enums become such.
+
+    `InvalidValueError` if there is something of a class that is no type for data.
+    """
+    return _listed(msgspec.to_builtins(value, builtin_types=(bytes, datetime), enc_hook=_outer))
+
+
+def _listed(value: Any) -> Any:
+    """The same with lists for tuples and sets."""
+    if isinstance(value, dict):
+        return {key: _listed(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_listed(part) for part in value]
+    return value
+
+
+def _outer(value: Any) -> Any:
+    if is_model(type(value)):
+        return value.model_dump()
+    raise InvalidValueError(
+        f"a {type(value).__qualname__} would not come back as it was; keep what it is made of"
+    )
+
+
+def build(kind: Any, value: Any) -> Any:
+    """An object of a type from plain data; raises what msgspec and pydantic raise."""
+    if kind is Any:
+        return value
+    return kind.model_validate(value) if is_model(kind) else convert(value, kind, dec_hook=_inner)
+
+
+def _inner(kind: type, value: Any) -> Any:
+    """What msgspec cannot build by itself."""
+    if is_model(kind):
+        return kind.model_validate(value)  # type: ignore[attr-defined]
+    if isinstance(value, kind):
+        return value
+    raise msgspec.ValidationError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
+def problems(kind: Any, value: Any, path: str) -> list[str]:
+    """All that keeps plain data from being of a type: `path: what is wrong`."""
+    found: list[str] = []
+    _look(kind, value, path, found)
+    return found[:MOST_PROBLEMS]
+
+
+def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
+    if len(found) >= MOST_PROBLEMS:
+        return
+    bare = _bare(kind)
+    args = typing.get_args(bare)
+    origin = typing.get_origin(bare)
+    if (present := _present(bare)) is not bare:
+        if value is not None:
+            _look(present, value, path, found)
+    elif isinstance(bare, type) and is_structured(bare) and not is_model(bare):
+        _look_at_fields(bare, value, path, found)
+    elif isinstance(value, dict) and (meant := _meant(origin, args)) is not None:
+        _look_at_fields(meant, value, path, found)
+    elif (origin is list or args[1:] == (...,)) and isinstance(value, list):
+        for number, part in enumerate(value):
+            _look(args[0], part, f"{path}[{number}]", found)
+    elif origin is dict and isinstance(value, dict):
+        for name, part in value.items():
+            _look(args[0], name, f"{path} (a key)", found)
+            _look(args[1], part, f"{path}.{name}", found)
+    elif origin is Literal:
+        if value not in args:
+            found.append(f"{path}: Expected one of {', '.join(map(repr, args))}")
+    else:
+        _look_whole(kind, value, path, found)
+
+
+def _meant(origin: Any, args: tuple[Any, ...]) -> Any:
+    """The class of several types that a mapping is meant for; None if that is not plain."""
+    if origin not in (typing.Union, types.UnionType):
+        return None
+    found = [one for one in args if is_structured(one)]
+    others = [one for one in args if typing.get_origin(one) is dict or one in (dict, Any)]
+    return found[0] if len(found) == 1 and not others and not is_model(found[0]) else None
+
+
+def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:
+    if isinstance(value, kind):
+        return  # it is made already, and checked itself
+    if not isinstance(value, dict):
+        found.append(f"{path}: Expected `object`, got `{type(value).__name__}`")
+        return
+    fields = fields_of(kind)
+    needed = _required(kind)
+    before = len(found)
+    for name, hint in fields.items():
+        if name in value:
+            _look(hint, value[name], f"{path}.{name}", found)
+        elif name in needed:
+            found.append(f"{path}.{name}: is missing")
+    for name in value:
+        if name not in fields:
+            found.append(f"{path}: has no field {str(name)[:40]!r}")
+    if len(found) == before and hasattr(kind, "__post_init__"):
+        _look_whole(kind, value, path, found)  # the class checks itself when it is made
+
+
+@lru_cache(maxsize=256)
+def _required(kind: Any) -> frozenset[str]:
+    if issubclass(kind, msgspec.Struct):
+        return frozenset(one.name for one in msgspec.structs.fields(kind) if one.required)
+    missing = dataclasses.MISSING
+    return frozenset(
+        one.name
+        for one in dataclasses.fields(kind)
+        if one.default is missing and one.default_factory is missing
+    )
+
+
+def _look_whole(kind: Any, value: Any, path: str, found: list[str]) -> None:
+    try:
+        build(kind, value)
+    except Exception as error:
+        found += [f"{path}{inner.removeprefix('$')}: {text}" for text, inner in complaints(error)]
+
+
+def _present(hint: Any) -> Any:
+    """The type of what may be None, without that; any other as it is."""
+    bare = _bare(hint)
+    args = typing.get_args(bare)
+    optional = typing.get_origin(bare) in (typing.Union, types.UnionType) and type(None) in args
+    if optional and len(args) == 2:
+        return next(one for one in args if one is not type(None))
+    return bare
+
+
+def _bare(hint: Any) -> Any:
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint

@@ -1,0 +1,366 @@
+"""Writes to an agent's components: checked, noted, and committed as one change.
+
+What a draft reads is expected, so rules that look at other components hold also beside other
+writers; whoever runs it begins anew on a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from holdfast.agents.agent_keys import CURRENT_TASK
+from holdfast.agents.state import rules
+from holdfast.agents.state.checks import build, plain, problems, stored
+from holdfast.agents.state.components import SCHEMA, TASK_HISTORY, Component, by_id
+from holdfast.errors import AgentValidationError, InvalidInputError, MissingError
+from holdfast.store.commit.meter import Meter
+from holdfast.store.commit.request import ScopedChange
+from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.trim import trim_of
+from holdfast.store.tree.difference import MISSING, same
+
+_ENDED = ("completed", "failed")
+
+
+class Draft:
+    """A change of an agent's components; see `AgentState.change`."""
+
+    def __init__(
+        self,
+        part: ScopedChange,
+        components: Mapping[str, Component],
+        now: datetime,
+        meter: Meter,
+    ) -> None:
+        self._part = part
+        self._meter = meter
+        self._components = components
+        self._now = now
+        self._put: dict[str, dict[str, Any]] = {"tasks": {}, "goals": {}}
+        self._commands: list[Any] = []
+        self._gone: dict[str, set[str]] = {"tasks": set(), "goals": set()}
+
+    # reading
+
+    def get(self, name: str) -> Any:
+        """A component as it is, with what is noted here; it is expected to stay so."""
+        return find(self._components, name).read(self._part)
+
+    def item(self, name: str, id: str) -> Any:
+        """One item of a keyed component, or None; it is expected to stay so."""
+        return keyed(self._components, name).item(self._part, id)
+
+    # writing
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a component as a whole; only what differs is written. None removes it."""
+        component = find(self._components, name)
+        if value is None:
+            self._clear(component)
+            return
+        data = plain(value)
+        found = component.problems(data)
+        if component.form == "tasks" and not found:
+            found = rules.stack_problems(data)
+        if component.name == "context_window" and not found:
+            found = rules.window_problems(data, len(data.get("messages", ())))
+        if found:
+            found += self._of_sound_parts(component, data)
+            raise self._refused(name, list(dict.fromkeys(found)))
+        self._versioned(component, replaced=True)
+        self._whole(component, stored(component.whole, build(component.whole, data)))
+
+    def append(self, path: str, *items: Any) -> None:
+        """Add items to a list: a component (`conversation`), or a list of one.
+
+        Such a list is named COMPONENT/FIELD, like `execution_trace/commands`.
+        """
+        component, key, kind = list_at(self._components, path)
+        made, found = [], list[str]()
+        for number, item in enumerate(items):
+            data = plain(item)
+            wrong = problems(kind, data, f"{path}[{number}]")
+            found += wrong
+            if not wrong:
+                made.append(stored(kind, build(kind, data)))
+        if found:
+            if path == "execution_trace/commands":
+                found += rules.command_problems(made, self._has("tasks"))
+            raise self._refused(path, found)
+        if not made:
+            return
+        self._versioned(component)
+        if path == "execution_trace/commands":
+            self._commands += made
+        self._note(Operation("append", key, made))
+        if path == "context_window/messages":
+            self._slide(component, key)
+
+    def put(self, name: str, id: str, item: Any) -> None:
+        """Set one item of a keyed component. A task that has ended is current no longer."""
+        component = keyed(self._components, name)
+        id = component.id_of(id)
+        data = self._checked(component.item_type, item, f"{name}.{id}")
+        self._versioned(component)
+        self._put_item(component, id, data)
+
+    def remove(self, name: str, id: str) -> None:
+        """Remove one item of a keyed component; `MissingError` if it is not there."""
+        component = keyed(self._components, name)
+        id = component.id_of(id)
+        key = component.below + id
+        self._versioned(component)
+        if not self._part.exists(key):
+            raise MissingError(f"{name} has no {id!r}")
+        self._note(Operation("delete", key))
+        self._went(component, [id])
+        if component.form == "tasks" and self._part.get(CURRENT_TASK) == id:
+            self._note(Operation("delete", CURRENT_TASK))
+
+    def update_task(self, id: str, **fields: Any) -> None:
+        """Change fields of a task. One that is started becomes the current one, one that has
+        ended is current no longer; the history is told of a new status."""
+        id = self._components["tasks"].id_of(id)
+        known = self.item("tasks", id)
+        if known is None:
+            raise MissingError(f"there is no task {id!r}; put it first")
+        data = {**plain(known), **plain(fields), "updated_at": self._now}
+        status, current = data.get("status", "pending"), self._part.get(CURRENT_TASK)
+        self.put("tasks", id, data)
+        if status == "running" and current != id and "status" in fields:
+            self._note(Operation("set", CURRENT_TASK, id))
+
+    # the end
+
+    def finish(self) -> None:
+        """Refuse what breaks a rule; called before it is committed."""
+        found = rules.task_problems(self._concerned("tasks").items(), self._has("tasks"))
+        found += rules.goal_problems(self._concerned("goals").items(), self._has("goals"))
+        for name, put in self._put.items():
+            below = self._components[name].below
+            found += rules.circle_problems(name, put, partial(_item, self._part, below))
+        commands = self._commands
+        if gone := self._missing("tasks"):
+            said = self._part.get(self._components["execution_trace"].below + "commands", [])
+            commands = commands + [one for one in said if one["task_id"] in gone]
+        found += rules.command_problems(commands, self._has("tasks"))
+        if found:
+            raise self._refused("the change", list(dict.fromkeys(found)))  # each of them once
+
+    def _has(self, name: str) -> rules.Has:
+        below = self._components[name].below
+        return lambda id: rules.in_form(id) and self._part.exists(below + id)
+
+    def _concerned(self, name: str) -> dict[str, Any]:
+        """Items that are put, and those that name one that is removed."""
+        found = dict(self._put[name])
+        if gone := self._missing(name):
+            below = self._components[name].below
+            for key in self._part.keys(below):
+                item = self._part.get(key)
+                if not gone.isdisjoint(rules.links(item)):
+                    found[key.removeprefix(below)] = item
+        return found
+
+    def _missing(self, name: str) -> frozenset[str]:
+        """The ids of items that were removed, and not put again."""
+        has = self._has(name)
+        return frozenset(id for id in self._gone[name] if not has(id))
+
+    def _went(self, component: Component, ids: Iterable[str]) -> None:
+        """Note which items are removed, where others may name them."""
+        if component.name in self._gone:
+            self._gone[component.name].update(ids)
+            for id in ids:
+                self._put[component.name].pop(id, None)
+
+    def _of_sound_parts(self, component: Component, data: Any) -> list[str]:
+        """Which rules are broken by those parts of a component that are as their types say."""
+        if not isinstance(data, dict):
+            return []
+        if component.name == "execution_trace":
+            kind, commands = component.lists["commands"], data.get("commands")
+            listed = commands if isinstance(commands, list) else ()
+            sound = [one for one in listed if not problems(kind, one, "")]
+            return rules.command_problems(sound, self._has("tasks"))
+        if component.name == "goals":
+            sound_goals = {
+                id: one for id, one in data.items() if not problems(component.item_type, one, "")
+            }
+            return rules.goal_problems(sound_goals.items(), data.__contains__)
+        if component.form == "tasks":
+            known = {one["id"] for _, one in rules.placed(data) if _has_id(one)}
+            stack = rules.stack_with(data, lambda one: not problems(component.item_type, one, ""))
+            tasks = by_id(stack)
+            return [
+                *rules.stack_problems(stack),
+                *rules.task_problems(tasks.items(), known.__contains__),
+                *rules.circle_problems("tasks", tasks, tasks.get),
+            ]
+        return []
+
+    # how forms are written
+
+    def _whole(self, component: Component, data: Any) -> None:
+        if component.form == "tasks":
+            self._stack(component, data)
+        elif component.form == "keyed":
+            self._items(component, data)
+        elif component.form == "list":
+            self._store(component.key, data)
+        else:
+            lists = {name: data.get(name) for name in component.lists}
+            for name, items in lists.items():
+                self._store(component.below + name, items or None)
+            rest = data
+            if component.lists:
+                rest = {name: part for name, part in data.items() if name not in lists}
+            self._store(component.key, rest)
+            if component.name == "execution_trace":
+                self._commands += lists["commands"] or []
+
+    def _stack(self, component: Component, data: dict[str, Any]) -> None:
+        current = data.get("current")
+        self._items(component, by_id(data), told=False)
+        self._store(CURRENT_TASK, current["id"] if current else None)
+        self._store(TASK_HISTORY, data.get("history") or None)
+
+    def _items(self, component: Component, data: dict[str, Any], *, told: bool = True) -> None:
+        name, forms = component.name, [id for id in data if component.id_of(id) != id]
+        if forms:  # two of them may be one, and what is read back would be another mapping
+            raise self._refused(name, [f"{name}.{id}: {rules.FORM}" for id in forms])
+        stood = [key.removeprefix(component.below) for key in self._part.keys(component.below)]
+        gone = [id for id in stood if id not in data]
+        for id in gone:
+            self._note(Operation("delete", component.below + id))
+        self._went(component, gone)
+        for id, item in data.items():
+            self._put_item(component, id, item, told=told)
+
+    def _put_item(self, component: Component, id: str, data: Any, *, told: bool = True) -> None:
+        key = component.below + id
+        if component.name in self._put:
+            self._put[component.name][id] = data
+        if component.form == "tasks" and told:
+            before = self._part.get(key)
+            was = before.get("status", "pending") if before is not None else None
+            status = data.get("status", "pending")
+            if was != status:
+                event = {"task_id": id, "status": status, "was": was, "time": self._now}
+                self._note(Operation("append", TASK_HISTORY, [event]))
+            if status in _ENDED and self._part.get(CURRENT_TASK) == id:
+                self._note(Operation("delete", CURRENT_TASK))
+        self._write(key, data)
+
+    def _clear(self, component: Component) -> None:
+        items = self._part.keys(component.below)
+        self._went(component, [key.removeprefix(component.below) for key in items])
+        keys = [component.key, *items]
+        if component.form == "tasks":
+            keys += [CURRENT_TASK, TASK_HISTORY]
+        for key in keys:
+            self._store(key, None)
+
+    def _store(self, key: str, value: Any) -> None:
+        """Write what differs; None removes it."""
+        if value is not None:
+            self._write(key, value)
+        elif self._part.exists(key):
+            self._note(Operation("delete", key))
+
+    def _write(self, key: str, value: Any) -> None:
+        """Write what differs: nothing, what came behind a list, or all of it."""
+        before = self._part.get(key, MISSING)
+        if isinstance(before, list) and isinstance(value, list) and _begins(value, before):
+            if len(value) > len(before):
+                self._note(Operation("append", key, value[len(before) :]))
+        elif before is MISSING or not same(before, value):
+            self._note(Operation("set", key, value))
+
+    def _versioned(self, component: Component, *, replaced: bool = False) -> None:
+        """Note the version of a component that is written; what stays is brought up to it."""
+        versions = self._part.get(SCHEMA, {})
+        known = versions.get(component.name, 1)
+        if known == component.version:
+            return
+        found = component.stored(self._part)  # refuses to write what is of a newer version
+        self._note(Operation("set", SCHEMA, {**versions, component.name: component.version}))
+        if found is None:
+            return
+        if component.form == "record":
+            for key in self._part.keys(component.below):
+                if key.removeprefix(component.below) not in component.lists:
+                    self._note(Operation("delete", key))
+        if not replaced:
+            self._whole(component, stored(component.whole, component.built(found)))
+
+    def _slide(self, component: Component, key: str) -> None:
+        settings = self._part.get(component.key, {})
+        length = self._part.length(key)
+        if settings.get("window_type", "sliding") == "sliding":
+            most = settings.get("max_size", 100)
+            if length > most:
+                self._note(Operation("trim", key, trim_of(most, None)))
+        elif found := rules.window_problems(settings, length):
+            raise self._refused("the window is full", found)
+
+    def _checked(self, kind: Any, item: Any, path: str) -> Any:
+        data = plain(item)
+        found = problems(kind, data, path)
+        if found:
+            raise self._refused(path, found)
+        return stored(kind, build(kind, data))
+
+    def _refused(self, what: str, found: list[str]) -> AgentValidationError:
+        error = AgentValidationError(f"{what} is refused, nothing was written", found)
+        return self._meter.invalid("agent_state", error)
+
+    def _note(self, operation: Operation) -> None:
+        # Not by its own methods: they would copy what was made for this change alone.
+        self._part._check_open()
+        self._part.operations.append(operation)
+
+
+def _has_id(task: Any) -> bool:
+    return isinstance(task, dict) and isinstance(task.get("id"), str)
+
+
+def _item(part: ScopedChange, below: str, id: str) -> Any:
+    return part.get(below + id)
+
+
+def _begins(longer: list[Any], shorter: list[Any]) -> bool:
+    return len(longer) >= len(shorter) and same(longer[: len(shorter)], shorter)
+
+
+def find(components: Mapping[str, Component], name: str) -> Component:
+    """The component of a name."""
+    found = components.get(name) if isinstance(name, str) else None
+    if found is None:
+        known = ", ".join(components)
+        raise InvalidInputError(f"there is no component {str(name)[:80]!r}; there are {known}")
+    return found
+
+
+def keyed(components: Mapping[str, Component], name: str) -> Component:
+    """The component of a name, which has items by ids."""
+    found = find(components, name)
+    if found.form not in ("keyed", "tasks"):
+        raise InvalidInputError(f"the component {name!r} has no items by ids; set it as a whole")
+    return found
+
+
+def list_at(components: Mapping[str, Component], path: str) -> tuple[Component, str, Any]:
+    """The component, the key and the type of the items of a list."""
+    name, _, field = str(path).partition("/")
+    component = find(components, name)
+    if not field and component.form == "list":
+        return component, component.key, component.type
+    if field in component.lists:
+        return component, component.below + field, component.lists[field]
+    known = [one.name for one in components.values() if one.form == "list"]
+    known += [f"{one.name}/{field}" for one in components.values() for field in one.lists]
+    raise InvalidInputError(f"{str(path)[:80]!r} is no list; lists are {', '.join(known)}")

@@ -1,0 +1,175 @@
+"""Making a backup: all rows of one moment, of which those are sent that the place does not have.
+
+What is to be sent is put into a passing file first: the moment lasts no longer than it takes to
+read the rows, however slow the network is. Cut short anywhere, there is no backup, and what was
+sent is found by the next one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import IO
+
+import msgspec
+
+from holdfast.backup import claims, manifest
+from holdfast.backup.manifest import Backup
+from holdfast.backup.parts import CELLS, RECORDS, RING, RING_CELLS, Part, Row, packed, rows_at
+from holdfast.backup.place import Place
+from holdfast.errors import (
+    Conflict,
+    DiskFullError,
+    HoldfastError,
+    InvalidInputError,
+    MissingError,
+    StateIntegrityError,
+    Unavailable,
+    UntrustedSignerError,
+)
+from holdfast.store.commit.core import Core
+from holdfast.store.names.threads import safe_point, undivided
+
+AT_ONCE = 8
+"""Objects that are sent beside each other."""
+LONGEST = 12 * 3600
+"""Seconds that it may take; see `claims`."""
+
+
+def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigned: bool) -> Backup:
+    """Make a backup of a store as it is now."""
+    if keys and core.ring is None:
+        raise InvalidInputError("the store is not encrypted: there are no keys to put in a backup")
+    if core.signer is None and not unsigned:
+        raise UntrustedSignerError(
+            "the store's signer is not here, so that nobody could tell the backup from a forged "
+            "one: open the store with signer=, or give unsigned=True"
+        )
+    created = datetime.fromtimestamp(core.clock.claimed() / 1_000_000, UTC)
+    signer = core.signer.public.hex() if core.signer is not None else ""
+    run = manifest.next_id(place, created, core.lineage.hex(), signer)
+    known = claims.runs(place)
+    claims.claim(place, run, known)
+    try:
+        gone = claims.doomed(place)
+        made = _Making(core, place, run, [] if full else [one for one in known if one not in gone])
+        with _room(), tempfile.TemporaryFile(prefix="holdfast-backup-") as spool:
+            made.read(spool, keys)
+            made.send(spool)
+        return made.finish(name, created, keys)
+    finally:
+        with suppress(HoldfastError):
+            claims.release(place, run)
+
+
+class _Making:
+    def __init__(self, core: Core, place: Place, run: str, runs: list[str]) -> None:
+        self._core = core
+        self._place = place
+        self._run = run
+        self._begun = time.monotonic()
+        self._known = {
+            (one.name.rpartition("/")[2], one.size): other
+            for other in runs
+            for one in place.objects(f"objects/{other}")
+        }
+        """Whose objects there are, by hash and size."""
+        self._parts: list[Part] = []
+        self._new: list[Part] = []
+        self._bytes = 0
+
+    def read(self, spool: IO[bytes], keys: bool) -> None:
+        """Read all rows at one moment, and keep what is to be sent."""
+        with self._core.storage.moment() as moment:
+            rows = rows_at(moment, RECORDS, CELLS)
+            for data, count in packed(chain(rows, self._ring_rows()) if keys else rows):
+                safe_point()
+                self._add(data, count, spool)
+
+    def _ring_rows(self) -> Iterator[Row]:
+        """Read behind the rows of the store: a key is in the ring before it is used."""
+        assert self._core.ring is not None
+        with self._core.ring.storage.moment() as moment:
+            yield from rows_at(moment, RING, RING_CELLS)
+
+    def _add(self, data: bytes, count: int, spool: IO[bytes]) -> None:
+        hash = hashlib.sha256(data)
+        run = self._known.get((hash.hexdigest(), len(data)))
+        part = Part(run or self._run, hash.digest(), len(data), count)
+        self._parts.append(part)
+        self._bytes += len(data)
+        if run is None:
+            self._new.append(part)
+            spool.write(data)
+
+    def send(self, spool: IO[bytes]) -> None:
+        """Send what the place does not have."""
+        spool.seek(0)
+        waiting = iter(self._new)
+        with ThreadPoolExecutor(AT_ONCE, "holdfast-backup") as pool:
+            while batch := list(islice(waiting, AT_ONCE)):
+                safe_point()
+                pieces = [(part.name, spool.read(part.size)) for part in batch]
+                list(pool.map(lambda piece: self._place.put(*piece), pieces))
+
+    def finish(self, name: str, created: datetime, keys: bool) -> Backup:
+        """Write the manifest, which makes it a backup."""
+        data = msgspec.msgpack.encode(self._parts)
+        listed = Part(self._run, hashlib.sha256(data).digest(), len(data), len(self._parts))
+        self._place.put(listed.name, data)
+        core = self._core
+        again = len(self._new) < len(self._parts)
+        backup = Backup(
+            id=self._run,
+            name=name,
+            created=created,
+            type="incremental" if again else "full",
+            parent=self._newest() if again else "",
+            lineage=core.lineage.hex(),
+            encrypted=core.ring is not None,
+            keys=keys,
+            signer=core.signer.public.hex() if core.signer is not None else "",
+            rows=sum(part.rows for part in self._parts),
+            bytes=self._bytes,
+            objects=len(self._parts),
+            uploaded=sum(part.size for part in self._new) + len(data),
+            parts=listed,
+        )
+        if time.monotonic() - self._begun > LONGEST:
+            raise Unavailable("it took more than twelve hours; what was sent is not sent again")
+        claims.check_claim(self._place, self._run)
+        with undivided():
+            if not self._place.create(
+                manifest.path_of(backup.id), manifest.sign(backup, core.signer)
+            ):
+                raise Conflict(f"there is another backup {backup.id}; try again", [])
+        return backup
+
+    def _newest(self) -> str:
+        """The newest backup of this store."""
+        for id in manifest.ids(self._place):
+            with suppress(StateIntegrityError, MissingError):  # damaged, or deleted meanwhile
+                if manifest.read(self._place, id).lineage == self._core.lineage.hex():
+                    return id
+        return ""
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """Say in our words that the passing file has no room."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFullError(
+            "no room is left for what is to be sent, in the folder for temporary files "
+            "(TMPDIR names another one); no backup was made"
+        ) from None

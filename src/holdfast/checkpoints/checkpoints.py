@@ -1,0 +1,262 @@
+"""Checkpoints of a state, and groups of them: the blocking face; `holdfast.sync` exports it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from holdfast.checkpoints import create as making
+from holdfast.checkpoints import describe, release
+from holdfast.checkpoints import group as groups
+from holdfast.checkpoints import locate as locating
+from holdfast.checkpoints import restore as restoring
+from holdfast.checkpoints.operation import (
+    Operating,
+    Running,
+    check_operation,
+    check_place,
+    finish,
+    not_undone,
+)
+from holdfast.checkpoints.request import CheckpointRequest
+from holdfast.checkpoints.request_arguments import (
+    checkpoint_request,
+    group_members,
+    locator,
+    restore_request,
+)
+from holdfast.errors import InvalidInputError
+from holdfast.store.names.arguments import check_plain_function, ran
+from holdfast.store.names.cause import acting
+from holdfast.store.names.items import Checkpoint, Restored, Reverted
+from holdfast.store.rules.checkpoint_holds import Held, held
+from holdfast.store.state import State, Store
+from holdfast.store.upkeep.end import ended_if_it_fails
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Checkpoints:
+    """The checkpoints of one state: made on request, found, described, restored.
+
+    `sync` is called with a checkpoint whose request says `sync=True`, and brings it to the peers;
+    it raises if one of them did not get it.
+    """
+
+    def __init__(self, state: State, *, sync: Callable[[Checkpoint], Any] | None = None) -> None:
+        if sync is not None:
+            check_plain_function(sync, "sync")
+        if not isinstance(state, State):
+            raise InvalidInputError("Checkpoints takes a state of holdfast.sync")
+        self._state = state
+        self._sync = sync
+        self._handle = state._handle
+
+    def create(
+        self, request: CheckpointRequest | str = "", **fields: Any
+    ) -> making.CheckpointResult:
+        """Make a checkpoint as a `CheckpointRequest` says, given whole or by its fields."""
+        asked = checkpoint_request(request, fields)
+        done = making.create(self._handle, asked, peers=self._sync is not None)
+        if not asked.sync or self._sync is None:
+            return done
+        try:
+            ran(self._sync(done.checkpoint), "sync")
+        except Exception as error:
+            return making.synchronized(done, error)
+        return making.synchronized(done, None)
+
+    def locate(self, **where: Any) -> Checkpoint:
+        """The newest checkpoint that fits: id, name, type, tag, trigger, at, before, valid.
+
+        `at` is a time, and means the last one not later; `before` a point, and means the last one
+        before it; with `valid=True` damaged ones are passed over, and backups of restores unless
+        their id, name or type is given.
+        """
+        return locating.locate(self._handle, locator(where))
+
+    def find(self, *, limit: int | None = None, **where: Any) -> list[Checkpoint]:
+        """All checkpoints that fit what `locate` takes, newest first."""
+        return locating.find(self._handle, locator(where), limit)
+
+    def inspect(self, which: Any, *, verify: str = "full") -> describe.Description:
+        """All that is known of a checkpoint, after looking at what it covers."""
+        return describe.describe(self._handle, which, verify)
+
+    def restore(self, request: Any = None, **fields: Any) -> restoring.RestoreResult:
+        """Return to a point as a `RestoreRequest` says, given whole or by its fields.
+
+        Instead of a point, what `locate` takes says which checkpoint is meant. With `validate`, a
+        function that gets the state: if it raises, or returns something but None and True, the
+        state before is put back, and `StateValidationError` says so.
+        """
+        asked = restore_request(request, fields)
+        asked.check()
+        if asked.validate is not None:
+            check_plain_function(asked.validate, "validate")
+        done = restoring.restore(self._handle, asked)
+        if asked.validate is not None:
+            why, cause = None, None
+            try:
+                why = restoring.failed(asked.validate(self._state))
+            except BaseException as error:
+                why, cause = type(error).__name__, error
+            if why is not None:
+                wrong = restoring.roll_back(self._handle, done, why)
+                if cause is not None and not isinstance(cause, Exception):
+                    raise cause  # the program is to end; the state is as it was
+                raise wrong from cause
+        return done
+
+    def confirm(self, restored: Any) -> Checkpoint | None:
+        """Say that a restore (its result, or its backup) is good: its backup is let go.
+
+        None if it has none, as a recovery from what could not be read.
+        """
+        return restoring.confirm(self._handle, restored)
+
+    def recover(self, **where: Any) -> restoring.Recovered:
+        """Return to the newest checkpoint that is whole, of those that fit; again, if done again.
+
+        Damaged ones are set aside, with the reason: the report names each one that was tried. Also
+        where damage keeps the newest state from being read; then that state is not kept. What
+        the checkpoint rests on is no reason to pass it over: the report says how that is.
+        """
+        return restoring.recover(self._handle, locator(where))
+
+    def simulate(
+        self, function: Callable[[State], Any], request: Any = None, **fields: Any
+    ) -> restoring.Simulation:
+        """Run a function on the state as a restore would leave it, on a timeline of its own.
+
+        The state itself is not touched. The timeline stays, named in the result; if something
+        fails, it is ended.
+        """
+        check_plain_function(function, "what a simulation runs")
+        trial, done = restoring.rehearse(self._handle, restore_request(request, fields))
+        with ended_if_it_fails(trial, restoring.FAILED):
+            return restoring.simulated(trial, done, ran(function(State(trial)), "what it runs"))
+
+    def held(self) -> list[Held]:
+        """Checkpoints that may not be removed: of operations, restores and recoveries."""
+        return held(self._handle)
+
+    def operation(
+        self,
+        name: str,
+        *,
+        on_error: str = "revert",
+        tags: Sequence[str] = (),
+        description: str = "",
+    ) -> OperationBlock:
+        """A block, or a function, with a checkpoint before it: see `OperationBlock`."""
+        return OperationBlock(self._state, Operating(name, on_error, tags, description))
+
+    def finish(self, checkpoint: Any, how: str) -> Reverted | None:
+        """Decide about an operation that never ended: `revert` what it did, or `keep` it."""
+        return finish(self._handle, release.held_one(self._handle, checkpoint, "operation"), how)
+
+
+class OperationBlock(AbstractContextManager[Running]):
+    """A context manager and a decorator around something that may have to be undone.
+
+    A `pre_operation` checkpoint is made first. If the block ends well, it is let go. If it raises,
+    what this block wrote is reverted (`on_error="revert"`): only keys that it changed, and of those
+    none that somebody else changed since, which are named in notes on the error and in
+    `running.reverted`; or it is left as it is (`keep`), with its checkpoint held. What other
+    threads write is no part of it, unless they enter `holdfast.sync.Store.acting` with
+    `operation=running.operation`. A function that it decorates is a plain one: `async def` and
+    generators, which run later, are refused; so is the block inside of a generator, whose reader
+    would write in the middle of it.
+    """
+
+    def __init__(self, state: State, operating: Operating) -> None:
+        self._state = state
+        self._operating = operating
+        self._busy = threading.Lock()
+        self._entered: tuple[AbstractContextManager[Any], Running] | None = None
+
+    def __enter__(self) -> Running:
+        check_place()
+        if not self._busy.acquire(blocking=False):
+            raise InvalidInputError("this operation is running; make another for another block")
+        cause = acting(operation=self._operating.label())
+        operation = cause.__enter__().operation
+        assert operation is not None
+        try:
+            running = self._operating.begin(self._state._handle, operation)
+        except BaseException:
+            cause.__exit__(None, None, None)
+            self._busy.release()
+            raise
+        self._entered = (cause, running)
+        return running
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._entered is not None
+        cause, running = self._entered
+        try:
+            self._operating.end(self._state._handle, running, error)
+        except Exception as wrong:
+            if error is None:
+                raise
+            error.add_note(not_undone(running, wrong))
+        finally:
+            self._entered = None
+            cause.__exit__(None, None, None)
+            self._busy.release()
+
+    def __call__(self, function: _F) -> _F:
+        check_operation(function, awaited=False)
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **named: Any) -> Any:
+            with OperationBlock(self._state, self._operating):
+                return ran(function(*args, **named), "what an operation is around")
+
+        return wrapped  # type: ignore[return-value]
+
+
+class CheckpointGroups:
+    """Checkpoints over several scopes of one store, each made and restored in one commit."""
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("CheckpointGroups takes a store of holdfast.sync")
+        self._handle = store._handle
+
+    def create(
+        self,
+        states: Iterable[Any],
+        request: CheckpointRequest | str = "",
+        **fields: Any,
+    ) -> groups.Group:
+        """One checkpoint in each state, at one moment; a state or a scope that is there."""
+        handles = group_members(self._handle, states)
+        return groups.create_group(handles, checkpoint_request(request, fields))
+
+    def of(self, member: Checkpoint) -> groups.Group:
+        """The group that a checkpoint is one of."""
+        return groups.group_of(self._handle, member)
+
+    def restore(
+        self,
+        group: groups.Group,
+        *,
+        verify: str = "full",
+        dependencies: str = "exist",
+        reason: str | None = None,
+    ) -> list[Restored]:
+        """Return to all states of a group, or to none."""
+        return groups.restore_group(
+            self._handle, group, verify=verify, dependencies=dependencies, reason=reason
+        )

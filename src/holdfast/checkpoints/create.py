@@ -1,0 +1,248 @@
+"""Making a checkpoint that says all that is known of it, and what its state rests on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from holdfast.checkpoints.request import DEPENDENCIES, CheckpointRequest, can_rest_on, one_of
+from holdfast.errors import (
+    CheckpointValidationError,
+    DependencyError,
+    HoldfastError,
+    InvalidInputError,
+    MissingError,
+    StateIntegrityError,
+)
+from holdfast.store.commit.stage import Stage
+from holdfast.store.history.checkpoint import Plan
+from holdfast.store.history.diff import index_of
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.history.restore import beside_pruning
+from holdfast.store.journal.entry import Body, split_row
+from holdfast.store.journal.timeline import Timeline
+from holdfast.store.names import rowkinds
+from holdfast.store.names.items import Checkpoint, Entry
+from holdfast.store.read.reader import microseconds
+from holdfast.store.upkeep.dependencies import DEPENDS, depends_in, rest_on
+
+_log = logging.getLogger("holdfast.checkpoints")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointResult:
+    """What became of a request; one that fails raises instead."""
+
+    success: bool
+    checkpoint: Checkpoint
+    checkpoint_id: str
+    agent_id: str
+    """The scope's id; of the global scope, `global`."""
+    timestamp: int
+    """Milliseconds since 1970, as the writer's clock claimed."""
+    size: int
+    """Bytes that it takes in the store, whatever the size of the state."""
+    hash: str
+    """Commitment to the whole state, in hexadecimal."""
+    created_at: datetime
+    synchronized: bool = False
+    """Whether it was asked for, and the peers have it."""
+    sync_error: str | None = None
+    """The name of the error with which that failed; the checkpoint is there all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """Something that the state of a checkpoint rests on, and how that is now."""
+
+    scope: str
+    timeline: str
+    entry: int
+    status: str
+    """same (its state is what it was), moved on, missing or damaged"""
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.timeline}@{self.entry} ({self.status})"
+
+
+def create(
+    handle: LineHandle, request: CheckpointRequest, *, peers: bool = False, **more: Any
+) -> CheckpointResult:
+    """Make the checkpoint that is asked for; `more` is said of it in its metadata.
+
+    `peers` says whether there is somebody to bring it to, where the request asks for that.
+    """
+    problems = request.problems()
+    if request.sync and not peers:
+        problems.append(
+            "sync needs to know how: Checkpoints(state, sync=FUNCTION) brings one to the peers"
+        )
+    if problems:
+        raise CheckpointValidationError(problems + _missing(handle, request))
+    made = make(handle, request, **more)
+    return CheckpointResult(
+        True,
+        made,
+        made.id,
+        agent_id(handle),
+        microseconds(made.time) // 1000,
+        stored_bytes(handle, made),
+        made.root,
+        made.time,
+    )
+
+
+def synchronized(result: CheckpointResult, error: Exception | None) -> CheckpointResult:
+    """The result behind the attempt to bring it to the peers."""
+    if error is None:
+        return replace(result, synchronized=True)
+    _log.error("%s: not brought to the peers: %s", result.checkpoint_id, type(error).__name__)
+    return replace(result, sync_error=type(error).__name__)
+
+
+def make(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Checkpoint:
+    """The same, as the store gives it."""
+
+    def step() -> Checkpoint:
+        change, finish = plan_request(handle, request, **more)
+        return finish(handle.core.run(change))  # type: ignore[no-any-return]
+
+    return beside_pruning(step) if request.depends_on else step()
+
+
+def plan_request(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Plan:
+    """The change that makes a checkpoint, which comes to rest on what it depends on."""
+    depends = noted_dependencies(handle, request.depends_on)
+    own = request.own() | ({DEPENDS: depends} if depends else {}) | more
+    metadata = {**request.metadata, **own}
+    plan = handle.plan_checkpoint(
+        request.name, request.type, request.tags, request.description, metadata
+    )
+    places = [_kept_now(handle, *one[:3]) for one in depends]
+    target = plan[0].targets[0]
+    made: Any = target.special
+
+    def special(stage: Stage, body: Body) -> None:
+        for line, sequence, anchors in places:
+            rest_on(handle.core, stage, line, sequence, anchors)
+        made(stage, body)
+
+    target.special = special
+    return plan
+
+
+def _kept_now(
+    handle: LineHandle, scope: str, timeline: str, sequence: int
+) -> tuple[Timeline, int, int]:
+    points = StoreHandle(handle.core).line(scope, timeline).history.points
+    return points.line(timeline), sequence, points.anchors(timeline, sequence)
+
+
+def agent_id(handle: LineHandle) -> str:
+    """The id of an agent, or of whatever else the scope is of."""
+    return handle.scope.id or str(handle.scope)
+
+
+def stored_bytes(handle: LineHandle, made: Checkpoint) -> int:
+    """Bytes that a checkpoint takes in the store."""
+    line = handle.history.points.line(made.timeline)
+    key = rowkinds.entry(line.prefix, made.sequence)
+    return len(key) + len(line.ledger.storage.get([key])[0] or b"")
+
+
+# dependencies
+
+
+def noted_dependencies(handle: LineHandle, on: Iterable[Any]) -> list[list[Any]]:
+    """[scope, timeline, entry, hash] of each thing that a state rests on."""
+    noted: list[list[Any]] = []
+    problems: list[str] = []
+    for one in on:
+        try:
+            found = _noted(handle, one)
+            noted += [] if found in noted else [found]
+        except CheckpointValidationError as error:
+            problems += error.problems
+        except HoldfastError as error:
+            problems.append(str(error))
+    if problems:
+        raise CheckpointValidationError(problems)
+    return noted
+
+
+def _missing(handle: LineHandle, request: CheckpointRequest) -> list[str]:
+    """What a request that is wrong elsewhere rests on and is not there: that is told, too."""
+    if not isinstance(request.depends_on, tuple):
+        return []
+    try:
+        noted_dependencies(handle, filter(can_rest_on, request.depends_on))
+    except CheckpointValidationError as error:
+        return list(error.problems)
+    return []
+
+
+def _noted(handle: LineHandle, one: Any) -> list[Any]:
+    scope, timeline, sequence = (
+        (one.scope, one.timeline, one.sequence)
+        if isinstance(one, Checkpoint | Entry)
+        else StoreHandle(handle.core).of(one).place()
+    )
+    if scope == handle.scope:
+        raise CheckpointValidationError([f"{scope} cannot rest on itself"])
+    history = StoreHandle(handle.core).line(scope, timeline).history
+    timeline, sequence = history.points.find(one if hasattr(one, "hash") else sequence)
+    hash_ = _hash_at(history.points.line(timeline), sequence)
+    if not hash_:
+        raise CheckpointValidationError([f"{scope} has no entry to rest on"])
+    return [str(scope), timeline, sequence, hash_]
+
+
+def _hash_at(line: Timeline, sequence: int) -> str:
+    """Hash of an entry, also of one that is kept below a floor; empty if there is none."""
+    key = rowkinds.entry(line.prefix, sequence)
+    row = line.ledger.storage.get([key])[0]
+    if row is None:
+        return ""
+    return line.ledger.entry_hash(key, split_row(row)[0].data).hex()
+
+
+def dependencies_of(handle: LineHandle, metadata: Mapping[str, Any]) -> list[Dependency]:
+    """What a checkpoint rests on, as it is now."""
+    return [_now(handle, *one) for one in depends_in(metadata)]
+
+
+def _now(handle: LineHandle, scope: str, timeline: str, sequence: int, hash_: str) -> Dependency:
+    try:
+        history = StoreHandle(handle.core).line(scope, timeline).history
+        then = history.points.view(*history.points.find(f"{timeline}@{sequence}"))
+        if _hash_at(then, sequence) != hash_:
+            return Dependency(scope, timeline, sequence, "missing")
+        same = index_of(then).hash == index_of(history.points.line()).hash
+    except (MissingError, InvalidInputError):
+        return Dependency(scope, timeline, sequence, "missing")
+    except StateIntegrityError:
+        return Dependency(scope, timeline, sequence, "damaged")
+    return Dependency(scope, timeline, sequence, "same" if same else "moved on")
+
+
+def unmet(found: Iterable[Dependency], wanted: str) -> list[Dependency]:
+    """What is not as it must be, of what a checkpoint rests on."""
+    good = {"exist": ("same", "moved on"), "unchanged": ("same",)}.get(wanted)
+    return [one for one in found if good is not None and one.status not in good]
+
+
+def check_dependencies(
+    handle: LineHandle, metadata: Mapping[str, Any], wanted: str
+) -> list[Dependency]:
+    """How what a checkpoint rests on is now; refused if that is not as it must be."""
+    one_of(wanted, DEPENDENCIES, "dependencies is")
+    found = dependencies_of(handle, metadata)
+    if bad := unmet(found, wanted):
+        raise DependencyError(
+            f"{handle.scope}: the checkpoint rests on {', '.join(map(str, bad))}; restore those "
+            "too, or give dependencies='ignore'"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Checkpoints as files: written, read, and for people."""

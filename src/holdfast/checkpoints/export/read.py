@@ -1,0 +1,359 @@
+"""Taking over an export: what is in a file becomes the state of a scope, or nothing happens.
+
+1. Who signed the description is compared with whom the caller trusts, and the tombstones with the
+   scope that it came from, before anything else of the file is looked at.
+2. The file is read to its end: every length, key and value is checked, and nothing is written.
+3. It is read again, into a timeline of its own that begins empty, in entries of bounded size.
+4. The state of that timeline is measured as an export of it would be: it must be what was signed.
+5. One restore makes it the state of the scope. The state before is kept as a checkpoint.
+6. A scope of which nothing is declared gets what the file declares, in an entry of its own. Before
+   the restore, the file's sticky keys would have been left alone.
+
+Whatever fails before the restore leaves the state as it was, and the timeline is ended; after a
+kill it is left, and nobody looks at it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holdfast.checkpoints.export.file import ExportFile, damaged
+from holdfast.checkpoints.export.records import (
+    PIECE,
+    Content,
+    Description,
+    Export,
+    public_export,
+    read_description,
+)
+from holdfast.checkpoints.export.write import Path, Source
+from holdfast.checkpoints.policy.policy import PREFIX as POLICIES
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LimitExceededError,
+    ReadOnlyError,
+    ScopeErasedError,
+    StateIntegrityError,
+    UntrustedSignerError,
+)
+from holdfast.seal.codec import Codec, Unbuilt
+from holdfast.seal.keys import key_for
+from holdfast.seal.limits import ValueLimits
+from holdfast.seal.subject_parts import SEALED
+from holdfast.store.commit.request import Asked, build_change
+from holdfast.store.commit.stage import Stage
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.history.restore import restore_state
+from holdfast.store.journal.lifetime import Meta, Terms, terms_of
+from holdfast.store.journal.tombstones import erased_ids
+from holdfast.store.long.write import LongWriter
+from holdfast.store.names.arguments import check_count, check_flag
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.items import Checkpoint
+from holdfast.store.names.scope import RESERVED, Scope
+from holdfast.store.names.threads import safe_point, undivided
+from holdfast.store.names.whole_files import check_path
+from holdfast.store.proof.cosign import Trust
+from holdfast.store.rules.checkpoint_marks import ASKING
+from holdfast.store.rules.classes import Classed
+from holdfast.store.rules.declared import PREFIX, Declaration, parse_declared
+from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.lookup import derived
+from holdfast.store.rules.sticky import COLLECTED, sticky_of
+from holdfast.store.rules.subject_values import has_sealed
+from holdfast.store.state import State
+from holdfast.store.upkeep.end import ended_if_it_fails
+
+OPERATIONS = 1000
+"""Keys that one entry of an import writes, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did."""
+
+    scope: Scope
+    timeline: str
+    sequence: int
+    """The entry that gave the scope the state of the file."""
+    export: Export
+    """What the file says."""
+    backup: Checkpoint | None
+    """The state before: restore it to undo the import."""
+    staged: str
+    """The timeline into which the file was read."""
+    root: str
+    """Commitment to the state now, in hexadecimal: that of the export, if this is its scope and
+    no sticky or declared key is different here."""
+    left: tuple[str, ...]
+    """Keys that differ from those in the file, and were left alone: sticky ones, and the policies
+    of an agent into which another one's file was read."""
+    declarations: int
+    """How many declarations were taken over: none unless nothing was declared here."""
+
+
+@contextmanager
+def _opened(path: Path, key: str | None) -> Iterator[tuple[ExportFile, Description]]:
+    # A pipe without a writer would be waited for.
+    if not os.path.isfile(check_path(path)):
+        why = "it is no regular file" if os.path.exists(path) else "there is no such file"
+        raise InvalidInputError(f"cannot read {path!r}: {why}")
+    try:
+        with open(path, "rb") as file, key_for(key) as source:
+            found = ExportFile(file, source)
+            yield found, read_description(found.description)
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path!r}: {error.strerror}") from None
+
+
+def inspect_file(path: Path, *, key: str | None, trust: Sequence[str] | None) -> Export:
+    """Read a file to its end; see `inspect_export`."""
+    with _opened(path, key) as (file, said):
+        if trust is not None:
+            _check_signer(said, Trust.of(trust, None).keys)
+        limits = ValueLimits()
+        Content(file, said, limits).give(_Check(Codec(Unbuilt(), limits)))
+        return public_export(said, file.encrypted)
+
+
+def import_state(
+    handle: LineHandle,
+    path: Path,
+    *,
+    key: str | None,
+    trust: Sequence[str] | None,
+    untrusted: bool,
+    limit: int,
+    reason: str | None,
+) -> Imported:
+    """Let a state be what is in a file; see `import_checkpoint`."""
+    check_flag(untrusted, "untrusted")
+    check_count(limit, "limit")
+    cause_now(reason=reason)  # refused now, if it cannot be one
+    if handle.reader.at is not None:
+        raise ReadOnlyError(f"{handle.scope}: a view of the past cannot be changed; fork it")
+    core = handle.core
+    core.check_writable()
+    trusted = Trust.of(trust, None).keys if trust is not None else frozenset([core.public])
+    with _opened(path, key) as (file, said):
+        if not untrusted:
+            _check_signer(said, trusted)
+        _check_erased(handle, said)
+        if said.size > limit:
+            raise LimitExceededError(
+                f"this export holds {said.size} bytes, {limit} are taken at most; give limit= if "
+                "you know that it is as large as it should be"
+            )
+        export = public_export(said, file.encrypted)
+        declared = _declarations(handle, said)
+        codec = core.codec.plain_reader
+        Content(file, said, codec.limits).give(_Check(codec, foreign=said.lineage != core.lineage))
+        file.rewind()
+        reason = reason or f"import of {said.scope} {export.checkpoint}"[:4096]
+        state = State(handle)
+        new = not state.place()[2]
+        if new:
+            state.checkpoint("before import", type="migration")  # only what is there can be forked
+        rules = handle.reader.declared().all or declared
+        name = f"import-{said.digest.hex()[:8]}-{os.urandom(4).hex()}"
+        with ended_if_it_fails(handle.on(name), "the import was not taken over"):
+            staged = _staged(handle, name, file, said, reason, rules)
+            _check_erased(handle, said)
+            safe_point()
+            alone = partial(
+                _left_alone,
+                moved=new and said.lineage != core.lineage,
+                own=export.scope == handle.scope,
+            )
+            done = restore_state(handle, staged, "references", reason, keep=alone)[0]
+    if handle.reader.stored_keys(PREFIX):
+        declared = ()
+    elif declared:
+        with undivided():  # the state is that of the file by now
+            state.declare(*declared)
+    return Imported(
+        handle.scope,
+        handle.timeline,
+        done.sequence,
+        export,
+        done.backup,
+        staged.timeline,
+        done.root,
+        done.left,
+        len(declared),
+    )
+
+
+def _left_alone(stage: Stage, *, moved: bool, own: bool) -> tuple[str, ...]:
+    """What stays as it is; the file may hold that a restart is asked for, of another scope.
+
+    So do the policies, unless they are its own: each agent has its own. Who moves to another store
+    takes along what was collected: nobody there has been given it.
+    """
+    alone = (*sticky_of(stage), *ASKING, *(() if own else (POLICIES,)))
+    return tuple(one for one in alone if not (moved and one == COLLECTED))
+
+
+def _check_signer(said: Description, trusted: frozenset[bytes]) -> None:
+    if not said.signer:
+        raise UntrustedSignerError(
+            "this export is not signed: nobody vouches for it; give untrusted=True to take it "
+            "all the same"
+        )
+    if said.signer not in trusted:
+        raise UntrustedSignerError(
+            f"this export is signed by {said.signer.hex()}, who is not trusted here; if you know "
+            "from elsewhere whose key that is, give it with trust="
+        )
+
+
+def _check_erased(handle: LineHandle, said: Description) -> None:
+    if said.scope_id in erased_ids(handle.core):
+        raise ScopeErasedError(
+            f"what is in this export was erased in this store, with {said.scope}; it stays erased: "
+            "nothing was taken over"
+        )
+
+
+def _declarations(handle: LineHandle, said: Description) -> tuple[Declaration, ...]:
+    """What the file declares, if this version can follow it."""
+    codec = handle.core.codec.plain_reader
+    found = [(key, codec.decode(data)) for key, data in said.declared]
+    if not all(key.startswith(PREFIX) for key, _ in found):
+        raise damaged("declares under a key that is not for that")
+    return parse_declared(handle.scope, found, lambda data: data).all
+
+
+def _run(handle: LineHandle, operations: list[Operation], reason: str) -> None:
+    target: Asked = (handle.scope, handle.timeline, operations, {}, None)
+    handle.core.run(build_change(handle.core, [target], cause=cause_now(reason=reason)))
+
+
+def _staged(
+    handle: LineHandle,
+    name: str,
+    file: ExportFile,
+    said: Description,
+    reason: str,
+    rules: tuple[Declaration, ...],
+) -> State:
+    """A new timeline whose state is what is in the file.
+
+    Of the rules that will hold, those about classes hold here, too: what is sensitive is stored as
+    that from the start.
+    """
+    staged = State(handle).fork(name, at=0)
+    staged.declare(*(rule for rule in rules if isinstance(rule, Classed)))
+    line = handle.on(name)
+    stage = _Stage(line, reason)
+    Content(file, said, handle.core.codec.limits).give(stage)
+    stage.flush()
+    view = line.view(line.place()[2]).reader.at
+    assert view is not None
+    # Keys that have expired since the checkpoint count as they did then.
+    if Source(line, view, name, said.time).measure() != (said.keys, said.size, said.digest):
+        raise StateIntegrityError(
+            f"{handle.scope}: what was written to the timeline {name} is not what the export "
+            "holds, and nothing was taken over; does a gate change what is written?"
+        )
+    return staged
+
+
+class _Check:
+    """Looks whether everything could be taken over."""
+
+    def __init__(self, codec: Codec, *, foreign: bool = False) -> None:
+        self._codec = codec
+        self._foreign = foreign
+
+    def value(self, key: str, data: bytes, meta: Meta) -> None:
+        """A value."""
+        self._decode(key, data)
+
+    def _decode(self, key: str, data: bytes) -> None:
+        if key.startswith(PREFIX) or derived(key):
+            raise damaged("holds a key that is never exported")
+        try:
+            found = self._codec.decode(data)
+        except LimitExceededError:
+            raise
+        except HoldfastError:
+            raise damaged("holds a value that cannot be read") from None
+        if self._foreign and SEALED.encode() in data and has_sealed(found):
+            raise InvalidInputError(
+                f"this export holds, under {key!r}, what is sealed for a subject of the store that "
+                "it came from, and no other store can open that; nothing was taken over"
+            )
+
+    def pieces(self, key: str, pieces: Iterator[bytes], meta: Meta) -> None:
+        """Long bytes."""
+        if key.startswith(RESERVED) or meta.class_:
+            raise damaged("holds long bytes where they are never exported")
+        for _ in pieces:
+            pass
+
+    def items(self, key: str, items: Iterator[bytes], meta: Meta) -> None:
+        """A long list."""
+        for item in items:
+            self._decode(key, item)
+
+
+class _Stage:
+    """Writes what is read into a timeline."""
+
+    def __init__(self, line: LineHandle, reason: str) -> None:
+        self._line = line
+        self._reason = reason
+        self._decode = line.core.codec.plain_reader.decode
+        self._operations: list[Operation] = []
+        self._size = 0
+
+    def value(self, key: str, data: bytes, meta: Meta) -> None:
+        """A value: with others, in one entry."""
+        self._note("set", key, self._decode(data), len(data) + len(key), terms_of(meta))
+
+    def pieces(self, key: str, pieces: Iterator[bytes], meta: Meta) -> None:
+        """Long bytes, which are not held."""
+        self.flush()
+        writer = LongWriter(self._line, key, None)
+        for piece in pieces:
+            writer.write(piece)
+        writer.commit()
+        self._expire(key, meta)
+
+    def items(self, key: str, items: Iterator[bytes], meta: Meta) -> None:
+        """A long list, which grows. It expires when it is whole: what has expired begins anew."""
+        self._note("set", key, [], len(key), terms_of(Meta(class_=meta.class_)))
+        for data in items:
+            last = self._operations[-1] if self._operations else None
+            if last is not None and (last.kind, last.key) == ("append", key):
+                last.value.append(self._decode(data))
+                self._grow(len(data))
+            else:
+                self._note("append", key, [self._decode(data)], len(data))
+        self._expire(key, meta)
+
+    def _expire(self, key: str, meta: Meta) -> None:
+        if meta.expires:
+            self._note("expire", key, None, len(key), terms_of(meta))
+
+    def _note(self, kind: str, key: str, value: Any, size: int, terms: Terms | None = None) -> None:
+        self._operations.append(Operation(kind, key, value, terms))
+        self._grow(size)
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size >= PIECE or len(self._operations) >= OPERATIONS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit what waits."""
+        if self._operations:
+            _run(self._line, self._operations, self._reason)
+        self._operations, self._size = [], 0

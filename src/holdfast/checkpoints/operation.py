@@ -1,0 +1,364 @@
+"""Operations with a way back: a checkpoint before, and what was done undone if they fail.
+
+What an operation writes is known by its cause: every entry made inside its block, also by an
+operation inside of it, carries its name in `cause.operation`. Only those entries are reverted,
+and of them only keys that nobody else changed since: operations may run beside each other, and
+inside each other. What one that has failed could not undo, because another wrote behind it, the
+other undoes, too, should it fail. Sticky keys stay as they are: what they tell of has happened. The
+checkpoint holds the same name. So an operation whose process was killed can be undone, or let be,
+by whoever finds it among those that are held.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import FrameType
+
+from holdfast.checkpoints.create import make
+from holdfast.checkpoints.release import release
+from holdfast.checkpoints.request import CheckpointRequest
+from holdfast.errors import Conflict, InvalidInputError, MissingError, PrunedError
+from holdfast.store.commit.lookup_build import settle_after
+from holdfast.store.commit.meter import done_again
+from holdfast.store.commit.stage import Stage
+from holdfast.store.history.handle import UPDATES, LineHandle
+from holdfast.store.history.restore import PAUSE
+from holdfast.store.history.revert import AS_BEFORE, Beside, revert_state
+from holdfast.store.journal import entry
+from holdfast.store.journal.entry import Body
+from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import check_function, check_text, is_async, is_generator
+from holdfast.store.names.cause import WITHIN, acting
+from holdfast.store.names.items import Checkpoint, Restored, Reverted, said
+from holdfast.store.rules.checkpoint_holds import Held, held
+
+OUTCOMES = ("revert", "keep")
+_NEUTRAL = {entry.CHECKPOINT, entry.PRUNE, entry.REKEY, entry.LOST, entry.TAKEN}
+"""What changes no key."""
+
+
+@dataclass
+class Running:
+    """An operation, while it runs and after."""
+
+    name: str
+    operation: str
+    """What its entries carry in `cause.operation`."""
+    checkpoint: Checkpoint
+    outcome: str = "running"
+    """running, completed, reverted, kept or failed (its end could not be noted, or what it did not
+    be undone: its checkpoint is held)"""
+    reverted: Reverted | None = field(default=None)
+    """What undoing it did: `done` went back, `left` was left alone, with the reason."""
+
+
+@dataclass(frozen=True)
+class Operating:
+    """What an operation is to do when it begins and ends."""
+
+    name: str
+    on_error: str = "revert"
+    tags: Sequence[str] = ()
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        check_text(self.name, "the name of an operation", 128, least=1)
+        if WITHIN in self.name:
+            raise InvalidInputError(f"the name of an operation cannot hold {WITHIN!r}")
+        if self.on_error not in OUTCOMES:
+            raise InvalidInputError(f"on_error is {' or '.join(OUTCOMES)}")
+
+    def label(self) -> str:
+        """What names one run of it among all others."""
+        return f"{self.name}~{os.urandom(6).hex()}"
+
+    def begin(self, handle: LineHandle, operation: str) -> Running:
+        """Make the checkpoint to return to."""
+        request = CheckpointRequest(
+            self.name, "pre_operation", "operation", self.tags, self.description
+        )
+        request.check()
+        made = make(handle, request, operation=operation, on_error=self.on_error)
+        return Running(self.name, operation, made)
+
+    def end(self, handle: LineHandle, running: Running, error: BaseException | None) -> None:
+        """Let the checkpoint go, or undo what was done."""
+        running.outcome = "failed"  # unless one of these is done
+        if not _there(handle, running.checkpoint):
+            running.outcome = "completed" if error is None else "kept"
+            if error is not None:
+                error.add_note(
+                    f"{handle.scope}: nothing was undone: what the operation began with was "
+                    "deleted or ended meanwhile"
+                )
+        elif error is None:
+            release(handle, [running.checkpoint.id], "completed", self.name)
+            running.outcome = "completed"
+        elif self.on_error == "keep":
+            running.outcome = "kept"  # and its checkpoint is held, until somebody decides
+        else:
+            running.reverted = undo(handle, running.checkpoint, running.operation)
+            running.outcome = "reverted"
+            for one in running.reverted.left if running.reverted is not None else ():
+                key = f"{one.key}: " if one.key else ""
+                error.add_note(f"{handle.scope}: left alone: {key}{one.why}")
+
+
+def not_undone(running: Running, wrong: Exception) -> str:
+    """What is noted of an operation that could not be undone."""
+    if isinstance(wrong, PrunedError):
+        return str(wrong)  # it never can, and says what is left to do
+    return (
+        f"{running.checkpoint.scope}: what it did could not be undone ({type(wrong).__name__}); "
+        f"checkpoint {running.checkpoint.id} is held, `finish` tries again"
+    )
+
+
+def check_operation(function: object, *, awaited: bool) -> None:
+    """Refuse to decorate what would run behind the operation's end, or not at all inside of it."""
+    check_function(function, "what an operation is around")
+    if is_generator(function):
+        raise InvalidInputError(
+            "a generator runs when it is read, not when it is called: put the block "
+            "`with checkpoints.operation(...)` around what reads it"
+        )
+    if is_async(function) != awaited:
+        raise InvalidInputError(
+            "holdfast.Checkpoints decorates an `async def`; for a function that does not await, "
+            "use holdfast.sync.Checkpoints"
+            if awaited
+            else "an `async def` runs when it is awaited, not when it is called: use "
+            "holdfast.Checkpoints, or the block `with checkpoints.operation(...)` inside of it"
+        )
+
+
+def check_place() -> None:
+    """Refuse a block inside of a generator: the generator is left in the middle of it.
+
+    What its reader writes between two items would count as the operation's, and one that is not
+    read to its end would end it at any time, in any task. A generator that is a context manager
+    has no reader, but a block of its own: what is around that is looked at.
+    """
+    frame: FrameType | None = sys._getframe(2)  # where the block stands
+    while frame is not None:
+        code, outer = frame.f_code, frame.f_back
+        if _in_contextlib(frame):
+            if code.co_name == "inner":
+                return  # a function that is decorated ends before anything is yielded
+        elif not code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+            return
+        elif outer is None or not _in_contextlib(outer):
+            raise InvalidInputError(
+                "an operation inside of a generator would take in what the generator's reader "
+                "writes between two items: put the block around what reads it, or into a "
+                "function that the generator calls"
+            )
+        frame = outer
+
+
+def _in_contextlib(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") == "contextlib"
+
+
+def _there(handle: LineHandle, checkpoint: Checkpoint) -> bool:
+    """Whether the scope that an operation began with still is: it may have deleted it itself."""
+    try:
+        handle.history.points.find(checkpoint)
+    except PrunedError:
+        return True
+    except MissingError:
+        return False
+    return True
+
+
+def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted | None:
+    """Revert what an operation wrote; None if that is nothing.
+
+    A restore or merge of it cannot be reverted key by key: if nobody else wrote since, the state of
+    its checkpoint is restored instead. Then its checkpoint is let go, and those of operations
+    inside of it: only if no other operation has failed since it was looked who had. Of two that
+    fail at one moment each would take the other for one that goes on, and what both wrote would
+    stay; so the second one to end looks again. Refused if entries behind the checkpoint are pruned:
+    which keys the operation changed is no longer known.
+    """
+    done: Reverted | None = None
+    known: tuple[str, ...] | None = None
+    backups: list[str] = []
+    for attempt in range(1, UPDATES + 1):
+        newest = handle.history.points.line().checkpoint
+        low, failed = failed_beside(handle, checkpoint)
+        try:
+            if failed != known and not backups:  # one that was restored whole had no others beside
+                again, backups = _undo(handle, checkpoint, operation, _beside(low, failed))
+                done, known = _both(done, again), failed
+            ids = _ended(handle, checkpoint, operation, clean=done is None or not done.left)
+            with done_again():
+                release(
+                    handle,
+                    sorted({*ids, *backups}),
+                    "reverted",
+                    checkpoint.name,
+                    check=None if backups else partial(_check_none_failed, handle, newest),
+                    operation=operation,
+                )
+            return done
+        except Conflict:  # others wrote before the state was restored, or failed
+            if attempt == UPDATES:
+                raise
+        except PrunedError:  # of what had failed before this began, unless it is of its own
+            if attempt == UPDATES or _pruned_up_to(handle) > checkpoint.sequence:
+                raise
+        time.sleep(PAUSE)
+    raise AssertionError
+
+
+def _ended(
+    handle: LineHandle, checkpoint: Checkpoint, operation: str, *, clean: bool
+) -> Iterator[str]:
+    """Ids of what is held for an operation: its own checkpoint and those of operations inside of
+    it; if all went back, also backups of what it restored."""
+    for one in held(handle, checkpoint.sequence):
+        if part_of(one.operation, operation) or (
+            clean and part_of(one.checkpoint.cause.operation, operation)
+        ):
+            yield one.checkpoint.id
+
+
+def _both(first: Reverted | None, again: Reverted | None) -> Reverted | None:
+    """What was undone in two steps; a key that went back in the first may be somebody's since."""
+    if first is None or again is None:
+        return again or first
+    return replace(
+        again,
+        done=sorted({*first.done, *again.done}),
+        left=[one for one in again.left if one.key not in first.done],
+        entry=again.entry or first.entry,
+    )
+
+
+def _check_none_failed(handle: LineHandle, since: int, stage: Stage) -> None:
+    """Refuse if one of the checkpoints behind an entry says that an operation has failed."""
+    ledger, at = stage.ledger, stage.checkpoint
+    while at > since:
+        key = rowkinds.entry(stage.timeline.prefix, at)
+        row = ledger.storage.get([key])[0]
+        if row is None:
+            raise Conflict(f"{handle.scope}: what it is behind is not stored yet; try again")
+        envelope, body = ledger.open_entry(key, row)
+        one = handle.history.described(stage.timeline, handle.timeline, at, envelope, body)
+        if _failed_in(one):
+            raise Conflict(f"{handle.scope}: another operation failed meanwhile; try again")
+        assert envelope.statement is not None
+        at = envelope.statement.previous
+
+
+def _failed_in(one: Checkpoint) -> str:
+    """The operation of which a checkpoint says that it failed; empty if it does not."""
+    reverted = one.type == "post_operation" and one.metadata.get("outcome") == "reverted"
+    return said(one.metadata, "operation", "") if reverted else ""
+
+
+def _pruned_up_to(handle: LineHandle) -> int:
+    return handle.history.points.line().floor.sequence
+
+
+def failed_beside(handle: LineHandle, checkpoint: Checkpoint) -> tuple[int, tuple[str, ...]]:
+    """Operations that failed since, and those that had failed when they began; none of their
+    entries is before the number.
+
+    Not those of which entries are pruned: with the rest alone, nobody can tell what was before.
+    """
+    low, failed = checkpoint.sequence, []
+    history, floor = handle.history, _pruned_up_to(handle)
+    for line, sequence, envelope, body in history.points.statements():
+        if sequence < low:
+            break
+        one = history.described(line, handle.timeline, sequence, envelope, body)
+        if name := _failed_in(one):
+            places = (id_.rpartition("@") for id_ in map(str, said(one.metadata, "releases", [])))
+            begun = min((int(at) for line, _, at in places if line == handle.timeline), default=low)
+            if begun >= floor:
+                failed.append(name)
+                low = min(low, begun)
+    return low, tuple(failed)
+
+
+def _beside(low: int, failed: tuple[str, ...]) -> Beside:
+    def void(body: Body) -> bool:
+        named = body.cause.operation if body.cause is not None else None
+        return named is not None and any(part_of(named, one) for one in failed)
+
+    return Beside(low, void)
+
+
+def _undo(
+    handle: LineHandle, checkpoint: Checkpoint, operation: str, beside: Beside
+) -> tuple[Reverted | None, list[str]]:
+    """What was undone, and the ids of backups that this made."""
+    numbers, whole, alone = [], False, True
+    head = handle.place()[2]
+    since = handle.history.entries(newest_first=False, low=checkpoint.sequence + 1, high=head)
+    for row, _, body in since:
+        kinds = {op[0] for op in body.ops}
+        if kinds <= _NEUTRAL:
+            continue
+        if body.cause is not None and part_of(body.cause.operation, operation):
+            numbers.append(rowkinds.sequence_of(row))
+            whole = whole or not kinds.isdisjoint((entry.RESTORE, entry.MERGE))
+        else:
+            alone = False
+    if (floor := _pruned_up_to(handle)) > checkpoint.sequence:
+        raise PrunedError(
+            f"{handle.scope}: operation {checkpoint.name} cannot be undone by itself: entries up "
+            f"to {floor} are pruned, and some may be its own. Its checkpoint {checkpoint.id} is "
+            "still held: restore that, with what others wrote since, or finish it by keep"
+        )
+    reason = f"operation {checkpoint.name} failed"
+    if not numbers:
+        return None, []
+    if whole and alone:
+        return _go_back(handle, checkpoint, reason, head)
+    done = revert_state(
+        handle,
+        correlation=None,
+        entries=numbers,
+        actor=None,
+        dry_run=False,
+        reason=reason,
+        operation=beside,  # effects that were done, and letters, stay
+    )
+    return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
+
+
+def _go_back(
+    handle: LineHandle, checkpoint: Checkpoint, reason: str, head: int
+) -> tuple[Reverted, list[str]]:
+    """Restore the state before an operation, unless somebody else wrote behind the head."""
+    keys = handle.history.differing(checkpoint)
+    change, finish = handle.plan_restore(checkpoint, "references", reason, head)
+    back: Restored = finish(handle.core.run(change))
+    settle_after(handle)
+    done = Reverted(handle.scope, handle.timeline, keys, [], back.sequence)
+    return done, [back.backup.id] if back.backup is not None else []
+
+
+def part_of(inner: str | None, outer: str) -> bool:
+    """Whether an entry was made by an operation, or by one inside of it."""
+    return inner is not None and (inner == outer or inner.startswith(outer + WITHIN))
+
+
+def finish(handle: LineHandle, found: Held, how: str) -> Reverted | None:
+    """Decide about an operation that is over and did not say so: its process was killed."""
+    if how not in OUTCOMES:
+        raise InvalidInputError(f"an operation is finished by {' or '.join(OUTCOMES)}")
+    if how == "revert":
+        with acting(operation=found.operation):  # as if it had failed by itself
+            return undo(handle, found.checkpoint, found.operation)
+    release(handle, [found.checkpoint.id], "kept", found.checkpoint.name)
+    return None

@@ -1,0 +1,1 @@
+"""Policies: when checkpoints are made by themselves, and what that costs."""

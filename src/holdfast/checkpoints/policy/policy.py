@@ -1,0 +1,363 @@
+"""A policy: when a checkpoint is made by itself, and what becomes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unicodedata import normalize
+
+from holdfast.checkpoints.policy.conditions import (
+    ERRORS,
+    LONGEST,
+    OPERATIONS,
+    RATIO,
+    REPORTED,
+    SINCE,
+    Condition,
+    is_number,
+)
+from holdfast.errors import HoldfastError, PolicyValidationError
+from holdfast.store.names.arguments import check_text
+from holdfast.store.names.scope import check_key
+
+PREFIX = "$policy/"
+"""Where an agent's own policies are kept, in its scope."""
+MOST_CONDITIONS = 32
+EMPTY = "it has no conditions: it would always fire"
+PRIORITIES = ("low", "medium", "high", "critical")
+CIPHER = "AES-256-GCM"
+METHODS = ("lz4", "zstd")
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFrequency:
+    """How often a policy may fire: not again for `interval` and a share of `jitter` (ms).
+
+    The share follows from agent and policy, so that a thousand agents do not fire together. With
+    an interval of 0 it fires with each event by which its conditions become met.
+    """
+
+    interval: float = 0
+    jitter: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRetention:
+    """How long a policy's checkpoints are kept: milliseconds, and how many; None: no bound.
+
+    The newest `min_count` stay, whatever their age. It is carried out when retention is run
+    (`Retention`, `Scheduler.every(..., retention=True)`), by the policy as it is then.
+    """
+
+    max_age: float | None = None
+    max_count: int | None = None
+    min_count: int = 0
+
+    def kept(self) -> dict[str, float]:
+        """What a checkpoint says of it, with the age in seconds."""
+        found: dict[str, float] = {}
+        if self.max_age is not None:
+            found["max_age"] = self.max_age / 1000
+        if self.max_count is not None:
+            found["max_count"] = self.max_count
+        return {**found, "min_count": self.min_count} if self.min_count else found
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySetting:
+    """A demand on compression or encryption, of what leaves the store.
+
+    Inside it all is compressed and encrypted alike, as `explain` shows. Of a policy's checkpoints,
+    `compression` says how an export without a key is compressed (not at all if it is not enabled);
+    `encryption` of an agent's own policy, that there is no export without a key.
+    """
+
+    enabled: bool
+    algorithm: str
+
+
+def plain_id(id_: str) -> str:
+    """The id of a policy as its key has it: two ways to write one accent name one policy."""
+    return normalize("NFC", id_) if isinstance(id_, str) else id_
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When a checkpoint is made by itself. `Policies.set` checks it, and says all that is wrong."""
+
+    id: str
+    """Kept in Unicode normal form C."""
+    conditions: tuple[Condition, ...]
+    """All must be met."""
+    name: str = ""
+    frequency: PolicyFrequency = field(default_factory=PolicyFrequency)
+    retention: PolicyRetention = field(default_factory=PolicyRetention)
+    compression: PolicySetting | None = None
+    """None: as it fits the content."""
+    encryption: PolicySetting | None = None
+    priority: str = "medium"
+    enabled: bool = True
+    """A policy that is off hides the default one of its id."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", plain_id(self.id))
+
+    @property
+    def title(self) -> str:
+        """Its name, or its id."""
+        return self.name or self.id
+
+    @property
+    def key(self) -> str:
+        """Where it is kept."""
+        return PREFIX + self.id
+
+    @property
+    def type(self) -> str:
+        """The type of its checkpoints: triggered by what was reported, else automatic."""
+        told = any(condition.type in REPORTED for condition in self.conditions)
+        return "triggered" if told else "automatic"
+
+    @property
+    def demands_encryption(self) -> bool:
+        """Whether its checkpoints must be encrypted, in the store and in exports."""
+        return self.encryption is not None and self.encryption.enabled
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, which `Policy.of` reads."""
+        found: dict[str, Any] = {"id": self.id, "name": self.name}
+        found["conditions"] = [condition.data() for condition in self.conditions]
+        found["frequency"] = _fields(self.frequency)
+        found["retention"] = _fields(self.retention)
+        for name in ("compression", "encryption"):
+            setting = getattr(self, name)
+            found[name] = _fields(setting) if setting is not None else None
+        return {**found, "priority": self.priority, "enabled": self.enabled}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Policy:
+        """A policy of plain data, as in a configuration file.
+
+        Ages may be written like "7d", a time window `timeWindow` or `window`; without an id the
+        name is taken.
+        """
+        policy, problems = read_policy(data)
+        if policy is None or problems:
+            raise invalid(problems)
+        return policy
+
+    def problems(self, own: Collection[str], *, encrypted: bool) -> list[str]:
+        """All that is wrong with it in a store that is encrypted or not."""
+        found = [*self._named(), *self._conditions(own), *self._bounds()]
+        if self.priority not in PRIORITIES:
+            found.append(f"unknown priority {self.priority!r}; use {', '.join(PRIORITIES)}")
+        for name in ("compression", "encryption"):
+            setting = getattr(self, name)
+            if setting is None:
+                continue
+            if not isinstance(setting, PolicySetting) or not isinstance(setting.enabled, bool):
+                found.append(f"{name} is PolicySetting(True or False, algorithm), or None")
+            elif name == "encryption":
+                found += _cipher(setting, encrypted)
+            elif setting.algorithm not in METHODS:
+                found.append(f"compression is {' or '.join(METHODS)}")
+        return found
+
+    def _conditions(self, own: Collection[str]) -> Iterator[str]:
+        if not isinstance(self.conditions, tuple | list):
+            yield "conditions is a list"
+            return
+        if not self.conditions:
+            yield EMPTY
+        if len(self.conditions) > MOST_CONDITIONS:
+            yield f"it has more than {MOST_CONDITIONS} conditions"
+        for number, condition in enumerate(self.conditions, 1):
+            if isinstance(condition, Condition):
+                yield from (f"condition {number}: {text}" for text in condition.problems(own))
+            else:
+                yield f"condition {number}: conditions are made with Condition(...)"
+
+    def _named(self) -> Iterator[str]:
+        try:
+            check_text(self.id, "the id of a policy", 128, least=1)
+            check_key(self.key, owner=True)
+            check_text(self.name, "the name of a policy", 256)
+        except HoldfastError as error:
+            yield str(error)
+        if not isinstance(self.enabled, bool):
+            yield "enabled is True or False"
+
+    def _bounds(self) -> Iterator[str]:
+        if not isinstance(self.frequency, PolicyFrequency):
+            yield "frequency is PolicyFrequency(interval, jitter)"
+        for name, value in _fields(self.frequency).items():
+            if not is_number(value) or not 0 <= value <= LONGEST:
+                yield f"the {name} is from 0 ms to a year"
+        if not isinstance(self.retention, PolicyRetention):
+            yield "retention is PolicyRetention(max_age, max_count, min_count)"
+            return
+        age, count = self.retention.max_age, self.retention.max_count
+        if age is not None and (not is_number(age) or age <= 0):
+            yield "max_age is more than 0 ms"
+        if count is not None and (type(count) is not int or count < 1):
+            yield "max_count is a whole number of at least 1"
+        least = self.retention.min_count
+        if type(least) is not int or least < 0:
+            yield "min_count is a whole number of at least 0"
+
+
+def _cipher(setting: PolicySetting, encrypted: bool) -> Iterator[str]:
+    if setting.algorithm != CIPHER:
+        yield f"encryption is {CIPHER}"
+    if setting.enabled and not encrypted:
+        yield "it demands encryption, and this store is plain: create the store with a key"
+    if not setting.enabled and encrypted:
+        yield "it demands no encryption, and this store encrypts everything"
+
+
+def invalid(problems: list[str]) -> PolicyValidationError:
+    """The error that lists all that is wrong."""
+    return PolicyValidationError(f"Invalid checkpoint policies: {'; '.join(problems)}", problems)
+
+
+DEFAULTS = (
+    Policy(
+        "default-time-based",
+        (Condition("time_interval", SINCE, "greater_than", 300_000),),
+        "Time-based Checkpoint",
+        PolicyFrequency(300_000, 30_000),
+        PolicyRetention(86_400_000, 100),
+        PolicySetting(True, "lz4"),
+        PolicySetting(True, CIPHER),
+        "medium",
+    ),
+    Policy(
+        "default-state-change",
+        (Condition("state_change", RATIO, "greater_than", 0.1),),
+        "State Change Checkpoint",
+        PolicyFrequency(0, 0),
+        PolicyRetention(604_800_000, 50),
+        PolicySetting(True, "lz4"),
+        PolicySetting(True, CIPHER),
+        "high",
+    ),
+)
+"""The policies that every agent has unless it has others under their ids."""
+
+
+def merged(defaults: tuple[Policy, ...], own: Mapping[str, Policy]) -> list[Policy]:
+    """An agent's policies: its own over the defaults, the highest priority first."""
+    found = {**{policy.id: policy for policy in defaults}, **own}
+    return sorted(found.values(), key=lambda one: (-rank(one), one.id))
+
+
+def longest_count(policies: Iterable[Policy]) -> float:
+    """Milliseconds of the longest window in which policies count operations; 0 if none does."""
+    conditions = (one for policy in policies if policy.enabled for one in policy.conditions)
+    spans = (one.span for one in conditions if one.metric in (OPERATIONS, ERRORS))
+    return max((span for span in spans if span is not None), default=0.0)
+
+
+def rank(policy: Policy) -> int:
+    """How high its priority is; one that is not known, written by a newer version, is lowest."""
+    return PRIORITIES.index(policy.priority) if policy.priority in PRIORITIES else -1
+
+
+# reading plain data
+
+
+def _fields(setting: Any) -> dict[str, Any]:
+    return {name: getattr(setting, name) for name in getattr(setting, "__slots__", ())}
+
+
+def read_policy(data: Any) -> tuple[Policy | None, list[str]]:
+    """A policy of plain data, as far as it can be read, and what is wrong with the data."""
+    problems: list[str] = []
+    data = _mapping(data, "a policy", problems)
+    if data is None:
+        return None, problems
+    known = {"id", *(name for name in Policy.__slots__), "policyId"}
+    problems += [f"unknown field {name!r}" for name in data if name not in known]
+    conditions = data.get("conditions", ())
+    if not isinstance(conditions, list | tuple):
+        problems.append("conditions is a list")
+        conditions = ()
+    made = [_condition(one, problems) for one in conditions]
+    name = data.get("name", "")
+    policy = Policy(
+        data.get("id", data.get("policyId", name)),
+        tuple(one for one in made if one is not None),
+        name,
+        priority=data.get("priority", "medium"),
+        enabled=data.get("enabled", True),
+    )
+    parts: dict[str, Any] = {}
+    for part, kind in (("frequency", PolicyFrequency), ("retention", PolicyRetention)):
+        parts[part] = _part(kind, data.get(part), part, problems) or kind()
+    for part in ("compression", "encryption"):
+        parts[part] = _part(PolicySetting, data.get(part), part, problems)
+    return replace(policy, **parts), problems
+
+
+_CONDITION = {"timeWindow": "window", "time_window": "window"}
+
+
+def _condition(data: Any, problems: list[str]) -> Condition | None:
+    data = _mapping(data, "a condition", problems)
+    if data is None:
+        return None
+    data = {_CONDITION.get(name, name): value for name, value in data.items()}
+    missing = [n for n in ("type", "metric", "operator", "threshold") if n not in data]
+    extra = [name for name in data if name not in Condition.__slots__]
+    problems += [f"a condition needs {name!r}" for name in missing]
+    problems += [f"unknown field {name!r} of a condition" for name in extra]
+    if missing or extra:
+        return None
+    if data.get("window") is not None:
+        data["window"] = milliseconds(data["window"])
+    if data["metric"] == SINCE:
+        data["threshold"] = milliseconds(data["threshold"])
+    return Condition(**data)
+
+
+def _part(kind: type, data: Any, what: str, problems: list[str]) -> Any:
+    if data is None:
+        return None
+    data = _mapping(data, what, problems)
+    if data is None:
+        return None
+    names = {"maxAge": "max_age", "maxCount": "max_count", "minCount": "min_count"}
+    data = {names.get(name, name): value for name, value in data.items()}
+    extra = [name for name in data if name not in kind.__slots__]  # type: ignore[attr-defined]
+    problems += [f"unknown field {name!r} of {what}" for name in extra]
+    if extra:
+        return None
+    for name in ("interval", "jitter", "max_age"):
+        if name in data:
+            data[name] = milliseconds(data[name])
+    try:
+        return kind(**data)
+    except TypeError:
+        problems.append(f"{what} needs 'enabled' and 'algorithm'")
+        return None
+
+
+def _mapping(data: Any, what: str, problems: list[str]) -> dict[str, Any] | None:
+    if isinstance(data, Mapping):
+        return dict(data)
+    problems.append(f"{what} is a mapping")
+    return None
+
+
+def milliseconds(value: Any) -> Any:
+    """A number of milliseconds, also of text like "7d"; what it is not is left to be refused."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"(\d{1,12})(\.\d{1,6})?(ms|s|m|h|d|w)", value)
+        if found is None:
+            return value
+        number = float(found[1] + found[2]) if found[2] else int(found[1])
+        return number * _UNITS[found[3]]
+    return value

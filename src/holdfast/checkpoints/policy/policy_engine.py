@@ -1,0 +1,500 @@
+"""Watches agents behind a gate, and makes the checkpoints that their policies ask for.
+
+The gate only notes what was written. A few writes at a time are counted and compared, one after
+the other as they came: a write alone would find nothing of this in the processor's caches. What
+reads much or writes is done right behind that by a worker: a gate that wrote would be asked about
+its own writes. For each agent at most one checkpoint is on its way; it expects that the last
+checkpoint is still the one that its policy was judged by: of several processes one makes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.checkpoints.group_save import Saved, Wanted, save_all, switched_off
+from holdfast.checkpoints.policy.conditions import is_number
+from holdfast.checkpoints.policy.metrics import (
+    Measured,
+    basis_now,
+    measure,
+    operations_behind,
+    process_memory,
+)
+from holdfast.checkpoints.policy.policy import CIPHER, PREFIX, Policy, longest_count, merged
+from holdfast.checkpoints.policy.tracker import NOTHING, TIMER, WRITE, Event, Tracker
+from holdfast.checkpoints.policy.worker import Worker
+from holdfast.checkpoints.retention_rules import MADE_BY
+from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.names.arguments import ran
+from holdfast.store.names.cause import acting
+from holdfast.store.names.scope import Scope
+from holdfast.store.names.threads import is_interrupt
+from holdfast.store.rules.gates import Gate
+
+if TYPE_CHECKING:
+    from holdfast.store.commit.change import Change, Written
+    from holdfast.store.commit.core import Core
+    from holdfast.store.journal.timeline import Timeline
+
+AGENTS = 20_000
+"""Agents that are watched at once; one that is left out is measured anew with its next write."""
+TOGETHER = 256
+"""Writes that are counted together, at most: fewer if a policy may be met by their number."""
+LATEST = 0.02
+"""Seconds after which they are, however few there are."""
+CHOICES = 4
+"""How often a checkpoint's policy is chosen anew because somebody wrote before it was made."""
+AGAIN = 5.0
+"""Seconds after which a checkpoint that could not be made is tried again."""
+ALL = Scope("global")
+"""What is done for all agents waits under this name."""
+Sampler = Callable[[Any], float | None]
+"""A user's metric: a function of the scope. None: its value is recorded instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """Whether a policy fires, which, and why."""
+
+    triggered: bool
+    policies: tuple[Policy, ...]
+    """The one of the highest priority, or none."""
+    reason: str
+    event: Event
+
+
+def judged(ready: Sequence[Policy], event: Event) -> Triggered:
+    """What comes of the policies that are ready, the highest priority first."""
+    if not ready:
+        return Triggered(False, (), "No policies triggered", event)
+    reason = f"Policy {ready[0].title} triggered by {event.type}"
+    return Triggered(True, (ready[0],), reason, event)
+
+
+class Engine(Gate):
+    """The policies of one opened store at work."""
+
+    def __init__(
+        self, core: Core, defaults: tuple[Policy, ...], metrics: Mapping[str, Sampler | None]
+    ) -> None:
+        self.core = core
+        self.defaults = defaults
+        self.metrics = dict(metrics)
+        self.errors: deque[str] = deque(maxlen=100)
+        self.fired: deque[tuple[Scope, Triggered]] = deque(maxlen=100)
+        self._sampled = frozenset(name for name, ask in metrics.items() if ask is not None)
+        self._trackers: dict[str, Tracker] = {}
+        """By the agents' ids: the hash of a text is known already."""
+        self._noted: deque[tuple[Change, Sequence[Written]]] = deque()
+        self._together: float = 1
+        self._alarmed = False
+        """The worker will come for what is noted."""
+        self._lock = threading.RLock()
+        self.worker = Worker(core, self._failed)
+        self.changed: Callable[[Scope, set[str]], None] | None = None
+        """Told when an agent's own policies of these ids are others than they were."""
+
+    # behind every change
+
+    def after(self, change: Change, written: Sequence[Written]) -> None:
+        """Note what was written. Behind what is no operation on keys nothing is put off: it is
+        told apart by the state being the one that it left."""
+        noted = self._noted
+        noted.append((change, written))
+        if len(noted) >= self._together or change.targets[0].special is not None:
+            self.catch_up()
+        elif not self._alarmed:
+            self._alarmed = True
+            self.worker.at(ALL, self.core.clock.ticks() + LATEST, self._later)
+
+    def _later(self) -> None:
+        """Count what is noted; come again if there was something, for then more may come."""
+        self._alarmed = bool(self._noted)
+        if self._alarmed:
+            self.worker.at(ALL, self.core.clock.ticks() + LATEST, self._later)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Count what is noted, and look at the policies where one may be met."""
+        noted = self._noted
+        with self._lock:
+            tracker: Tracker | None = None
+            known: Scope | None = None  # whose it is, as its last writer names it
+            while noted:
+                change, written = noted.popleft()
+                try:
+                    if tracker is not None and len(written) == 1:
+                        one, target = written[0], change.targets[0]
+                        if (
+                            one.scope is known
+                            and target.scope is known
+                            and target.special is None
+                            and one.timeline == target.timeline == "main"
+                            and one.hash
+                            and not one.repeated
+                        ):
+                            if tracker.note(target.ops, one.sequence, one.ops):
+                                self._look(tracker, WRITE)
+                            continue
+                    tracker = self._count(change, written)
+                    known = written[0].scope if len(written) == 1 else None
+                except Exception as error:  # no failure of theirs may fail a write
+                    tracker = None
+                    for one in written:
+                        self._failed(one.scope, error)
+            if tracker is not None:
+                left = tracker.at_operations - tracker.metrics.operations
+                self._together = max(1, min(TOGETHER, left))
+
+    def _count(self, change: Change, written: Sequence[Written]) -> Tracker | None:
+        """Count a change, and let the agents' policies be looked at; the last agent's tracker."""
+        tracker = None
+        targets = change.targets
+        for one in written:
+            scope, timeline = one.scope, one.timeline
+            if scope.kind != "agent" or timeline != "main" or one.repeated or not one.hash:
+                continue
+            target = targets[0]
+            if target.scope is not scope or target.timeline != timeline:
+                target = next(t for t in targets if (t.scope, t.timeline) == (scope, timeline))
+            tracker = self._trackers.get(scope.id)
+            if tracker is None:
+                tracker = self._begin(scope)
+            elif target.special is not None:
+                self._special(tracker, one)
+            elif not tracker.note(target.ops, one.sequence, one.ops):
+                continue
+            self._look(tracker, WRITE)
+        return tracker
+
+    def _begin(self, scope: Scope) -> Tracker:
+        if len(self._trackers) >= AGENTS:
+            idle = (name for name, one in self._trackers.items() if not one.active)
+            del self._trackers[next(idle, next(iter(self._trackers)))]
+        tracker = self._trackers[scope.id] = self._new(scope)
+        return tracker
+
+    def _new(self, scope: Scope) -> Tracker:
+        return Tracker(scope, self._sampled, self.core.clock.ticks)
+
+    def _special(self, tracker: Tracker, one: Written) -> None:
+        """A checkpoint begins a new count; what else is no operation on keys is measured anew."""
+        if one.sequence <= tracker.sequence:
+            return  # it was read already
+        line = self._line(tracker.scope)
+        known = not tracker.stale and one.sequence == tracker.sequence + 1
+        if known and line is not None and line.sequence == line.checkpoint == one.sequence:
+            tracker.metrics.begin(basis_now(line, self.core.clock.ticks()))
+            tracker.sequence, tracker.active = one.sequence, False
+        else:
+            tracker.stale = True
+
+    def _line(self, scope: Scope) -> Timeline | None:
+        """The agent's timeline as this process has it."""
+        ledger = self.core.known(scope)
+        return self.core.timeline(ledger) if ledger is not None else None
+
+    # looking
+
+    def _look(self, tracker: Tracker, event: Event) -> None:
+        """Let what is ready fire, or arrange to look again."""
+        if tracker.firing is not None or self.core.clock.ticks() < tracker.rests:
+            return  # it is looked at behind the checkpoint, or when it is tried again
+        line = self._line(tracker.scope) if not tracker.stale else None
+        if line is not None:
+            ready = tracker.look(line, self.core.clock.ticks())
+            if ready:
+                if not switched_off():
+                    tracker.firing = (ready, event, tracker.metrics.basis.checkpoint)
+            elif tracker.due < float("inf"):
+                self.worker.at(tracker.scope, tracker.due, lambda: self._step(tracker))
+        if tracker.stale or tracker.firing is not None:
+            tracker.event = event if tracker.stale else TIMER
+            self.worker.do(tracker.scope, lambda: self._step(tracker))
+
+    def _step(self, tracker: Tracker) -> None:
+        """What the worker does for an agent: the next thing that is due."""
+        if self._trackers.get(tracker.scope.id) is not tracker:
+            return
+        self.catch_up()
+        with self._lock:
+            event, tracker.event = tracker.event, TIMER
+        try:
+            if tracker.firing is not None:
+                self._fire(tracker, tracker.firing[1])
+                return
+            self._renew(tracker)
+            self._sample(tracker)
+            if self.changed is not None and tracker.own != tracker.followed:
+                ids, tracker.followed = {*tracker.followed, *tracker.own}, dict(tracker.own)
+                self.changed(tracker.scope, ids)
+            with self._lock:
+                self._look(tracker, event)
+        except Exception as error:
+            self._failed(tracker.scope, error)
+
+    def _failed(self, scope: Scope, error: BaseException) -> None:
+        """Note what went wrong, and try again later: a policy never fails a write."""
+        with self._lock:
+            tracker = self._trackers.get(scope.id) if scope.kind == "agent" else None
+            if tracker is not None:
+                tracker.stale, tracker.firing = True, None
+        if self.core.closed:
+            return
+        self.errors.append(f"{scope}: {type(error).__name__}")
+        # What is not of this package may show values.
+        told = error if isinstance(error, HoldfastError) else type(error).__name__
+        logging.getLogger("holdfast.policies").warning("%s: %s", scope, told)
+        if tracker is not None:
+            tracker.rests = self.core.clock.ticks() + AGAIN
+            self.worker.at(scope, tracker.rests, partial(self._step, tracker))
+
+    def handle(self, scope: Scope) -> LineHandle:
+        """The agent's timeline."""
+        return LineHandle(self.core, scope, "main")
+
+    def refresh(self, tracker: Tracker) -> None:
+        """Read the agent's policies, and what happened since its last checkpoint.
+
+        Writers go on meanwhile; what they did is added before anybody else looks.
+        """
+        handle = self.handle(tracker.scope)
+        own, policies, found = self._stored(handle)
+        with self._lock:
+            head = handle.place()[2]
+            more = operations_behind(handle, found.head, head)
+            if more is None or sets_policies(more):
+                (own, policies, found), more = self._stored(handle), (0, [])
+                head = found.head
+            tracker.follow(policies, own)
+            now = self.core.clock.ticks()
+            tracker.metrics.refill([*found.recent, (now, more[0])], now)
+            keys = found.keys.union(more[1])
+            same = found.basis.same(tracker.metrics.basis)
+            tracker.active = (same and tracker.active) or bool(keys)
+            tracker.metrics.begin(found.basis, keys, found.operations + more[0])
+            tracker.remember(found.fired)
+            tracker.sequence = head
+            tracker.stale = False
+
+    def _stored(self, handle: LineHandle) -> tuple[dict[str, Policy], list[Policy], Measured]:
+        """The agent's own policies, all that are in force, and what they look at.
+
+        Of one moment: a policy that is set between the two reads would be known to nobody.
+        """
+        for _ in range(CHOICES):
+            head = handle.place()[2]
+            own = stored_policies(handle)
+            policies = [
+                one
+                for one in merged(self.defaults, own)
+                if not self.refused(one, own=one.id in own)
+            ]
+            found = measure(handle, longest_count(policies))
+            more = operations_behind(handle, head, found.head)
+            if more is not None and not sets_policies(more):
+                return own, policies, found
+        raise Conflict(f"{handle.scope}: its policies are set again and again; tried later")
+
+    def refused(self, policy: Policy, *, own: bool) -> bool:
+        """Whether a policy is not in force because it demands what this store does not do.
+
+        None can be set; it came with a checkpoint of another store.
+        """
+        return own and self.core.ring is None and policy.demands_encryption
+
+    def tracked(self, scope: Scope) -> Tracker:
+        """What is known of an agent, brought up to date; of one that is not watched, read anew."""
+        self.catch_up()
+        with self._lock:
+            tracker = self._trackers.get(scope.id) or self._new(scope)
+        self._renew(tracker)
+        self._sample(tracker)
+        return tracker
+
+    def _renew(self, tracker: Tracker) -> None:
+        """Measure anew if that is needed: others may have written, and no gate told of it."""
+        if tracker.stale or self.handle(tracker.scope).place()[2] > tracker.sequence:
+            self.refresh(tracker)
+
+    def ready(self, tracker: Tracker, given: Mapping[str, float] = NOTHING) -> list[Policy]:
+        """Policies that would fire now, with metrics that are given; nothing comes of asking."""
+        with self._lock:
+            line, now = self._line(tracker.scope), self.core.clock.ticks()
+            if line is None:
+                return []
+            tracker.metrics.settle(line)
+            if not tracker.active and not given:
+                return []
+            found = [policy for policy in tracker.policies if tracker.met(policy, now, given)]
+            return [policy for policy in found if now >= tracker.ready_at(policy, now)]
+
+    def _sample(self, tracker: Tracker) -> None:
+        """Ask for the values of metrics that are functions; one that fails has no value."""
+        recorded, unknown = tracker.metrics.recorded, tracker.metrics.unknown
+        for name in tracker.samples():
+            why = "gave None"
+            try:
+                ask = self.metrics.get(name)
+                value = ran(ask(tracker.scope), name) if ask is not None else process_memory()
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                value, why = None, f"failed with {type(error).__name__}"
+            if value is not None and is_number(value):
+                recorded[name] = value
+                unknown.pop(name, None)
+                continue
+            if value is not None:
+                why = f"gave {type(value).__name__}, which is no finite number"
+            if why != unknown.get(name, "gave None"):  # that is its right; what is wrong, once
+                self.errors.append(f"metric {name}: {why}")
+            recorded.pop(name, None)
+            unknown[name] = why
+
+    # what is told
+
+    def tell(self, scope: Scope, event: Event, note: Callable[[Tracker], None]) -> None:
+        """Note something that happened to an agent, and look at its policies."""
+        self.catch_up()
+        with self._lock:
+            tracker = self._trackers.get(scope.id) or self._begin(scope)
+        if tracker.stale:
+            self.refresh(tracker)  # else it would not be known in which windows it counts
+        with self._lock:
+            note(tracker)
+            tracker.active = True
+            self._look(tracker, event)
+
+    # firing
+
+    def _fire(self, tracker: Tracker, event: Event) -> None:
+        """Make the checkpoint that is on its way, for the policies that are met by what it covers.
+
+        If somebody writes meanwhile, they are looked at again, a few times: where writes never
+        pause, the choice may be a few of them behind.
+        """
+        saved = Saved("moved")
+        for left in reversed(range(CHOICES)):
+            self.catch_up()
+            self._renew(tracker)
+            with self._lock:
+                line = self._line(tracker.scope)
+                ready = tracker.choose(line, self.core.clock.ticks()) if line is not None else []
+                result = judged(ready, event)
+                if not ready:
+                    saved = Saved("unmet")
+                    break
+                wanted = self._wanted(tracker, ready[0], result, tracker.sequence if left else None)
+            with acting("holdfast.policies", reason=result.reason):
+                saved = save_all(self.core, [wanted])[0]
+            if saved.outcome != "moved":
+                break
+        if saved.error is not None:
+            raise saved.error
+        with self._lock:
+            tracker.firing = None
+            if saved.outcome == "saved":
+                self._note(tracker, ready, result)
+            elif saved.outcome != "unmet":  # somebody was faster, or the agent is gone
+                tracker.active &= saved.outcome == "overtaken"  # unless it was seen and counted
+                tracker.stale = True
+            if not self.worker.stopped:  # else it would go on for as long as others write
+                self._look(tracker, event)
+
+    def scheduled(self, scope: Scope, id_: str) -> tuple[Wanted, Callable[[], None]] | Saved:
+        """What comes of a policy when its schedule is due: its checkpoint and what to do behind
+        it, or why there is none."""
+        tracker = self.tracked(scope)
+        with self._lock:
+            line, now = self._line(scope), self.core.clock.ticks()
+            policy = next((one for one in tracker.policies if one.id == id_), None)
+            if line is None or policy is None:
+                return Saved("absent")
+            tracker.metrics.settle(line)
+            if not tracker.active:
+                return Saved("unchanged", head=(line.prefix, tracker.sequence))
+            again = tracker.waits(policy, now)
+            if again is None or again > 0:
+                head = (line.prefix, tracker.sequence) if again is None else None
+                return Saved("unmet", head=head, again=again)
+            ready = self.ready(tracker)
+            ready = [one for one in tracker.policies if one is policy or one in ready]
+            result = judged(ready, TIMER)
+            wanted = self._wanted(tracker, ready[0], result)
+            return wanted, partial(self._note, tracker, ready, result)
+
+    def followed(self, scope: Scope, id_: str, policy: Policy | None) -> None:
+        """Remember that the schedules follow this policy, or that it is gone."""
+        self.catch_up()
+        with self._lock:
+            tracker = self._trackers.get(scope.id)
+            if tracker is not None and policy is not None:
+                tracker.followed[id_] = policy
+            elif tracker is not None:
+                tracker.followed.pop(id_, None)
+
+    def _note(self, tracker: Tracker, ready: list[Policy], result: Triggered) -> None:
+        with self._lock:
+            tracker.fired(ready, self.core.clock.ticks())
+            self.fired.append((tracker.scope, result))
+
+    def _wanted(
+        self, tracker: Tracker, policy: Policy, result: Triggered, head: int | None = None
+    ) -> Wanted:
+        """The checkpoint that a policy asks for, behind the one that it was judged by."""
+        return Wanted(
+            tracker.scope,
+            "main",
+            "",
+            policy.type,
+            self._about(tracker, policy, result),
+            tags=(MADE_BY + policy.id,),
+            description=result.reason,
+            behind=tracker.metrics.basis.checkpoint,
+            head=head,
+        )
+
+    def _about(self, tracker: Tracker, policy: Policy, result: Triggered) -> dict[str, Any]:
+        now = self.core.clock.ticks()
+        readings = [
+            {"condition": str(one), "value": value} for one, value in tracker.readings(policy, now)
+        ]
+        about = {
+            "trigger": result.event.type,
+            "policy": policy.id,
+            "reason": result.reason,
+            "readings": readings,
+            "priority": policy.priority,
+            "retention": policy.retention.kept(),
+        }
+        if policy.compression is not None:
+            squeezed = policy.compression
+            about["compression"] = squeezed.algorithm if squeezed.enabled else "none"
+        # A default one demands nothing: who is asked for a plain export may say that it is wanted.
+        if policy.id in tracker.own and policy.demands_encryption:
+            about["encryption"] = CIPHER
+        return {**about, "event": result.event.name} if result.event.name else about
+
+
+def sets_policies(operations: tuple[int, list[str]]) -> bool:
+    """Whether some of these operations, of `operations_behind`, set policies or remove them."""
+    return any(key.startswith(PREFIX) for key in operations[1])
+
+
+def stored_policies(handle: LineHandle) -> dict[str, Policy]:
+    """An agent's own policies by their ids; one that cannot be read is left out."""
+    found: dict[str, Policy] = {}
+    for key, data in handle.reader.items(PREFIX, None, "", True):
+        try:
+            found[key.removeprefix(PREFIX)] = Policy.of(data)
+        except PolicyValidationError:
+            continue
+    return found

@@ -1,0 +1,1 @@
+"""Schedules: checkpoints at intervals and by the calendar."""

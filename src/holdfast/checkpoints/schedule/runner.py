@@ -1,0 +1,478 @@
+"""Running schedules: one runner among all processes, one heap, one timer.
+
+Whoever holds the lease `LEASE` runs what is due; the others look now and then whether it is free.
+All that a runner writes is under the lease: checkpoints, what jobs write, and the cells that say
+how far schedules are. A slot's checkpoint has an id made from schedule and slot. So a runner that
+was stopped and overtaken can write nothing, and one that takes over after a kill between a
+checkpoint and its cell makes no second one.
+
+Slots in which an agent had written nothing since its last checkpoint are left out, and nothing is
+stored of them: whoever takes over finds the same. So idle agents cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoints.group_save import Saved, Wanted, save_all, still
+from holdfast.checkpoints.policy.policy_engine import Engine
+from holdfast.checkpoints.policy.policy_schedules import reconcile
+from holdfast.checkpoints.retention import Retention
+from holdfast.checkpoints.schedule import calendar
+from holdfast.checkpoints.schedule.calendar import Cron
+from holdfast.checkpoints.schedule.schedule import Schedule, Schedules
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
+    OutcomeUnknown,
+    ScopeNotFoundError,
+    StateIntegrityError,
+    StoreClosedError,
+    Unavailable,
+)
+from holdfast.store.commit.core import Core
+from holdfast.store.lease.lease import Lease
+from holdfast.store.lease.wait import Asking
+from holdfast.store.names.arguments import ran
+from holdfast.store.names.cause import acting
+from holdfast.store.names.cells import Swap
+from holdfast.store.names.items import Checkpoint
+from holdfast.store.names.scope import Scope
+from holdfast.store.names.threads import is_interrupt
+
+LEASE = "holdfast/schedules"
+"""Held by the process that runs the schedules of a store."""
+LOOK = 1.0
+"""Seconds after which a runner looks what others added, and the others whether it is gone."""
+GRAIN = 0.1
+"""Seconds between two turns: what is due meanwhile is run together."""
+TOGETHER = 256
+"""Schedules that are run together: their checkpoints share a commit."""
+STEP = 1.0
+"""Seconds by which wall and monotonic clock may drift before what is due is computed anew."""
+FIRST_RETRY, LAST_RETRY = 1.0, 60.0
+"""Seconds after which a slot is tried again that the storage could not serve."""
+
+NOTHING = ("unchanged", "unmet", "overtaken", "absent", "disabled")
+"""Outcomes of which nothing is stored."""
+_PASSING = (Unavailable, OutcomeUnknown)
+"""Errors after which the same slot is tried again."""
+_log = logging.getLogger("holdfast.schedules")
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One occasion of a schedule; what a job is called with."""
+
+    schedule: str
+    slot: int
+    """Of an interval, its number from 1 on; of a calendar, its moment in seconds since 1970."""
+    id: str
+    """The same however often this slot is tried: for `change(id=run.id)`."""
+    outcome: str = "due"
+    """Once it was its turn: saved, repeated (saved before), unchanged (since the last checkpoint),
+    unmet (the conditions of its policy), overtaken (by another checkpoint), absent (no such scope
+    or policy), disabled (by the environment), done, unknown job (in this process) or failed."""
+    checkpoint: Checkpoint | None = None
+    error: str | None = None
+    """The name of the error."""
+
+
+Job = Callable[[Run], Any]
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A schedule in the heap."""
+
+    key: bytes
+    cell: bytes
+    """As it is stored."""
+    schedule: Schedule
+    due: float = 0.0
+    """By the monotonic clock."""
+    ticket: int = -1
+    """Of its place in the heap that counts; those before do not."""
+    head: tuple[bytes, int] | None = None
+    """Where the timeline ended when nothing was left to save."""
+    retry: float = FIRST_RETRY
+    slot: int = 0
+    """Which is being run."""
+
+
+class Runner:
+    """What is due, and running it; used by one thread at a time."""
+
+    def __init__(
+        self,
+        core: Core,
+        jobs: Mapping[str, Job],
+        duration: float,
+        engine: Engine,
+        retention: Retention,
+    ) -> None:
+        self.core = core
+        self.jobs = jobs
+        self.engine = engine
+        self.retention = retention
+        self.schedules = Schedules(core)
+        self._asking = Asking(core, LEASE, duration, None, None)
+        self._lease: Lease | None = None
+        self._entries: dict[bytes, _Entry] = {}
+        self._heap: list[tuple[float, int, _Entry]] = []
+        self._counted: bytes | None = None
+        self._fresh = True
+        """All cells have to be read again."""
+        self._until = 0.0
+        """What is due until then is run."""
+        self._look = 0.0
+        """When to look what others added."""
+        self._offset = 0.0
+        """By which the wall clock is ahead of the monotonic one."""
+        self._unseen: Iterator[Scope] = iter(())
+        """Agents whose policies were not compared with the schedules since this is the runner."""
+
+    # turns
+
+    def turn(self, *, more: bool = False) -> tuple[list[Run], float]:
+        """Run some of what is due, if this is the runner; seconds to wait for the next turn.
+
+        0: not all of it was run. With `more`, only of what was due in the turn before.
+        """
+        lease = self._held()
+        if lease is None:
+            return [], LOOK
+        try:
+            with lease.fencing(), acting("scheduler"):
+                seen = self._reconcile()
+                self._follow()
+                if not more:
+                    self._until = self.core.clock.ticks()
+                ran = self._run(self._due(), lease)
+        except LeaseLostError:
+            self.release()
+            return [], LOOK
+        except BaseException:
+            self._forget()  # what was due and is not run yet is found again
+            raise
+        if self._heap and self._heap[0][0] <= self._until:
+            return ran, 0.0
+        left = self._heap[0][0] - self.core.clock.ticks() if self._heap else LOOK
+        return ran, min(max(left, GRAIN), LOOK) if seen else GRAIN
+
+    @property
+    def held(self) -> bool:
+        """Whether this is the runner, as far as it knows."""
+        return self._lease is not None and self._lease.held
+
+    def stir(self) -> None:
+        """Something was added or removed: look in the next turn."""
+        self._look = 0.0
+
+    def release(self) -> None:
+        """Let another be the runner.
+
+        Said to the lease also if it may be lost: who keeps an error that has seen it, as a log
+        does, must not have it renewed for ever.
+        """
+        if self._lease is not None:
+            self._lease.release()
+        self._lease = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._entries, self._heap, self._fresh = {}, [], True
+
+    def _held(self) -> Lease | None:
+        if self._lease is not None and not self._sure(self._lease):
+            self.release()
+        if self._lease is None:
+            self._lease = self._asking.take()
+            self._unseen = self._agents()
+        return self._lease
+
+    def _sure(self, lease: Lease) -> bool:
+        """Whether it is known to be held; a runner that slept asks before it goes on."""
+        if not lease.held and not lease.over:
+            lease.beat()
+        return lease.held
+
+    # what there is
+
+    def _reconcile(self) -> bool:
+        """Let some agents' policies have their schedules; whether all agents were looked at."""
+        try:
+            some = list(itertools.islice(self._unseen, TOGETHER))
+            for scope in some:
+                with suppress(StateIntegrityError, ScopeNotFoundError):  # `verify` names it
+                    if reconcile(self.engine, scope):
+                        self.stir()
+        except _PASSING:
+            self._unseen = self._agents()  # once more, when the storage serves again
+            return True
+        return len(some) < TOGETHER
+
+    def _agents(self) -> Iterator[Scope]:
+        return (scope for scope, *_ in self.core.scopes() if scope.kind == "agent")
+
+    def _follow(self) -> None:
+        """Take in what was added or removed, and a clock that was set."""
+        ticks = self.core.clock.ticks()
+        if self._fresh or ticks >= self._look:
+            self._look = ticks + LOOK
+            counted = self.schedules.cells.count()
+            if self._fresh or counted != self._counted:
+                self._read()
+                self._counted, self._fresh = counted, False
+        offset = self.core.clock.claimed() / 1_000_000 - ticks
+        if abs(offset - self._offset) > STEP:
+            self._offset = offset
+            for entry in self._entries.values():
+                if isinstance(entry.schedule.when, Cron):
+                    self._plan(entry)
+        if len(self._heap) > 2 * len(self._entries) + TOGETHER:
+            self._heap = [place for place in self._heap if self._counts(place)]
+            heapq.heapify(self._heap)
+
+    def _read(self) -> None:
+        before, self._entries = self._entries, {}
+        for key, row in self.schedules.cells.all():
+            entry = before.get(key)
+            if entry is None or entry.cell != row:
+                try:
+                    entry = _Entry(key, row, self.schedules.open(key, row))
+                except StateIntegrityError:
+                    # The others still run; `verify` names it.
+                    _log.exception("a schedule cannot be read")
+                    continue
+                self._plan(entry)
+            self._entries[key] = entry
+        for entry in before.values():
+            if self._entries.get(entry.key) is not entry:
+                entry.ticket = -1
+
+    def _plan(self, entry: _Entry) -> None:
+        """Find out when a schedule is due, from how far it is said to be."""
+        schedule, ticks = entry.schedule, self.core.clock.ticks()
+        if isinstance(schedule.when, Cron):
+            self._plan_cron(entry, schedule.when, ticks)
+            return
+        elapsed = (self.core.clock.claimed() - schedule.at) / 1_000_000
+        wait = calendar.waiting(schedule.when, elapsed, schedule.shift, first=not schedule.runs)
+        self._push(entry, ticks + wait)
+
+    def _plan_cron(self, entry: _Entry, when: Cron, ticks: float) -> None:
+        now = self._own_time(entry.schedule)
+        done = calendar.with_now(entry.schedule.done, int(now))
+        entry.schedule = msgspec.structs.replace(entry.schedule, done=done)
+        try:
+            slot = calendar.next_slot(when, done, int(now))
+        except InvalidInputError:  # no such zone on this machine
+            _log.exception("the schedule %r cannot be run here", entry.schedule.name)
+            slot = None
+        if slot is not None:
+            late = slot <= now
+            self._push(entry, ticks + (entry.schedule.shift if late else slot - now))
+
+    def _own_time(self, schedule: Schedule) -> float:
+        """The wall clock, set back by what jitter makes the schedule later."""
+        return self.core.clock.claimed() / 1_000_000 - schedule.shift
+
+    def _push(self, entry: _Entry, due: float) -> None:
+        entry.due, entry.ticket = due, next(_numbers)
+        heapq.heappush(self._heap, (due, entry.ticket, entry))
+
+    @staticmethod
+    def _counts(place: tuple[float, int, _Entry]) -> bool:
+        return place[2].ticket == place[1]
+
+    def _due(self) -> list[_Entry]:
+        """Schedules whose time has come; some of them if they are many."""
+        found: list[_Entry] = []
+        while self._heap and self._heap[0][0] <= self._until and len(found) < TOGETHER:
+            place = heapq.heappop(self._heap)
+            if self._counts(place) and self._choose(place[2]):
+                found.append(place[2])
+        return found
+
+    def _choose(self, entry: _Entry) -> bool:
+        """Set the slot to run; False if the wall clock says that it is not yet time."""
+        schedule = entry.schedule
+        if not isinstance(schedule.when, Cron):
+            entry.slot = schedule.runs + 1
+            return True
+        now = int(self._own_time(schedule))
+        slot = calendar.next_slot(schedule.when, schedule.done, now)
+        if slot is None or slot > now:
+            self._plan(entry)
+            return False
+        entry.slot = slot
+        return True
+
+    # running
+
+    def _run(self, due: list[_Entry], lease: Lease) -> list[Run]:
+        saving = [entry for entry in due if entry.schedule.saves]
+        working = [entry for entry in due if not entry.schedule.saves]
+        ran = self._save(saving, lease)
+        for entry in working:
+            if not self._sure(lease):
+                raise lease.lost()
+            ran.append(self._work(entry, lease))
+        return ran
+
+    def _save(self, due: list[_Entry], lease: Lease) -> list[Run]:
+        """Checkpoints of what has been written since the last ones."""
+        heads = [entry.head for entry in due]
+        outcomes = {
+            entry.key: Saved("unchanged", head=head)
+            for entry, head, same in zip(due, heads, still(self.core, heads), strict=True)
+            if same
+        }
+        asked = [(entry, self._asked(entry)) for entry in due if entry.key not in outcomes]
+        outcomes.update((entry.key, what) for entry, what in asked if isinstance(what, Saved))
+        plans = [(entry, *what) for entry, what in asked if not isinstance(what, Saved)]
+        made = save_all(self.core, [wanted for _, wanted, _ in plans])
+        for (entry, _, noted), saved in zip(plans, made, strict=True):
+            outcomes[entry.key] = saved
+            if saved.outcome == "saved":
+                noted()
+        ran, store = [], []
+        for entry in due:
+            saved = outcomes[entry.key]
+            entry.head = saved.head
+            if isinstance(saved.error, LeaseLostError | StoreClosedError):
+                raise saved.error
+            ran.append(_ran(entry, saved))
+            if isinstance(saved.error, _PASSING):
+                self._again(entry)
+            elif saved.outcome in NOTHING:
+                entry.schedule = self._advanced(entry, runs=entry.schedule.runs)
+                self._next(entry, saved.again)
+            else:
+                store.append((entry, ran[-1].error))
+        self._store(store, lease)
+        return ran
+
+    def _asked(self, entry: _Entry) -> tuple[Wanted, Callable[[], None]] | Saved:
+        """The checkpoint of a slot, and what to do once it is made; or why there is none."""
+        schedule = entry.schedule
+        if schedule.policy is None:
+            return _wanted(entry), lambda: None
+        try:
+            return self.engine.scheduled(Scope.parse(schedule.scope or ""), schedule.policy)
+        except HoldfastError as error:
+            return Saved("failed", error=error)
+
+    def _retain(self, run: Run, schedule: Schedule) -> Any:
+        with suppress(ScopeNotFoundError):  # until there is one
+            self.retention.run(schedule.scope)
+
+    def _work(self, entry: _Entry, lease: Lease) -> Run:
+        run, schedule = _due_run(entry), entry.schedule
+        job = self.jobs.get(schedule.job or "")
+        if schedule.retention:
+            job = partial(self._retain, schedule=schedule)
+        if job is None:
+            # Another process may have it: the slot is not used up.
+            _log.error(
+                "the schedule %r runs the job %r, which is not named in jobs= of this process",
+                run.schedule,
+                entry.schedule.job,
+            )
+            self._again(entry)
+            return replace(run, outcome="unknown job")
+        told = None
+        try:
+            ran(job(run), f"the job {schedule.job!r}")
+        except (LeaseLostError, StoreClosedError):
+            raise
+        except BaseException as error:  # also what would end the program, or this thread
+            if is_interrupt(error):
+                raise
+            _log.exception("the job of the schedule %r failed", run.schedule)
+            told = type(error).__name__
+            if isinstance(error, _PASSING):
+                self._again(entry)
+                return replace(run, outcome="failed", error=told)
+        self._store([(entry, told)], lease)
+        return replace(run, outcome="failed" if told else "done", error=told)
+
+    def _again(self, entry: _Entry) -> None:
+        """The storage could not serve: the same slot, after a while."""
+        self._push(entry, self.core.clock.ticks() + entry.retry)
+        entry.retry = min(2 * entry.retry, LAST_RETRY)
+
+    def _advanced(self, entry: _Entry, *, runs: int, failed: str | None = None) -> Schedule:
+        """The schedule behind the slot that was run."""
+        schedule = entry.schedule
+        done = schedule.done
+        if isinstance(schedule.when, Cron):
+            now = int(self._own_time(schedule))
+            done = calendar.with_slot(schedule.when, done, entry.slot, now)
+        at = self.core.clock.claimed() if runs > schedule.runs else schedule.at
+        return msgspec.structs.replace(schedule, runs=runs, at=at, done=done, failed=failed)
+
+    def _next(self, entry: _Entry, again: float | None = None) -> None:
+        """When it is due next: on its grid, or `again` seconds from now if that is sooner."""
+        entry.retry = FIRST_RETRY
+        if isinstance(entry.schedule.when, Cron):
+            self._plan(entry)
+        else:
+            now = self.core.clock.ticks()
+            due = calendar.on_grid(entry.schedule.when, entry.due, now)
+            self._push(entry, due if again is None else min(due, now + again))
+
+    def _store(self, ended: list[tuple[_Entry, str | None]], lease: Lease) -> None:
+        """Say in the cells how far these schedules are, if the lease is still held."""
+        swaps: list[Swap] = []
+        for entry, failed in ended:
+            entry.schedule = self._advanced(entry, runs=entry.schedule.runs + 1, failed=failed)
+            new = self.schedules.seal(entry.key, entry.schedule)
+            swaps.append((entry.key, entry.cell, new))
+            entry.cell = new
+            self._next(entry)
+        fresh, self._fresh = self._fresh, True  # if it fails, the cells say how far they are
+        if not swaps or self.schedules.cells.advance(swaps, lease):
+            self._fresh = fresh
+            return
+        # The lease is lost, or one of them was removed or replaced: which, each says for itself.
+        for swap in swaps:
+            self.schedules.cells.advance([swap], lease)
+        if not self._still_mine(lease):
+            raise lease.lost()
+
+    def _still_mine(self, lease: Lease) -> bool:
+        return dict(self.core.storage.cells(lease.key, lease.key + b"\0")).get(lease.key) == (
+            lease.cell
+        )
+
+
+def _due_run(entry: _Entry) -> Run:
+    schedule = entry.schedule
+    id = f"schedule/{schedule.id.hex()}/{entry.slot}"
+    return Run(schedule.name, entry.slot, id)
+
+
+def _ran(entry: _Entry, saved: Saved) -> Run:
+    run = _due_run(entry)
+    error = type(saved.error).__name__ if saved.error is not None else None
+    return replace(run, outcome=saved.outcome, checkpoint=saved.checkpoint, error=error)
+
+
+def _wanted(entry: _Entry) -> Wanted:
+    schedule, run = entry.schedule, _due_run(entry)
+    metadata = {"trigger": "schedule", "schedule": run.schedule, "slot": run.slot}
+    scope = Scope.parse(schedule.scope or "")
+    return Wanted(scope, schedule.timeline, run.schedule, "scheduled", metadata, run.id)

@@ -1,0 +1,428 @@
+"""`holdfast recover` and `recovery`: bringing an agent back to work, and what became of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.commands import Command, Group, pass_session
+from holdfast.cli.completion import complete_scope
+from holdfast.cli.copies import copy_option, opened
+from holdfast.cli.failures import UNRECOVERED
+from holdfast.cli.key import scope_argument
+from holdfast.cli.plain_results import time_text
+from holdfast.cli.points import point
+from holdfast.cli.programs import machine_option, machines_named
+from holdfast.cli.recovery_boot import boot, scrub
+from holdfast.cli.restore import located
+from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
+from holdfast.store.names.whole_files import write_whole
+from holdfast.store.tree.json import tagged, write
+
+if TYPE_CHECKING:
+    from holdfast.recovery.group_report import GroupRecoveryReport
+    from holdfast.recovery.plan import RecoveryPlan
+    from holdfast.recovery.report import RecoveryReport
+
+FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".json": "json"}
+_LOCATING = ("name", "type", "tag", "trigger", "before")
+
+
+@click.command(cls=Command)
+@scope_argument
+@click.option("--failure", metavar="KIND", default="unknown", help="What went wrong. [unknown]")
+@click.option("--message", default="", help="What else is known of it; kept with the report.")
+@click.option("--procedure", metavar="ID", help="This procedure. [the one that answers KIND]")
+@click.option(
+    "--procedures",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A YAML file with procedures, over the built-in ones.",
+)
+@click.option("--point", "to", metavar="POINT", help="Return to this point.")
+@click.option("--at", metavar="POINT", help="The same: a time, a checkpoint's name or id, …")
+@click.option("--name", help="Return to the newest whole checkpoint of this name.")
+@click.option("--type", help="… of this type: manual, routine, …")
+@click.option("--tag", help="… with this tag.")
+@click.option("--trigger", help="… made for this event.")
+@click.option("--before", metavar="POINT", help="… before this point.")
+@click.option("--strategy", "order", multiple=True, help="Try these, in this order.")
+@copy_option
+@machine_option
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--wait", type=click.FloatRange(0), default=0, help="Seconds, if another is at it.")
+@click.option("--report", "page", metavar="FILE", help="Write the report: .md, .html or .json.")
+@pass_session
+def recover(session: Session, /, scope: str, **given: Any) -> int:
+    """Bring an agent back to a good state, by a procedure, with a report.
+
+    Without anything else the state is left as it is if all of it can be read; if not, whatever
+    loses least is returned to. What does not succeed is undone (exit code 9, with --dry-run, too,
+    if no state would serve).
+    """
+    from holdfast.sync import Recovery
+
+    check_page(given["page"])
+    machines = machines_named(given["machines"])
+    dry_run = given["dry_run"]
+    with (
+        session.reading() if dry_run else session.writing() as store,
+        opened(session, given["copies"]) as copies,
+    ):
+        recovery = Recovery(
+            store,
+            copies=copies,
+            procedures=_procedures(given["file"]),
+            order=given["order"] or None,
+            machines=machines,
+        )
+        state = session.state(store, scope, new=True)  # all of its entries may be lost
+        state.place()  # refused here if there is no such timeline
+        asked = _asked(session, state, given)
+        if dry_run:
+            plan = recovery.plan(state, **asked)
+            _say_plan(session, plan)
+            return 0 if plan.serves else UNRECOVERED
+        try:
+            done = recovery.recover(state, wait=given["wait"], progress=_progress(session), **asked)
+        except RecoveryFailedError as error:
+            report = recovery._named_by(state, error)
+            if report is not None:
+                write_page(report, given["page"])
+            raise
+        write_page(done, given["page"])
+    say_report(session, done)
+    return 0
+
+
+def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What `recover` and `plan` take."""
+    from holdfast.recovery.failures import Failure
+    from holdfast.sync import Checkpoints
+
+    if session.timeline != "main":
+        raise InvalidInputError("a recovery is one of the timeline main: leave --timeline out")
+    where = located({name: given[name] for name in _LOCATING})
+    if sum((bool(where), given["to"] is not None, given["at"] is not None)) > 1:
+        raise InvalidInputError("give --point, --at, or what is known of a checkpoint: one of them")
+    wanted = given["to"] if given["to"] is not None else given["at"]
+    target: Any = point(wanted) if wanted is not None else None
+    if where:
+        target = Checkpoints(state).locate(valid=True, **where)
+    asked = {"at" if isinstance(target, datetime) else "point": target}
+    failure = Failure(given["failure"], given["message"], **asked)
+    return {"failure": failure, "procedure": given["procedure"]}
+
+
+def _procedures(file: str | None) -> list[Any]:
+    from holdfast.recovery.procedure import Procedure
+
+    if file is None:
+        return []
+    try:
+        return list(Procedure.from_yaml(Path(file).read_text(encoding="utf-8")))
+    except UnicodeDecodeError:
+        raise InvalidInputError("the file with procedures is not text in UTF-8") from None
+
+
+def _progress(session: Session) -> Callable[[str, str], None] | None:
+    """Each step as it ends, for whoever sits at a terminal; the report has them all."""
+    if session.json or not sys.stderr.isatty():
+        return None
+    return lambda title, said: output.note(f"{title}: {said}")
+
+
+# plans and reports
+
+
+def plan_shape(plan: RecoveryPlan) -> dict[str, Any]:
+    """A plan as plain data."""
+    return {
+        "agent": str(plan.agent),
+        "failure": tagged(plan.failure.data()),
+        "procedure": plan.procedure.id,
+        "steps": [step.key for step in plan.procedure.steps],
+        "strategy": plan.strategy,
+        "point": plan.point,
+        "keys": list(plan.keys),
+        "healed": plan.healed,
+        "lost": plan.lost,
+        "passed": plan.passed,
+    }
+
+
+def report_shape(report: RecoveryReport) -> dict[str, Any]:
+    """A report as plain data."""
+    ended = report.finished_at
+    return {
+        "id": report.id,
+        "agent": str(report.agent),
+        "status": report.status,
+        "failure": tagged(report.failure.data()),
+        "procedure": report.procedure,
+        "attempts": report.attempts,
+        "strategy": report.strategy,
+        "restored_from": report.restored_from,
+        "passed": report.passed,
+        "lost": report.lost,
+        "warning": report.warning,
+        "transitions": report.transitions,
+        "why": report.why,
+        "started_at": time_text(report.started_at),
+        "finished_at": time_text(ended) if ended is not None else None,
+        "seconds": report.seconds,
+        "signed": report.signed,
+        "steps": [{"part": part, **tagged(one.data())} for part, one in report.steps],
+    }
+
+
+def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
+    """The report of a recovery of a group as plain data."""
+    ended = report.finished_at
+    return {
+        "id": report.id,
+        "agents": [str(one) for one in report.agents],
+        "status": report.status,
+        "failure": tagged(report.failure.data()),
+        "strategy": report.strategy,
+        "points": dict(report.points),
+        "passed": dict(report.passed),
+        "unsent": dict(report.unsent),
+        "lost": dict(report.lost),
+        "why": report.why,
+        "started_at": time_text(report.started_at),
+        "finished_at": time_text(ended) if ended is not None else None,
+        "seconds": report.seconds,
+        "signed": report.signed,
+        "steps": dict(report.steps),
+    }
+
+
+def shape_of(report: RecoveryReport | GroupRecoveryReport) -> dict[str, Any]:
+    """A report of either kind as plain data."""
+    from holdfast.recovery.group_report import GroupRecoveryReport
+
+    if isinstance(report, GroupRecoveryReport):
+        return group_shape(report)
+    return report_shape(report)
+
+
+def _say_plan(session: Session, plan: RecoveryPlan) -> None:
+    if session.json:
+        output.document(plan_shape(plan))
+        return
+    for line in str(plan).splitlines():
+        output.say(output.clean(line))
+
+
+def say_report(session: Session, report: RecoveryReport | GroupRecoveryReport) -> None:
+    """A report on the terminal, or as a document."""
+    if session.json:
+        output.document(shape_of(report))
+        return
+    for line in str(report).splitlines():
+        output.say(output.clean(line))
+
+
+def check_page(path: str | None) -> None:
+    """Refuse a file that no report can be written to, before anything is done."""
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in FORMATS:
+        raise InvalidInputError(f"a report is written as {', '.join(FORMATS)}: name the file so")
+    if Path(path).is_dir():
+        raise InvalidInputError("the report cannot be written over a folder: name a file")
+    if not Path(path).parent.is_dir():
+        raise InvalidInputError("there is no such folder to write the report to: make it first")
+
+
+def write_page(report: RecoveryReport | GroupRecoveryReport, path: str | None) -> None:
+    """Write a report to a file, in the form that its name says."""
+    if path is not None:
+        text = page_of(report, FORMATS[Path(path).suffix.lower()])
+        write_whole(path, [text.encode("utf-8", "backslashreplace")])
+
+
+def page_of(report: RecoveryReport | GroupRecoveryReport, form: str) -> str:
+    """A report as a page."""
+    if form == "json":
+        return write(shape_of(report), indent=2) + "\n"
+    return report.html() if form == "html" else report.markdown()
+
+
+# what became of them
+
+
+@click.group(cls=Group)
+def recovery() -> None:
+    """What became of recoveries, and going on with what never ended."""
+
+
+for _command in (boot, scrub):
+    recovery.add_command(_command)
+
+
+@recovery.command("list")
+@click.argument("scope", required=False, shell_complete=complete_scope)
+@click.option("--limit", type=click.IntRange(1), default=50, help="Of each agent. [50]")
+@pass_session
+def list_(session: Session, scope: str | None, limit: int) -> None:
+    """The recoveries of an agent, or of all, the newest first; also those of groups."""
+    from holdfast.recovery.recovered_scopes import recovered_agents
+    from holdfast.sync import Recovery
+
+    with session.reading() as store:
+        made = Recovery(store)
+        agents = [scope] if scope is not None else recovered_agents(store._handle)
+        found = [one for agent in agents for one in made.reports(agent, limit)]
+        groups = made.group_reports(limit) if scope is None else _groups_of(made, scope)[:limit]
+    found.sort(key=lambda one: one.id, reverse=True)  # which clocks do not put in disorder
+    if session.json:
+        output.document(_shapes(found, groups))
+        return
+    every: list[RecoveryReport | GroupRecoveryReport] = [*found, *groups]
+    every.sort(key=lambda one: one.id, reverse=True)
+    output.table(
+        ["recovery", "agent", "status", "failure", "strategy", "lost", "seconds"],
+        [
+            [
+                one.id,
+                one.about,
+                one.status,
+                one.failure.kind,
+                one.strategy,
+                one.lost if isinstance(one.lost, str) else _each(one.lost),
+                f"{one.seconds:.3f}",
+            ]
+            for one in every
+        ],
+    )
+
+
+def _shapes(
+    alone: list[RecoveryReport], groups: list[GroupRecoveryReport]
+) -> dict[str, list[dict[str, Any]]]:
+    """Recoveries of agents and of groups as plain data."""
+    return {
+        "recoveries": [report_shape(one) for one in alone],
+        "groups": [group_shape(one) for one in groups],
+    }
+
+
+def _groups_of(made: Any, scope: str) -> list[GroupRecoveryReport]:
+    """The recoveries of groups that an agent was part of, the newest first."""
+    return [one for one in made.group_reports() if scope in map(str, one.agents)]
+
+
+def _each(lost: Mapping[str, str]) -> str:
+    return "; ".join(f"{agent}: {what}" for agent, what in lost.items()) or "nothing"
+
+
+@recovery.command()
+@scope_argument
+@click.argument("id", required=False)
+@click.option("--format", "form", type=click.Choice(sorted(set(FORMATS.values()))), help="A page.")
+@click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md, .html or .json.")
+@pass_session
+def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
+    """The report of a recovery, of the agent or of a group with it; by default of the newest."""
+    from holdfast.sync import Recovery
+
+    check_page(page)
+    if session.json and form not in (None, "json"):
+        raise InvalidInputError("give either --json or --format: one form is written")
+    with session.reading() as store:
+        made = Recovery(store)
+        state = session.state(store, scope, new=True)  # its recoveries are there without it
+        groups: list[Any] = _groups_of(made, str(state.scope))
+        if id is None:
+            found = sorted([*made.reports(state, 1), *groups[:1]], key=lambda one: one.started_at)
+        else:
+            found = [one for one in groups if one.id == id] or [made.report(state, id)]
+    if not found:
+        raise MissingError(f"{scope} has had no recovery; `holdfast recovery list` shows them")
+    write_page(found[-1], page)
+    if form is not None:
+        lines = page_of(found[-1], form).split("\n")
+        click.echo("\n".join(map(output.clean, lines)), nl=False)
+    elif page is None:
+        say_report(session, found[-1])
+
+
+@recovery.command()
+@scope_argument
+@click.option("--wait", type=click.FloatRange(0), default=35, help="Seconds, if another is at it.")
+@machine_option
+@pass_session
+def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...]) -> int:
+    """Go on with recoveries, of the agent or of a group with it, whose process ended in the middle.
+
+    The lease of a process that died runs out half a minute after its end. One with steps of a type
+    of somebody's own cannot go on here: it is undone, which ends it. Exits with 9 if one did not
+    succeed.
+    """
+    from holdfast.sync import Recovery
+
+    known = machines_named(machines)
+    with session.writing() as store:
+        state = session.state(store, scope)
+        recovery = Recovery(store, machines=known)
+        groups = recovery.resume_groups(state, wait=wait)
+        done = recovery.resume(state, wait=wait, progress=_progress(session))
+    every: list[RecoveryReport | GroupRecoveryReport] = [*groups, *done]
+    if session.json:
+        output.document(_shapes(done, groups))
+    else:
+        for one in every:
+            say_report(session, one)
+        if not every:
+            said = f"{scope}: no recovery was left unfinished, or somebody is at it"
+            output.say(output.clean(said))
+    return 0 if all(one.success for one in every) else UNRECOVERED
+
+
+@recovery.command()
+@click.argument("id")
+@click.option("--reason", default="", help="Kept with its report.")
+@pass_session
+def abandon(session: Session, id: str, reason: str) -> None:
+    """End a recovery that never ended, of an agent or of a group; the agents stay as they are."""
+    from holdfast.sync import Recovery
+
+    with session.writing() as store:
+        done = Recovery(store).abandon(id, reason)
+    if session.json:
+        output.document({"id": done.id, "status": done.status, "why": done.why})
+    else:
+        output.say(output.clean(f"recovery {done.id} of {done.about}: {done.status}, {done.why}"))
+
+
+@recovery.command()
+@click.argument("scope", required=False, shell_complete=complete_scope)
+@click.option("--slow", type=click.FloatRange(0), default=300, help="Seconds one may take. [300]")
+@pass_session
+def stats(session: Session, scope: str | None, slow: float) -> None:
+    """How recoveries went, of one agent or of all.
+
+    Alarms are those that failed, were slow, or have not ended after that time.
+    """
+    from holdfast.sync import Recovery
+
+    with session.reading() as store:
+        found = Recovery(store).statistics(scope, slow=slow)
+    told = {name: getattr(found, name) for name in found.__slots__}
+    told["success_rate"] = found.success_rate
+    if session.json:
+        output.document(told | {"alarms": list(found.alarms)})
+        return
+    told.pop("alarms")
+    output.fields([(name.replace("_", " "), figure) for name, figure in told.items()])
+    for alarm in found.alarms:
+        output.say(click.style(output.clean(f"alarm: {alarm}"), fg="red"))

@@ -1,0 +1,1 @@
+"""Agents that lived elsewhere become agents of a store."""

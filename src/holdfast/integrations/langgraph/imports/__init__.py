@@ -1,0 +1,1 @@
+"""Threads of LangGraph's own savers, imported and verified."""

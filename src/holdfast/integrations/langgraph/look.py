@@ -1,0 +1,254 @@
+"""Threads for people and for programs that have none of a graph's classes: all in plain form."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any, NamedTuple
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.types import TASKS
+
+from holdfast.errors import CheckpointNotFoundError, InvalidInputError, ScopeNotFoundError
+from holdfast.integrations.langgraph.messages import number_of, numbers, whole
+from holdfast.integrations.langgraph.records import Record, Space, merged
+from holdfast.integrations.langgraph.runs import answered, node_of, triggered, unanswered
+from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph.thread import Thread
+from holdfast.integrations.langgraph.thread_past import Loaded, Past
+from holdfast.integrations.langgraph.types.types import MESSAGE, Types
+from holdfast.seal.codec import Typed
+from holdfast.store.tree.difference import MISSING, Diff, Difference, value_changes
+
+
+class Seen(NamedTuple):
+    """A checkpoint in plain form: objects are `Typed`, messages whole."""
+
+    record: Record
+    channels: dict[str, Any]
+    pending: list[tuple[str, str, str, Any]]
+    """(task, node, channel, value)"""
+    next: list[str]
+    """Nodes that run next."""
+    may_have_run: list[str]
+    """Those of them, of the newest one, that stored nothing: they ran, or not."""
+
+    @property
+    def messages(self) -> dict[str, list[Typed]]:
+        """Channels that hold messages and nothing else."""
+        return {name: value for name, value in self.channels.items() if all_messages(value)}
+
+
+class Summary(NamedTuple):
+    """A thread in few words."""
+
+    thread: str
+    namespaces: list[str]
+    checkpoints: int
+    newest: Record | None
+
+
+class Looking:
+    """Looks at the threads of a store."""
+
+    def __init__(self, store: Any) -> None:
+        self._core = store._core
+        self._saver = HoldfastSaver(store)
+
+    def threads(self, prefix: str = "") -> list[str]:
+        """Ids of threads, in order."""
+        return [name for name in self._saver.thread_ids() if name.startswith(prefix)]
+
+    def thread(self, id: str) -> Thread:
+        """A thread that is there."""
+        found = Thread(self._core, id, Types())
+        if not found.namespaces():
+            raise ScopeNotFoundError(
+                f"there is no thread {id!r} in this store; `holdfast langgraph threads` shows them"
+            )
+        return found
+
+    def summary(self, id: str) -> Summary:
+        """What there is of a thread."""
+        thread = Thread(self._core, id, Types())
+        spaces = thread.namespaces()
+        heads = [loaded.record for space in spaces if (loaded := thread.newest(space))]
+        newest = max(heads, key=lambda record: record.id, default=None)
+        count = sum(len(thread.log(space)[0]) for space in spaces)
+        return Summary(id, [space.ns for space in spaces], count, newest)
+
+    def past(self, thread: Thread, ns: str) -> Past:
+        """The checkpoints of a namespace."""
+        found = Past(thread, Space(ns))
+        if not found:
+            known = ", ".join(repr(space.ns) for space in thread.namespaces())
+            raise CheckpointNotFoundError(
+                f"thread {thread.id!r} has no namespace {ns!r}; it has {known}"
+            )
+        return found
+
+    def find(self, past: Past, id: str | None) -> Loaded:
+        """The newest checkpoint, or the one whose id is or begins so."""
+        if id is None:
+            return past.at(-1)
+        exact = past.get(id)
+        if exact is not None:
+            return exact
+        close = [loaded for loaded in past if loaded.record.id.startswith(id)]
+        if len(close) > 1:
+            raise InvalidInputError(
+                f"{len(close)} checkpoints of thread {past.thread.id!r} begin with {id!r}; give "
+                "more of the id"
+            )
+        if not close:
+            raise CheckpointNotFoundError(
+                f"thread {past.thread.id!r} has no checkpoint {id!r}; `holdfast langgraph show "
+                "--history` lists them"
+            )
+        return close[0]
+
+    def see(self, past: Past, loaded: Loaded) -> Seen:
+        """A checkpoint with all that it holds."""
+        thread, space, record = past.thread, past.space, loaded.record
+        paths = {call.task: call.path for call in loaded.calls}
+        writes = merged(loaded.calls, record.id)
+        plain = thread.plain_values(space, record, thread.at(loaded.entry))
+        channels, values = _whole(thread, loaded, [plain, [value for _, _, value in writes]])
+        pending = [
+            (task, node_of(paths[task]), channel, value)
+            for (task, channel, _), value in zip(writes, values, strict=True)
+        ]
+        coming, unknown = _nodes(loaded, channels.get(TASKS))
+        return Seen(record, channels, pending, coming, unknown)
+
+
+class _Sent(NamedTuple):
+    node: str
+
+
+def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
+    """(nodes that run next, those of them that may have run), without building any object."""
+    sends = [
+        _Sent(str(one.value["node"]))
+        for one in (tasks if type(tasks) is list else [])
+        if type(one) is Typed and one.name == "Send"
+    ]
+
+    def but_for(done: set[str]) -> list[str]:
+        """Nodes without those whose tasks have these paths."""
+        return sorted((triggered(loaded.record) - {*map(node_of, done)}) | unanswered(sends, done))
+
+    if not loaded.newest:  # what ran after an older one is known: nothing is open
+        return but_for(set()), []
+    calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
+    stored = {
+        call.path
+        for call in calls
+        if any(channel not in WRITES_IDX_MAP for _, channel, _ in call.items)
+    }
+    return but_for(stored), but_for(answered(calls))
+
+
+def difference(before: Seen | None, after: Seen) -> Diff:
+    """What changed from one checkpoint to another, messages by their ids.
+
+    One that changed places was removed at the one and added at the other.
+    """
+    found = Diff(before.record.id if before else "nothing", after.record.id)
+    old, new = before.channels if before else {}, after.channels
+    for name in sorted({**old, **new}):
+        was, now = old.get(name, MISSING), new.get(name, MISSING)
+        if _by_id(was) is not None and _by_id(now) is not None:
+            _messages(name, was, now, found)
+        elif _alike(was, now):
+            value_changes(name, name, was.value, now.value, found)
+        else:
+            value_changes(name, name, was, now, found)
+    return found
+
+
+def _messages(name: str, was: Any, now: Any, found: Diff) -> None:
+    old, new = _by_id(was) or {}, _by_id(now) or {}
+    stay = _in_order([(old[id][0], id) for id in new if id in old])
+    for id, (number, message) in old.items():
+        if id not in stay:
+            path = f"{name}[{number}]"
+            found.changes.append(Difference(name, path, "removed", message, None))
+    for id, (number, message) in new.items():
+        path = f"{name}[{number}]"
+        if id not in stay:
+            found.changes.append(Difference(name, path, "added", None, message))
+        elif old[id][1] != message:
+            found.changes.append(Difference(name, path, "changed", old[id][1], message))
+
+
+def _in_order(moves: list[tuple[int, str]]) -> set[str]:
+    """Of (position before, id) in the order after: as many ids as can be that did not change
+    places; the others were taken out here and put in there."""
+    ends: list[int] = []
+    """The least position that a row of so many can end with."""
+    lengths = []
+    for position, _ in moves:
+        lengths.append(bisect_left(ends, position))
+        ends[lengths[-1] : lengths[-1] + 1] = [position]
+    found: set[str] = set()
+    wanted, last = len(ends) - 1, float("inf")
+    for (position, id), length in zip(reversed(moves), reversed(lengths), strict=True):
+        if length == wanted and position < last:
+            found.add(id)
+            wanted, last = wanted - 1, position
+    return found
+
+
+def _by_id(value: Any) -> dict[str, tuple[int, Typed]] | None:
+    """Messages by their ids; None if it is something else, or not all have one."""
+    if value is MISSING:
+        return {}
+    if not all_messages(value):
+        return None
+    found = {message.value.get("id"): (n, message) for n, message in enumerate(value)}
+    return found if len(found) == len(value) and None not in found else None
+
+
+def _alike(was: Any, now: Any) -> bool:
+    kinds = [(one.name, one.version) if type(one) is Typed else None for one in (was, now)]
+    return kinds[0] is not None and kinds[0] == kinds[1]
+
+
+def all_messages(value: Any) -> bool:
+    """Whether a plain value is a list of messages and nothing else."""
+    return type(value) is list and bool(value) and all(map(is_message, value))
+
+
+def is_message(plain: Any) -> bool:
+    """Whether a plain value is a message."""
+    if type(plain) is not Typed or type(plain.value) is not dict:
+        return False
+    return "content" in plain.value and plain.name.removesuffix("Chunk").endswith("Message")
+
+
+def role_of(message: Typed) -> str:
+    """human, ai, tool, system … or what a chat message says it is."""
+    name = message.name.rpartition(":")[2].rpartition(".")[2]
+    said = message.value.get("role")
+    return str(said) if said else name.removesuffix("Chunk").removesuffix("Message").lower()
+
+
+def _whole(thread: Thread, loaded: Loaded, plain: Any) -> Any:
+    """The same value with messages in the place of what stands for them."""
+    wanted: set[int] = set()
+    numbers(plain, wanted)
+    parts = thread.read_parts(wanted, thread.holding(loaded.entry))
+
+    def fill(part: Any) -> Any:
+        kind = type(part)
+        if kind is list:
+            return [fill(item) for item in part]
+        if kind is dict:
+            return {key: fill(item) for key, item in part.items()}
+        if kind is not Typed:
+            return part
+        if part.name == MESSAGE:
+            return whole(part.value, parts[number_of(part.value)])
+        return Typed(part.name, part.version, fill(part.value))
+
+    return fill(plain)

@@ -1,0 +1,357 @@
+"""What `put`, `put_writes` and the deletions write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.types import ERROR
+
+from holdfast.errors import Conflict
+from holdfast.integrations.langgraph.records import (
+    COUNTERS,
+    LOT,
+    Record,
+    Space,
+    Writes,
+    deltas_in,
+    long_id,
+    run_in,
+    short_entries,
+)
+from holdfast.integrations.langgraph.thread import REFUSED, Thread
+from holdfast.integrations.langgraph.thread_draft import Draft
+from holdfast.integrations.langgraph.thread_past import INSTEAD, Loaded, Past
+from holdfast.integrations.langgraph.types.types import Types
+from holdfast.integrations.langgraph.write_turns import Job
+from holdfast.store.names.cause import cause_now
+
+_FIELDS = frozenset(
+    ("v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels")
+)
+
+RECORDS = Types()
+"""For what is not the graph's own: metadata."""
+
+Check = Callable[[Record | None], None]
+"""Refuses a put that does not rest on the newest checkpoint."""
+
+
+def put(
+    thread: Thread,
+    space: Space,
+    checkpoint: dict[str, Any],
+    metadata: dict[str, Any],
+    parent: str | None,
+    check: Check,
+) -> None:
+    """Make a checkpoint the newest of its namespace."""
+
+    def apply(draft: Draft) -> None:
+        before = thread.newest(space, draft.reader)
+        try:
+            check(before.record if before else None)
+        except Conflict:
+            thread.note_life(checkpoint["id"], REFUSED)
+            if before and parent and thread.find(space, parent) is None:
+                raise Conflict(
+                    f"thread {thread.id!r} has no checkpoint {parent} to go on from: there never "
+                    "was one, or the thread was deleted since; nothing of this step is stored"
+                ) from None
+            raise
+        twin = _twin(draft, space, checkpoint["id"], before)
+        if twin is not None:
+            draft.rest_on_all()
+        short, apart = draft.channels(space, checkpoint.get("channel_values", {}), before)
+        more = {name: value for name, value in checkpoint.items() if name not in _FIELDS}
+        record = Record(
+            checkpoint["id"],
+            parent,
+            checkpoint.get("v", 1),
+            checkpoint.get("ts", ""),
+            dict(checkpoint.get("channel_versions", {})),
+            {node: dict(seen) for node, seen in checkpoint.get("versions_seen", {}).items()},
+            _copied(checkpoint.get("updated_channels", False)),
+            RECORDS.plain(metadata),
+            short,
+            apart,
+            more=RECORDS.plain(more) if more else None,
+        )
+        _pass_over(draft, space, checkpoint["id"], twin)
+        _head(draft, space, record, before, twin)
+
+    cause = cause_now(correlation=run_in(metadata))
+    thread.turns.run(Job(apply, cause, puts=space.ns))
+
+
+def _copied(updated: Any) -> Any:
+    return list(updated) if isinstance(updated, (list, tuple)) else updated
+
+
+def _twin(draft: Draft, space: Space, id: str, before: Loaded | None) -> Loaded | None:
+    """The checkpoint that is put again, if others were put since."""
+    if before is None or before.record.id == id:
+        return None
+    if before.record.id < id and _before_all(draft.reader.get(space.mixed), id):
+        return None
+    return Past(draft.thread, space).get(id)
+
+
+def _before_all(mixed: Any, id: str) -> bool:
+    """Whether no checkpoint before the newest can have an id that is not less than this one."""
+    return mixed is None or (mixed is not True and mixed < id)
+
+
+def _pass_over(draft: Draft, space: Space, id: str, twin: Loaded | None) -> None:
+    """Take away what was written on top of other checkpoints than the one that is put.
+
+    Tasks may be faster than the checkpoint that they run on: their writes come before it, and stay.
+    What was written on top of one that is put again stays, too, and is no longer late.
+    """
+    reader = draft.reader
+    draft.expects[space.writes] = version = reader.version(space.writes)
+    known = reader.get(space.writes, [], None, True) if version else []
+    known += draft.calls.get(space.writes, [])
+    stay = _packed(draft, twin) if twin is not None else []
+    stay += [call for call in known if str(long_id(call[0])) >= id]
+    draft.calls[space.writes] = stay
+    if stay != known:
+        draft.note("set" if stay else "delete", space.writes, stay or None)
+    if twin is not None and reader.exists(space.late(id)):
+        draft.note("delete", space.late(id))
+
+
+def _packed(draft: Draft, loaded: Loaded) -> list[Any]:
+    """What was written on top of a checkpoint, as it is stored."""
+    calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
+    return [call.pack(draft.thread.names) for call in calls]
+
+
+def _head(
+    made: Draft, space: Space, record: Record, before: Loaded | None, twin: Loaded | None
+) -> None:
+    """Write the record; the one before it goes into the log."""
+    thread = made.thread
+    made.expects[space.head] = before.entry if before else 0
+    if before is not None:
+        recent = before.record.recent
+        if before.record.id != record.id:
+            recent = (*recent, before.entry)
+        if before.record.id > record.id and _before_all(
+            made.reader.get(space.mixed), before.record.id
+        ):
+            made.note("set", space.mixed, before.record.id)
+        if twin is not None:  # put again: the newer one counts
+            _log(made, space, [entry for entry in thread.log(space)[0] if entry != twin.entry])
+            recent = ()
+        elif len(recent) >= LOT:
+            made.note("append", space.log, [short_entries(recent)])
+            recent = ()
+        record = record._replace(recent=recent)
+    if COUNTERS in record.metadata or made.reader.exists(space.needs):
+        _note_needs(made, space, _needed(made, space, record, before))
+    made.heads[space.ns] = record
+    made.note("set", space.head, record.pack(thread.names))
+
+
+def _needed(made: Draft, space: Space, record: Record, before: Loaded | None) -> int:
+    """The first entry that delta channels of a new checkpoint are made of.
+
+    If they are all in it: its own, for those that follow will rest on it.
+    """
+    if before is None or not deltas_in(record):
+        return made.entry
+    if before.record.id == record.parent:
+        return int(made.reader.get(space.needs, before.entry))
+    return _oldest(made, space, record)
+
+
+def _oldest(made: Draft, space: Space, record: Record) -> int:
+    resting = _resting(Past(made.thread, space), record)
+    return min((loaded.entry for loaded in resting), default=made.entry)
+
+
+def _resting(past: Past, record: Record) -> Iterator[Loaded]:
+    """The checkpoints that delta channels of one are made of, back to those with their values."""
+    wanted = deltas_in(record)
+    loaded = past.get(record.parent) if wanted and record.parent else None
+    while loaded is not None and wanted:
+        yield loaded
+        wanted = wanted.intersection(loaded.record.versions)  # others were first written here
+        wanted = wanted.difference(loaded.record.values, loaded.record.apart)
+        loaded = past.parent(loaded)
+
+
+def _note_needs(made: Draft, space: Space, entry: int) -> None:
+    if made.reader.get(space.needs) != entry:
+        made.note("set", space.needs, entry)
+
+
+def _log(made: Draft, space: Space, entries: list[int]) -> None:
+    lots = [short_entries(entries[n : n + LOT]) for n in range(0, len(entries), LOT)]
+    made.note("set", space.log, lots)
+
+
+def put_writes(
+    thread: Thread,
+    space: Space,
+    checkpoint: str,
+    writes: Iterable[tuple[str, Any]],
+    task: str,
+    path: str,
+    run: str | None,
+    life: int,
+) -> None:
+    """Note what a task wrote on top of a checkpoint, which may be put only later.
+
+    If the thread was deleted since the checkpoint was put, or its run has seen it, `Conflict`.
+    """
+    given = [
+        # An error is kept as the text that LangGraph's own savers give back.
+        (WRITES_IDX_MAP.get(name, n), name, _told(value) if name == ERROR else value)
+        for n, (name, value) in enumerate(writes)
+    ]
+    if given:
+        put_calls(thread, space, checkpoint, given, task, path, run, life)
+
+
+def _told(error: Any) -> Any:
+    return repr(error) if isinstance(error, BaseException) else error
+
+
+def put_calls(
+    thread: Thread,
+    space: Space,
+    checkpoint: str,
+    writes: list[tuple[int, str, Any]],
+    task: str,
+    path: str,
+    run: str | None,
+    life: int = 0,
+) -> None:
+    """The same, with the index of each write."""
+
+    def apply(draft: Draft) -> None:
+        known = thread.lives.get(checkpoint, life or draft.life)
+        if known != draft.life:
+            why = "could not be put" if known == REFUSED else "is of a thread deleted since"
+            raise Conflict(
+                f"thread {thread.id!r}: checkpoint {checkpoint} {why}; nothing of this step is "
+                "stored"
+            )
+        before = thread.newest(space, draft.reader)
+        plain = []
+        for n, name, value in writes:
+            with thread.naming(name):
+                plain.append((n, name, thread.types.plain(value, thread.parts.ref)))
+        head = draft.heads.get(space.ns) or (before.record if before else None)
+        # One that is not there yet has a newer id; but clocks go back, and some are put again.
+        to_come = checkpoint not in thread.lives and (head is None or checkpoint > head.id)
+        newest = to_come or (head is not None and checkpoint == head.id)
+        # On a checkpoint that is not there yet, only the run that puts it can write.
+        own = to_come or (newest and head is not None and run_in(head.metadata) == run)
+        call = Writes(checkpoint, task, path, plain, None if own else run)
+        key = space.writes if newest else space.late(checkpoint)
+        draft.write(key, call.pack(thread.names))
+        draft.expects[space.head] = before.entry if before else 0
+
+    # Errors and interrupts end a step: no checkpoint follows that they could go along with. And
+    # with delta channels, LangGraph holds the checkpoint back until the writes are stored.
+    patient = all(n >= 0 for n, _, _ in writes) and not thread.has_deltas(space)
+    thread.turns.run(Job(apply, cause_now(correlation=run), patient=patient))
+
+
+# removing
+
+
+def remove(
+    thread: Thread, space: Space, gone: set[str], runs: Collection[str] = frozenset()
+) -> None:
+    """Take checkpoints out of a namespace, and what these runs wrote on top of others.
+
+    The newest that stays becomes the head of the namespace.
+    """
+
+    def apply(draft: Draft) -> None:
+        draft.rest_on_all()
+        past = Past(thread, space)
+        found = [loaded for loaded in past if loaded.record.id not in gone]
+        stay = [_without(loaded, runs) for loaded in reversed(found)]
+        fewer = {
+            new.record.id for new, old in zip(stay, reversed(found), strict=True) if new is not old
+        }
+        if len(stay) == len(past) and not fewer:
+            return
+        for key in thread.reader.keys(space.late("")):
+            if unquote(key.rpartition("/")[2]) in gone:
+                draft.note("delete", key)
+        before = past.at(-1)
+        thread.forget(space)
+        if not stay:
+            _clear(draft, space, before)
+        else:
+            _shorten(draft, space, stay, before, fewer)
+
+    thread.turns.run(Job(apply, cause_now(), puts=space.ns))
+
+
+def _without(loaded: Loaded, runs: Collection[str]) -> Loaded:
+    """A checkpoint without what certain runs wrote on top of it; the same one, if they did not."""
+    calls = [call for call in loaded.calls if call.run not in runs]
+    return loaded if len(calls) == len(loaded.calls) else loaded._replace(calls=calls)
+
+
+def _clear(made: Draft, space: Space, before: Loaded) -> None:
+    for key in (
+        space.head,
+        space.log,
+        space.mixed,
+        space.needs,
+        space.writes,
+        *map(space.channel, before.record.apart),
+    ):
+        if made.thread.reader.exists(key):
+            made.note("delete", key)
+
+
+def _shorten(
+    made: Draft, space: Space, stay: list[Loaded], before: Loaded, fewer: set[str]
+) -> None:
+    newest = stay[-1]
+    thread = made.thread
+    for loaded in stay[:-1]:
+        if loaded.record.id in fewer:  # the entries still have all that was written
+            made.note("set", space.late(loaded.record.id), [INSTEAD, *_packed(made, loaded)])
+    if newest.entry != before.entry:
+        values = thread.long_values(space, newest.record, thread.at(newest.entry))
+        for name in set(before.record.apart).difference(newest.record.apart):
+            made.note("delete", space.channel(name))
+        for name in newest.record.apart:
+            made.note("set", space.channel(name), values[name])
+    if newest.entry != before.entry or newest.record.id in fewer:
+        packed = [call.pack(thread.names) for call in newest.calls]
+        if packed or thread.reader.exists(space.writes):
+            made.note("set" if packed else "delete", space.writes, packed or None)
+        late = space.late(newest.record.id)
+        if thread.reader.exists(late):
+            made.note("delete", late)
+    if made.reader.exists(space.needs):
+        _note_needs(made, space, _oldest(made, space, newest.record))
+    made.note("set", space.head, newest.record._replace(recent=()).pack(thread.names))
+    _log(made, space, [loaded.entry for loaded in stay[:-1]])
+
+
+def superseded(thread: Thread, space: Space) -> set[str]:
+    """Checkpoints that the newest one of a namespace does not need.
+
+    A delta channel whose value is not in the newest needs those before it, back to one that has
+    the value.
+    """
+    past = Past(thread, space)
+    if not past:
+        return set()
+    newest = past.at(-1).record
+    keep = {newest.id, *(loaded.record.id for loaded in _resting(past, newest))}
+    return {loaded.record.id for loaded in past} - keep

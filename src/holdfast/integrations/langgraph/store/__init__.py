@@ -1,0 +1,1 @@
+"""LangGraph's long-term memory in a Holdfast store."""

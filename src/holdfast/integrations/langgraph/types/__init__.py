@@ -1,0 +1,1 @@
+"""Python objects of a graph's state, in plain form and back."""

@@ -1,0 +1,351 @@
+"""Python objects of a graph's state, in plain form and back.
+
+What goes in comes out equal and of the same type, or is refused with the path of the part and what
+to do about it. Data classes that are loaded in the process need no registering. Not kept: that two
+parts were one and the same object; what a `cached_property` computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any, NoReturn
+from weakref import WeakValueDictionary
+
+from langchain_core.messages import BaseMessage
+
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    InvalidValueError,
+    LimitExceededError,
+    UnknownTypeError,
+)
+from holdfast.integrations.langgraph.types import class_names as names
+from holdfast.integrations.langgraph.types.kinds import (
+    BUILDERS,
+    BUILTIN,
+    listed,
+    numpy_kind,
+    storable,
+)
+from holdfast.integrations.langgraph.types.objects import BASES, kind_of
+from holdfast.seal.codec import Refusal, Typed
+from holdfast.seal.registry import MAX_NAME, Entry, Registry, Upgrade, construct
+from holdfast.store.names.arguments import listed as several
+
+MESSAGE, LISTED = "m", "ms"
+_KINDS = frozenset((*BUILDERS, MESSAGE, LISTED))
+_SCALARS = frozenset((type(None), bool, int, float, str, bytes))
+_LOW, _HIGH = -(1 << 63), (1 << 64) - 1
+
+Out = Callable[[BaseMessage], Any]
+In = Callable[[Typed], Any]
+
+
+class Types:
+    """Which classes a graph's state may hold, and how they are stored.
+
+    Classes made of data (dataclasses, pydantic models, `msgspec.Struct`, enums, NamedTuples,
+    exceptions, subclasses of builtin types) are stored under `module:qualname`. Reading looks that
+    name up among the modules loaded already, never imports it, and builds such classes only, from
+    their fields. With `strict`, only registered classes and those of LangChain and LangGraph are.
+    A class made inside a function is found in the process that stored it; register it for others.
+
+    Safe to use from several threads; register before.
+    """
+
+    keeps_messages_apart = True
+    """Whether a list of messages is stored message by message."""
+
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
+        self._allowed: frozenset[tuple[str, ...]] = frozenset()
+        self._registered = Registry(kind_of)
+        self._found: dict[type, Entry] = {}
+        self._short: dict[str, type] = {}
+        self._local: WeakValueDictionary[str, type] = WeakValueDictionary()
+
+    def register(
+        self,
+        cls: Any = None,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        upgrade: Upgrade | None = None,
+        also: Iterable[str] = (),
+    ) -> Any:
+        """Allow objects of a class; also usable as a decorator.
+
+        `name` is what records hold (default: `module:qualname`) and must stay the same. A class
+        that was renamed or moved lists its older names in `also`. Raise `version` when fields
+        change; `upgrade(stored_version, fields)` then gives today's fields for older ones. A
+        class that gained a field with a default needs neither.
+        """
+        also = [also] if isinstance(also, str) else list(also)
+        if cls is None:
+            return partial(self.register, name=name, version=version, upgrade=upgrade, also=also)
+        if isinstance(cls, type):
+            if cls in BASES or cls in BUILTIN:
+                raise InvalidInputError(f"{cls.__qualname__} need not be registered")
+            name = names.name_of(cls) if name is None else name
+        for each in (name, *also):
+            if each in _KINDS or (each in names.SHORT and names.find(str(each)) is not cls):
+                raise InvalidInputError(f"{each!r} is the name of another type; choose another one")
+        return self._registered.register(
+            cls, name=name, version=version, upgrade=upgrade, also=also
+        )
+
+    def allowing(self, classes: Iterable[type | tuple[str, ...]]) -> Types:
+        """These types; if they are strict, a copy that takes more classes.
+
+        They are given as such or as (module, name). What is registered with one is known to both.
+        """
+        named: set[tuple[str, ...]] = set()
+        for one in several(classes, "an allowlist"):
+            if not isinstance(one, type | tuple | list):
+                raise InvalidInputError("an allowlist has classes, or (module, name) of each")
+            named.add((one.__module__, one.__name__) if isinstance(one, type) else tuple(one))
+        if not self.strict or named <= self._allowed:
+            return self
+        more = Types(strict=True)
+        more._allowed = self._allowed | named
+        more._registered = self._registered
+        return more
+
+    def trusts(self, cls: type) -> bool:
+        """Whether a class may be found by its name, without being registered."""
+        if not self.strict or names.is_own(cls):
+            return True
+        module = cls.__module__
+        return not self._allowed.isdisjoint(((module, cls.__name__), (module, cls.__qualname__)))
+
+    def plain(self, value: Any, message: Out | None = None) -> Any:
+        """The value in plain form: data that the core stores exactly, and `Typed`.
+
+        Nothing of it is shared with the value. `message` is given each message that is met, and
+        may return what stands for it. Raises `InvalidValueError` with the path of the first part
+        that cannot be kept.
+        """
+        try:
+            return _Apart(self, message).any(value)
+        except Refusal as refusal:
+            raise refusal.error() from None
+        except RecursionError:
+            raise LimitExceededError(
+                "$: nested too deeply, or contains itself; flatten it", "$"
+            ) from None
+
+    def build(self, plain: Any, message: In | None = None) -> Any:
+        """The value of a plain form; nothing of the form is shared with it.
+
+        `message` is given each `Typed` named `MESSAGE` and returns the object. Raises
+        `UnknownTypeError` if a class is not there, `InvalidValueError` if it does not fit.
+        """
+        try:
+            return _Built(self, message).any(plain)
+        except RecursionError:
+            raise LimitExceededError("$: a stored value is nested too deeply", "$") from None
+
+    def message_builder(self) -> In:
+        """Builds messages of their plain forms; the classes are looked up once for all of them."""
+        return _Built(self, None).typed
+
+    def known(self, cls: type) -> Entry | None:
+        """How objects of a class are stored, if that has been found out already."""
+        return self._registered.find(cls) or self._found.get(cls)
+
+    def entry(self, cls: type) -> Entry:
+        """How objects of a class are stored; a `Refusal` says why they are not."""
+        found = self.known(cls)
+        if found is not None:
+            return found
+        try:
+            kind = kind_of(cls)
+        except InvalidInputError as error:
+            raise Refusal(f"a {_told(cls)} would not come back as it was: {error}") from None
+        line = f"add saver.types.register({cls.__name__})"
+        if not self.trusts(cls):
+            raise Refusal(f"a {_told(cls)} is not registered, and strict is on; {line}")
+        name = names.name_of(cls)
+        if "<locals>" in name and len(name) <= MAX_NAME:
+            # No name leads to it. Here it is remembered; elsewhere reading asks to register it.
+            self._local[name] = cls
+        elif names.find(name) is not cls or len(name) > MAX_NAME or not name.isprintable():
+            raise Refusal(f"a {_told(cls)} would not be found by its name when it is read; {line}")
+        found = self._found[cls] = kind(cls, name, 1, None)
+        return found
+
+    def named(self, name: str) -> Entry:
+        """How objects that were stored under a name are built."""
+        found = self._registered.by_name(name)
+        if found is not None:
+            return found
+        cls = self._short.get(name) or self._local.get(name) or names.find(name)
+        if cls is None:
+            raise names.unknown(name)
+        if name in names.SHORT:  # others are looked up again: a class may have been made anew
+            self._short[name] = cls
+        try:
+            return self.entry(cls)
+        except Refusal as refusal:
+            raise UnknownTypeError(f"a stored value is a {name!r}: {refusal}") from None
+
+
+def _told(cls: type) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
+
+
+class _Apart:
+    """One pass over one value, taking it apart."""
+
+    __slots__ = ("_message", "_types")
+
+    def __init__(self, types: Types, message: Out | None) -> None:
+        self._types = types
+        self._message = message
+
+    def any(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _SCALARS:
+            return value
+        if kind is dict:
+            return self._dict(value)
+        if kind is list:
+            return self._list(value)
+        entry = self._types.known(kind)
+        if entry is None:
+            known, found = self._builtin(value, kind)
+            if known:
+                return found
+            entry = self._types.entry(kind)
+        return self._object(value, entry)
+
+    def _list(self, value: Any) -> list[Any]:
+        out: list[Any] = []
+        try:
+            for part in value:
+                out.append(part if type(part) in _SCALARS else self.any(part))
+        except Refusal as refusal:
+            refusal.steps.append(len(out))
+            raise
+        return out
+
+    def _dict(self, value: dict[Any, Any]) -> Any:
+        if not all(map(_is_key, value)):
+            return self._pairs(value)
+        out: dict[Any, Any] = {}
+        key: Any = None
+        try:
+            for key, part in value.items():
+                out[key] = part if type(part) in _SCALARS else self.any(part)
+        except Refusal as refusal:
+            refusal.steps.append(key)
+            raise
+        return out
+
+    def _pairs(self, value: dict[Any, Any]) -> Typed:
+        pairs = []
+        key: Any = None
+        try:
+            for key, part in value.items():
+                pairs.append([self.any(key), self.any(part)])
+        except Refusal as refusal:
+            refusal.steps.append(key if type(key) in (str, int) else f"({type(key).__name__})")
+            raise
+        return Typed("dict", 1, pairs)
+
+    def _object(self, value: Any, entry: Entry) -> Any:
+        if self._message is not None and isinstance(value, BaseMessage):
+            found = self._message(value)
+            if found is not None:
+                return found
+        try:
+            payload = entry.to_plain(value)
+        except (AttributeError, KeyError, TypeError) as error:
+            told = f"a {_told(entry.cls)} lacks a part ({type(error).__name__})"
+            raise Refusal(f"{told}; set all fields before storing it") from None
+        return Typed(entry.name, entry.version, self.any(payload))
+
+    def _builtin(self, value: Any, kind: type) -> tuple[bool, Any]:
+        """(whether the value is of no class that an entry could stand for, its plain form)."""
+        if kind is set or kind is frozenset:
+            return True, Typed(kind.__name__, 1, listed(map(self.any, value)))
+        if kind is datetime and storable(value):
+            return True, value
+        found = BUILTIN.get(kind) or numpy_kind(kind)
+        if found is None:
+            return False, None
+        return True, Typed(found.name, 1, self.any(found.apart(value)))
+
+
+def _is_key(key: Any) -> bool:
+    """Whether the core takes it for the key of a mapping."""
+    if type(key) is str:
+        if not key.isascii():
+            try:
+                key.encode()
+            except UnicodeEncodeError:
+                return False
+        return True
+    return type(key) is int and _LOW <= key <= _HIGH
+
+
+class _Built:
+    """One pass over one plain form, building its value."""
+
+    __slots__ = ("_entries", "_message", "_types")
+
+    def __init__(self, types: Types, message: In | None) -> None:
+        self._types = types
+        self._message = message
+        self._entries: dict[str, Entry] = {}
+
+    def any(self, plain: Any) -> Any:
+        kind = type(plain)
+        if kind is dict:
+            return {
+                key: part if type(part) in _SCALARS else self.any(part)
+                for key, part in plain.items()
+            }
+        if kind is list:
+            return [part if type(part) in _SCALARS else self.any(part) for part in plain]
+        if kind is Typed:
+            return self.typed(plain)
+        return plain
+
+    def typed(self, plain: Typed) -> Any:
+        name = plain.name
+        entry = self._entries.get(name)
+        if entry is None:
+            if name in _KINDS:
+                return self._builtin(plain)
+            entry = self._entries[name] = self._types.named(name)
+        return construct(entry, plain.version, self.any(plain.value))
+
+    def _builtin(self, plain: Typed) -> Any:
+        if plain.version != 1:
+            raise UnknownTypeError(
+                f"a stored {plain.name!r} is of version {plain.version}, which this version does "
+                "not know; update holdfast"
+            )
+        if plain.name == MESSAGE:
+            if self._message is None:
+                raise UnknownTypeError(
+                    "a message is stored elsewhere in its thread; read it through the saver"
+                )
+            return self._message(plain)
+        held = self.any(plain.value)
+        try:
+            return BUILDERS[plain.name](held)
+        except Exception as error:
+            self._unfit(plain.name, error)
+
+    def _unfit(self, name: str, error: Exception) -> NoReturn:
+        if isinstance(error, (HoldfastError, RecursionError)):
+            raise error
+        raise InvalidValueError(
+            f"a stored {name!r} cannot be built ({type(error).__name__}); it was not written by "
+            "this saver"
+        ) from None

@@ -1,0 +1,495 @@
+"""Recoveries on the blocking face.
+
+recovery = Recovery(store)
+report = recovery.recover("agent:7", "agent_crash")
+print(report)
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from holdfast.agents.machines.definition import MachineDefinition
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    MissingError,
+    ProcedureValidationError,
+    RecoveryFailedError,
+    StateIntegrityError,
+)
+from holdfast.recovery.builtin_procedures import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
+from holdfast.recovery.changes_of_others import first_of_others, standing
+from holdfast.recovery.context import ANY, Context, Settings, StepFunction
+from holdfast.recovery.endings import ended_before
+from holdfast.recovery.failures import (
+    COPY,
+    DEFAULTS,
+    JOURNAL,
+    KEYS,
+    NEWEST,
+    NOTHING,
+    Failure,
+    kind_of,
+)
+from holdfast.recovery.group import TIMEOUT, Together
+from holdfast.recovery.group_report import GroupRecoveryReport
+from holdfast.recovery.heal_agent import as_if_healed, copies_of
+from holdfast.recovery.moments import named_group
+from holdfast.recovery.notices import make_up
+from holdfast.recovery.plan import RecoveryPlan, looked_for
+from holdfast.recovery.procedure import Procedure, twice
+from holdfast.recovery.procedure_table import Procedures
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import (
+    FAILED,
+    RUNNING,
+    Record,
+    Records,
+    check_there,
+    check_writable,
+    given_scope,
+    is_own,
+    notices_scope,
+)
+from holdfast.recovery.recovered_scopes import recovered_agents
+from holdfast.recovery.recovery_queries import Looking
+from holdfast.recovery.report import RecoveryReport, report_of, with_tail
+from holdfast.recovery.run import Progress, Running
+from holdfast.recovery.run_slot import correlation_of, recovering
+from holdfast.recovery.steps import STEPS, losing_by
+from holdfast.recovery.strategies import Strategy
+from holdfast.recovery.strategy_order import Proposal, outcomes, propose
+from holdfast.recovery.tails import NEWEST_ROWS, Tails, depth_for
+from holdfast.recovery.user_calls import log
+from holdfast.store.commit.core import Core
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal.tombstones import erased_ids
+from holdfast.store.names.arguments import (
+    check_count,
+    check_function,
+    check_seconds,
+    check_text,
+    listed,
+)
+from holdfast.store.names.cause import acting
+from holdfast.store.names.scope import Scope
+from holdfast.store.names.threads import safe_point, undivided
+from holdfast.store.state import Store
+
+OWN_ORDER = (NOTHING, KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
+"""How the scopes that keep recoveries are mended: what loses least first."""
+REMEMBERED = 200
+"""Recoveries of an agent that the order of strategies is learned from: the newest."""
+
+
+class Recovery(Procedures, Looking):
+    """Recovers the agents of a store, one recovery at a time for each agent, in any process.
+
+    `procedures` stand over the built-in ones of their ids, and answer their triggers before them;
+    two of one id are refused.
+    `steps` are types of steps of your own: functions of the context and the step's action.
+    `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
+    with if nothing of it can be read. `validate` are functions that get a state, what returning to
+    each would give (on a timeline of its own) and then the recovered one: what is not None or True
+    refuses it, and another is looked for. `strategies` are ways of your own to a good state, and
+    `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
+    kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
+    moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.
+    `machines` are definitions by the names of machines: `failed_transition` settles an open
+    transition of those as its arrow declares, where the agent stands, if that state is good.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        procedures: Iterable[Procedure | Mapping[str, Any]] = (),
+        steps: Mapping[str, StepFunction] | None = None,
+        strategies: Mapping[str, Strategy] | None = None,
+        order: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        copies: Sequence[Any] = (),
+        defaults: Mapping[str, Any] | None = None,
+        validate: Sequence[Callable[[Any], Any]] = (),
+        machines: Mapping[str, MachineDefinition] | None = None,
+    ) -> None:
+        core = getattr(store, "_core", None)
+        if not isinstance(core, Core):
+            raise InvalidInputError("Recovery takes an open store")
+        if steps is not None and not isinstance(steps, Mapping):
+            raise InvalidInputError("steps is a mapping of types of steps to functions")
+        self._handle = StoreHandle(core)
+        self._store = Store(self._handle)
+        self.steps = {**STEPS}
+        for name, function in (steps or {}).items():
+            self.register(name, function)
+        self._settings = Settings.of(core, strategies, order, copies, defaults, validate, machines)
+        self._together = Together(self._handle, self._settings)
+        self._tails = Tails(self._handle)
+        self._procedures = {}
+        for one in BUILT_IN:
+            self.set(one)
+        if problems := twice("procedures", [self.set(one) for one in procedures]):
+            raise ProcedureValidationError(problems)
+
+    # recovering
+
+    def recover(
+        self,
+        agent: Any,
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        point: Any = None,
+        at: Any = None,
+        wait: float = 0,
+        progress: Progress | None = None,
+    ) -> RecoveryReport:
+        """Bring an agent back to a good state, by the procedure that answers the failure.
+
+        If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
+        not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
+        that is not there is refused, unless there are copies or defaults to begin it anew from (one
+        that was erased: defaults); so is a point or a time that it does not have. What `progress`
+        raises is logged.
+        """
+        scope = given_scope(self._handle, agent)
+        return self._recover(scope, self._asked(failure, point, at), procedure, wait, progress)
+
+    def _recover(
+        self,
+        scope: Scope,
+        asked: Failure,
+        procedure: str | None,
+        wait: float,
+        progress: Progress | None = None,
+        *,
+        looked: bool = False,
+    ) -> RecoveryReport:
+        chosen = self._chosen(scope, asked, procedure)
+        self._check_there(scope)
+        if not copies_of(self._handle.core, self._settings.copies):
+            check_writable(self._handle, scope)
+        if progress is not None:
+            check_function(progress, "progress")
+        safe_point()
+        with recovering(self._store, scope, wait):
+            if not looked:
+                self._tails.look(depth_for(asked))
+            past = self._mended_records(scope)
+            settled = all(one.status != RUNNING for one in past)  # then nothing is written here
+            self._end_unfinished(scope, past)
+            begun = self._begun(scope, self._found(scope, asked), chosen, looked=settled)
+            return self._go_on(begun, progress, past)
+
+    def _begun(
+        self, scope: Scope, failure: Failure, procedure: Procedure, *, looked: bool
+    ) -> Record:
+        gone = self._tails.lost(scope, depth_for(failure), looked=looked)
+        record = Records(self._handle, scope).begin(failure, procedure, gone)
+        if gone is not None:  # whatever is written next takes the number of what is lost
+            record.keep()
+            found = self._tails.findings(scope, gone)
+            Quarantine(self._handle, scope).add(found, record.id)
+        return record
+
+    def _found(self, scope: Scope, failure: Failure) -> Failure:
+        """The failure with its point as TIMELINE@NUMBER: a name may be given to another checkpoint
+        before a recovery that was killed goes on. Refused if that, or its time, is not there."""
+        points = self._handle.line(scope).history.points
+        with suppress(StateIntegrityError):  # then the recovery says what it can do
+            if failure.at is not None:
+                points.find(failure.at)
+            if failure.point is not None:
+                return replace(failure, point="{}@{}".format(*points.find(failure.point)))
+        return failure
+
+    def _chosen(self, scope: Scope, asked: Failure, procedure: str | None) -> Procedure:
+        """What answers a failure; of records themselves, what changes nothing but damage."""
+        if not is_own(scope):
+            return self._answering(asked, procedure)
+        if procedure is not None or asked.point is not None or asked.at is not None:
+            raise InvalidInputError(
+                f"{scope} keeps what recoveries did: it is mended where it is damaged, and neither "
+                "put back to a point nor recovered by another procedure"
+            )
+        return STANDARD
+
+    def _mended_records(self, scope: Scope) -> list[Record]:
+        """The recoveries of a scope; see to it that others can be kept, and those that were read.
+
+        Damaged rows are set aside, with what is kept of this in the records of the records.
+        """
+        records = Records(self._handle, scope)
+        found, why = self._tails.kept(records)
+        if why is None:
+            return found
+        try:
+            self.recover(records.handle.scope, Failure("corruption_detected", why[:1000]))
+        except RecoveryFailedError as error:  # it names a recovery of the records
+            raise RecoveryFailedError(f"{scope}: recoveries cannot be kept: {error}") from error
+        return records.all()
+
+    def _check_there(self, scope: Scope) -> None:
+        """Refuse a scope that is not there and cannot be begun anew."""
+        settings = self._settings
+        if settings.defaults is not None:
+            return
+        if not settings.copies or erased_ids(self._handle.core, scope):
+            check_there(self._handle, scope)
+
+    def _end_unfinished(self, scope: Scope, known: Sequence[Record] | None = None) -> None:
+        for one in known if known is not None else Records(self._handle, scope).all():
+            if one.status == RUNNING:
+                self._end(one, None)
+
+    def _end(self, record: Record, progress: Progress | None) -> RecoveryReport:
+        with suppress(RecoveryFailedError):  # it is over, and its report says how
+            self._take_up(record, progress)
+        return report_of(record)
+
+    def recover_each(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        wait: float = 0,
+        beside: int = 32,
+    ) -> dict[Scope, RecoveryReport | HoldfastError]:
+        """Recover many agents, each by itself, `beside` at a time, in common commits.
+
+        Gives each one's report, also of a recovery that failed; or the error, if none was begun.
+        """
+        check_count(beside, "beside")
+        given = (given_scope(self._handle, one) for one in listed(agents, "agents"))
+        scopes = list(dict.fromkeys(given))
+        asked = self._asked(failure)
+        self._tails.look(depth_for(asked))  # once: none of them has written since it failed
+
+        def one(scope: Scope) -> RecoveryReport | HoldfastError:
+            try:
+                return self._recover(scope, asked, procedure, wait, looked=True)
+            except RecoveryFailedError as error:
+                return self._named_by(scope, error) or error
+            except HoldfastError as error:
+                return error
+
+        context = contextvars.copy_context()
+        with ThreadPoolExecutor(max(beside, 1), "recovery") as pool:
+            done = pool.map(lambda scope: context.copy().run(one, scope), scopes)
+            return dict(zip(scopes, done, strict=True))
+
+    def recover_group(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        point: Any = None,
+        at: Any = None,
+        wait: float = 0,
+        timeout: float = TIMEOUT,
+    ) -> GroupRecoveryReport:
+        """Bring several agents back to one moment: all of them in one commit, or none.
+
+        The moment is the newest group of checkpoints (`CheckpointGroups.create`) with all of them
+        that is whole and passes every check, `point` (a group, its name, or a checkpoint of it),
+        the time `at`, or, for failures that leave the state alone, now. Letters that they sent each
+        other since, in the change in which they processed another, are taken back: they are sent
+        again. If there is no such moment, or reading and checking them takes more than `timeout`
+        seconds, `RecoveryFailedError`, and nothing was changed.
+        """
+        check_seconds(timeout, "timeout")
+        asked = self._asked(failure, point, at)
+        asked = replace(asked, point=named_group(asked.point))
+        scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
+        for scope in scopes:
+            check_there(self._handle, scope)
+        self._mend_groups()
+        return self._together.recover(scopes, asked, wait, timeout, self._end_unfinished)
+
+    def resume_groups(self, agent: Any = None, *, wait: float = 0) -> list[GroupRecoveryReport]:
+        """Go on with recoveries of groups, of all or of those with an agent, whose process ended
+        in the middle.
+
+        Gives the report of each that ended, well or not. If somebody is at one, that is waited for
+        `wait` seconds, then it is left out. One whose agents were changed by others since it began
+        is ended as failed, and changes nothing.
+        """
+        member = given_scope(self._handle, agent) if agent is not None else None
+        check_seconds(wait, "wait")
+        self._mend_groups()
+        return self._together.resume(wait, member)
+
+    def _mend_groups(self) -> None:
+        """What is kept of groups, of notices and of scrubbing is in one scope."""
+        try:
+            self._together.reports(None)
+        except StateIntegrityError as error:
+            self.recover(notices_scope(), Failure("corruption_detected", str(error)[:1000]))
+
+    def plan(
+        self,
+        agent: Any,
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        point: Any = None,
+        at: Any = None,
+    ) -> RecoveryPlan:
+        """What `recover` would do; nothing is written, and nothing is waited for."""
+        asked = self._asked(failure, point, at)
+        scope = given_scope(self._handle, agent)
+        chosen = self._chosen(scope, asked, procedure)
+        self._check_there(scope)
+        asked = self._found(scope, asked)
+        record = Records(self._handle, scope).draft(asked, chosen)
+        settings = self._context(record).settings
+        locating = [step for step in chosen.steps if step.type == "locate_checkpoint"]
+        tail = self._tails.lost(scope, depth_for(asked))
+        heals = any(step.type == "backup_current" for step in chosen.steps)
+        copies = copies_of(self._handle.core, settings.copies) if heals else []
+        with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed, anchors):
+            record.data["gone"] = Tails(store).lost(scope) if healed else tail
+            record.data |= anchors
+            context = Context(store, record, settings)
+            looked = looked_for(context, locating)
+            target = looked.target
+            losing = losing_by(context, target) if target is not None else "nothing"
+        strategy = target.strategy if target is not None else None
+        lost = None
+        if target is not None or not locating:
+            lost = with_tail(record, strategy, losing)
+        return RecoveryPlan(
+            scope,
+            asked,
+            chosen,
+            strategy,
+            target.point if target is not None else None,
+            lost,
+            looked.passed,
+            target.keys if target is not None else (),
+            healed,
+        )
+
+    def proposal(self, agent: Any, kind: str) -> Proposal:
+        """The order of strategies that an agent's past recoveries speak for.
+
+        It is used unless `order` pins another one.
+        """
+        check_text(kind, "the kind of a failure", 100, least=1)
+        return self._proposed(Records(self._handle, given_scope(self._handle, agent)), kind)
+
+    def _proposed(
+        self, records: Records, kind: str, past: Sequence[Record] | None = None
+    ) -> Proposal:
+        newest = past[:REMEMBERED] if past is not None else records.all(REMEMBERED)
+        return propose(kind, kind_of(kind).strategies, outcomes(newest, kind))
+
+    def resume(
+        self, agent: Any, *, wait: float = 0, progress: Progress | None = None
+    ) -> list[RecoveryReport]:
+        """Go on with recoveries of an agent whose process ended in the middle.
+
+        Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
+        process that died runs out half a minute after its end. One with steps of a type that is not
+        known here cannot go on: it is undone, which ends it. One whose agent was changed by others
+        since it began is ended as failed, and changes nothing: recover the agent anew. Gives also
+        reports of those that did not succeed.
+        """
+        scope = given_scope(self._handle, agent)
+        check_seconds(wait, "wait")
+        self._tails.look(NEWEST_ROWS)
+        if not self._tails.unsettled(Records(self._handle, scope)):
+            return []
+        try:
+            with recovering(self._store, scope, wait):
+                past = self._mended_records(scope)
+                return [self._end(one, progress) for one in past if one.status == RUNNING]
+        except LeaseHeldError:
+            return []  # somebody is at it
+
+    def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
+        """End a recovery that was begun and never ended, of an agent or of a group.
+
+        The agents are left as they are, and nobody goes on with it; what it had put back stands,
+        and the report says so. If somebody is at it, `LeaseHeldError`.
+        """
+        check_text(id, "the id of a recovery", 100, least=1)
+        check_text(reason, "the reason", 2000)
+        why = f"abandoned: {reason}" if reason else "abandoned"
+        group = self._together.abandon(id, why)
+        if group is not None:
+            return group
+        for scope in recovered_agents(self._handle):
+            records = Records(self._handle, scope)
+            if any(one.id == id for one in records.running()):
+                with recovering(self._store, scope, 0):
+                    record = records.get(id)
+                    if record.status == RUNNING and not ended_before(self._handle, record):
+                        with suppress(RecoveryFailedError):  # its agent has ended, and it with that
+                            record.finish(FAILED, why + self._standing(record))
+                    return report_of(record)
+        raise MissingError(f"no recovery {id!r} is unfinished; `holdfast recovery list` shows all")
+
+    def _take_up(self, record: Record, progress: Progress | None) -> RecoveryReport:
+        """Go on with one that another began, unless that would undo what was done since."""
+        if ended_before(self._handle, record):
+            return report_of(record)
+        record.end_with_agent()
+        handle = self._handle.line(record.agent)
+        other = first_of_others(handle, record.id, record.data.get("head"))
+        if other is None:
+            return self._go_on(record, progress)
+        why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
+        record.finish(FAILED, why + self._standing(record))
+        return report_of(record)
+
+    def _standing(self, record: Record) -> str:
+        return standing(self._handle.line(record.agent), record.id, record.data.get("head"))
+
+    def _go_on(
+        self, record: Record, progress: Progress | None, past: Sequence[Record] | None = None
+    ) -> RecoveryReport:
+        unknown = record.procedure.unknown(self.steps)
+        lost = "what is kept of it was damaged" if not record.procedure.steps else ""
+        with undivided(), acting("recovery", correlation=correlation_of(record.id)):
+            running = Running(self._context(record, past), self.steps, progress)
+            if lost or unknown:
+                why = lost or f"Unknown recovery step type: {', '.join(unknown)}"
+                running.abandon(f"it cannot go on here: {why}")
+            else:
+                running.run()
+                if record.agent == notices_scope():  # what ended meanwhile told nobody
+                    make_up(self._handle)
+        report = report_of(record)
+        if report.warning:
+            log.warning("%s: recovery %s: %s", record.agent, record.id, report.warning)
+        return report
+
+    def _context(self, record: Record, past: Sequence[Record] | None = None) -> Context:
+        """What a recovery has to work with; `past` are those before it, if they are known."""
+        settings, kind = self._settings, record.failure.kind
+        if is_own(record.agent):  # checks and defaults are for agents
+            settings = Settings(settings.copies, {}, order={ANY: OWN_ORDER})
+        elif settings.pinned(kind) is None:
+            found = self._proposed(Records(self._handle, record.agent), kind, past)
+            first = (NOTHING,) if self._settles(record) else ()
+            settings = replace(
+                settings, order={kind: first + found.order}, fixed=first + found.fixed
+            )
+        return Context(self._handle, record, settings)
+
+    def _settles(self, record: Record) -> bool:
+        """Whether an open transition will be settled: then its machine stays where that began."""
+        return (
+            record.failure.kind in FAILED_TRANSITION.triggers
+            and any(step.type == SETTLE.type for step in record.procedure.steps)
+            and self._settings.machines.knows_one(self._handle.line(record.agent))
+        )

@@ -1,0 +1,224 @@
+"""Replaying the journal behind a damaged entry: what is whole is done again, the rest is named.
+
+Behind an entry that cannot be read nobody knows what it had changed. What later entries set or
+delete does not depend on that. Items appended to a list are appended again; the list may lack what
+the damaged entry added, so it is named as doubtful. A change of a part of a value is done again
+only if that value was set since, else it is left out and named. A checkpoint whose signed root is
+that of the state so far, or a restore to an older state, ends all doubt.
+
+A lost entry may have been the one that declared which keys are sticky. For what the parts of this
+library keep, that is known without it; for other keys, from the newest state, if that can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.agents.agent_keys import DRIFT, EFFECTS, LOOP, MACHINE
+from holdfast.agents.handover_records import LOG
+from holdfast.agents.machines.records import Keys
+from holdfast.agents.mailbox_book import INBOX
+from holdfast.checkpoints.partial import put_together
+from holdfast.errors import PrunedError, StateIntegrityError
+from holdfast.recovery.agent_track import LAST
+from holdfast.recovery.changes_of_others import some
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.journal import entry as entries
+from holdfast.store.journal.entry import Body, Envelope
+from holdfast.store.journal.slot import Slot
+from holdfast.store.journal.timeline import Timeline
+from holdfast.store.names import rowkinds
+from holdfast.store.rules.sticky import Sticky, sticky_prefixes
+from holdfast.store.tree import refs
+
+PAGE = 500
+MOST_NAMED = 1000
+"""Entries and keys that a report names, of each kind."""
+_STICKY = (DRIFT, EFFECTS, INBOX, LOG, LOOP, LAST)
+"""What parts of this library declare with the first key that they write there."""
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What came of replaying entries."""
+
+    applied: int = 0
+    lost: list[int] = field(default_factory=list)
+    """Entries that could not be read, or not be done again."""
+    doubtful: list[str] = field(default_factory=list)
+    """Keys that may lack what lost entries did to them."""
+
+    def __str__(self) -> str:
+        if not self.lost:
+            return "nothing"
+        entries = "entries" if len(self.lost) > 1 else "entry"
+        text = f"what {entries} {some(map(str, self.lost))} did"
+        return f"{text}; doubtful keys: {some(self.doubtful)}" if self.doubtful else text
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, kept as the result of a step: what the text names only some of."""
+        return {
+            "lost_entries": self.lost[:MOST_NAMED],
+            "doubtful_keys": self.doubtful[:MOST_NAMED],
+        }
+
+
+class Salvage:
+    """Entries of one timeline behind a state that is whole, replayed in memory."""
+
+    def __init__(self, handle: LineHandle, whole: int, last: int, idle: Sequence[int] = ()) -> None:
+        """`idle` are entries that are known to have done nothing, readable or not."""
+        self._handle = handle
+        source = handle.history.points.view(handle.timeline, whole)
+        self._line = Timeline(source.ledger, source.number)
+        if whole:
+            self._line.load(whole)
+        self._whole = whole
+        self._last = last
+        self._idle = frozenset(idle)
+        self._sure: set[str] | None = None
+        """Keys that were set since an entry was lost; None as long as none was."""
+        self._doubtful: set[str] = set()
+        self.result = Salvaged()
+
+    def replay(self) -> Salvaged:
+        """Go through the entries."""
+        expected = self._line.sequence + 1
+        for key, row in self._rows(expected):
+            sequence = rowkinds.sequence_of(key)
+            for missing in range(expected, sequence):
+                self._lose(missing)
+            expected = sequence + 1
+            try:
+                envelope, body = self._line.ledger.open_entry(key, row)
+                self._entry(sequence, envelope, body)
+            except (PrunedError, StateIntegrityError):
+                self._lose(sequence)
+        for missing in range(expected, self._last + 1):
+            self._lose(missing)
+        if self.result.lost:
+            self._declare_again()
+        self.result.doubtful = sorted(self._doubtful)
+        return self.result
+
+    def put_together(
+        self, reason: str, *, sticky_alone: bool = False
+    ) -> AbstractContextManager[str]:
+        """What was replayed as a point to return to, on a timeline of its own; with `sticky_alone`
+        only sticky keys and declarations, the others as they were before."""
+        label = f"{self._handle.timeline}@{self._last}, replayed"
+        some = sticky_prefixes(self._line.declared) if sticky_alone else None
+        return put_together(self._handle, self._whole, self._line, label, reason, some)
+
+    def _rows(self, first: int) -> Iterator[tuple[bytes, bytes]]:
+        line = self._line
+        low, high = rowkinds.entry(line.prefix, first), rowkinds.entry(line.prefix, self._last + 1)
+        while page := line.ledger.storage.scan(low, high, limit=PAGE):
+            yield from page
+            low = page[-1][0] + b"\0"
+
+    def _declare_again(self) -> None:
+        """Let keys be sticky whose declaration may have been in a lost entry."""
+        line = self._line
+        wanted = {prefix for prefix in _STICKY if next(line.scan(prefix), None) is not None}
+        machines = {key[len(MACHINE) :].partition("/")[0] for key, _ in line.scan(MACHINE)}
+        wanted.update(Keys.of(name).sticky for name in machines)
+        with suppress(StateIntegrityError):
+            wanted.update(self._handle.reader.declared().prefixes(Sticky))
+        codec = line.ledger.codec
+        for rule in map(Sticky, sorted(wanted - set(line.declared.prefixes(Sticky)))):
+            ref = refs.inline(codec.encode(codec.plain(rule.data())))
+            line.overlay[rule.key] = Slot(ref, None, line.number, line.sequence)
+        line.redeclare()
+
+    def _lose(self, sequence: int) -> None:
+        if sequence in self._idle:
+            return
+        self._sure = set()
+        self.result.lost.append(sequence)
+
+    def _entry(self, sequence: int, envelope: Envelope, body: Body) -> None:
+        overlay = self._line.overlay
+        named = [op[1] for op in body.ops if op[0] in entries.KEYED]
+        before = {key: overlay[key] for key in named if key in overlay}
+        try:
+            feed = self._line.feed_of(sequence, body)
+            for op in body.ops:
+                self._operation(sequence, op, feed)
+        except StateIntegrityError:
+            for key in named:  # all of an entry, or nothing
+                overlay.pop(key, None)
+            overlay.update(before)
+            raise
+        self._line.sequence = sequence
+        self.result.applied += 1
+        statement = envelope.statement
+        if (
+            statement is not None
+            and self._sure is not None
+            and self._line.folded().hash == statement.root
+        ):
+            self._sure, self._doubtful = None, set()
+
+    def _operation(self, sequence: int, op: list[object], feed: Iterator[object]) -> None:
+        line, code = self._line, op[0]
+        if code not in entries.KEYED:
+            line.apply_op(sequence, op, feed)  # type: ignore[arg-type]
+            if code in (entries.RESTORE, entries.FORK):
+                self._sure, self._doubtful = None, set()
+            return
+        key = str(op[1])
+        old = line.slot(key)
+        if code == entries.APPEND and self._sure is not None and _no_tree(old):
+            old = line.overlay[key] = self._grown(sequence, key, old)
+        line.apply_op(sequence, op, feed)  # type: ignore[arg-type]
+        if self._sure is None or key in self._sure:
+            return
+        if code in (entries.SET, entries.DELETE):
+            self._sure.add(key)
+            self._doubtful.discard(key)
+            return
+        self._doubtful.add(key)
+        if code != entries.APPEND:
+            line.overlay[key] = old
+
+    def _grown(self, sequence: int, key: str, old: Slot | None) -> Slot:
+        """A list kept as a tree, to append to: the entry that made it one is lost."""
+        ledger = self._line.ledger
+        codec, items = ledger.codec, []
+        if old is not None and old.ref[0] <= refs.ATOM:
+            value = ledger.value_of(key, old, codec.plain_reader)
+            items = value if type(value) is list else []
+        # Their bytes are nowhere by themselves, so they are part of the tree, however long.
+        elements = [(None, refs.inline(codec.encode(codec.plain(one))), None) for one in items]
+        root = ledger.trees.build(elements)
+        ref = refs.tree(refs.LIST, root.hash, root.count, root.size)
+        meta = old.meta if old is not None else b""
+        return Slot(ref, root, self._line.number, sequence, None, meta)
+
+
+@contextmanager
+def sticky_replayed(
+    handle: LineHandle, point: Any, reason: str, *, damaged: bool, idle: Sequence[int] = ()
+) -> Iterator[Any]:
+    """A point to return to, in the block, with the sticky keys that were written since it.
+
+    A restore keeps those by itself, unless they cannot be read, all or some (`damaged`): what has
+    happened in the world is not undone, so they are replayed as far as they can be.
+    """
+    line = handle.history.points.line()
+    timeline, sequence = handle.history.points.find(point)
+    if (line.stranded is None and not damaged) or timeline != handle.timeline:
+        yield point
+        return
+    salvage = Salvage(handle, sequence, line.sequence, idle)
+    salvage.replay()
+    with salvage.put_together(reason, sticky_alone=True) as there:
+        yield there
+
+
+def _no_tree(slot: Slot | None) -> bool:
+    return slot is None or slot.length() is None

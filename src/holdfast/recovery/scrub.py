@@ -1,0 +1,243 @@
+"""Scrubbing on the blocking face: a store verified in the background, a little at a time.
+
+How far it is, and what it has found, is kept in the scope of notices: whichever process scrubs next
+goes on there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import (
+    InvalidInputError,
+    LeaseHeldError,
+    LeaseLostError,
+    StateIntegrityError,
+    StoreClosedError,
+)
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.heal import Healed, check_copies, heal_all
+from holdfast.recovery.heal_directory import heal_directory
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import PREFIX, notices_scope, write
+from holdfast.recovery.recovery import Recovery
+from holdfast.recovery.user_calls import called, log
+from holdfast.store.commit.core import Core
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.lease.wait import LONGEST
+from holdfast.store.names.arguments import check_function, check_seconds
+from holdfast.store.names.scope import Scope
+from holdfast.store.proof.verify import verify_store
+from holdfast.store.proof.verify_report import Finding
+from holdfast.store.read.reader import moment
+from holdfast.store.state import Store
+from holdfast.store.upkeep.background import Background
+
+POSITION = PREFIX + "scrub"
+LEASE = "recovery/scrub"
+MOST_KNOWN = 1000
+"""Findings that are remembered; a store with more damage is told of more than once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """What one slice did."""
+
+    entries: int
+    """That were looked at."""
+    findings: tuple[Finding, ...]
+    """What is wrong, was not known before, and could not be healed."""
+    healed: tuple[Healed, ...]
+    finished: bool
+    """Whether all of the store has been looked at since the pass began."""
+    seconds: float
+    left: tuple[Finding, ...] = ()
+    """All that is wrong and could not be healed, whether it was known before or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubStatus:
+    """How far the scrubbing of a store is."""
+
+    passes: int
+    """How often all of it was looked at."""
+    position: str | None
+    """Where the next slice begins; None at the beginning."""
+    damaged: int
+    """Findings of this pass and the one before that could not be healed."""
+    healed: int
+    """Rows, ever."""
+    finished_at: datetime | None
+    """When the last pass ended."""
+
+
+class Scrubber:
+    """Verifies a store little by little, and heals what one of its copies still has.
+
+    `copies` are other open stores of the same lineage. A slice takes about `budget` seconds, and
+    every `interval` seconds there is one, inside the block or between `start` and `stop`; of
+    several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
+    `found(findings)`, once; if that raises, it is logged, and told again by the next pass. Each
+    slice reads the feed from its beginning, and nodes of the scope that it goes on with: give a
+    large store a large budget, seldom. Of the rows that belong to no scope, those of the directory
+    and of erased subjects are healed; the feed and those of change ids are verified alone. Without
+    a copy, rows whose content follows from the rest are made again.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        copies: Sequence[Any] = (),
+        budget: float = 1.0,
+        interval: float = 60.0,
+        found: Callable[[Sequence[Finding]], Any] | None = None,
+    ) -> None:
+        self._core = _core_of(store)
+        self._copies = tuple(_core_of(one) for one in copies)
+        check_copies(self._core, self._copies)
+        for name, value in (("budget", budget), ("interval", interval)):
+            check_seconds(value, name)
+            if not 0 < value <= LONGEST:
+                raise InvalidInputError(f"{name} is more than 0 seconds, and a day at most")
+        if found is not None:
+            check_function(found, "found")
+        self._handle = StoreHandle(self._core)
+        self._budget = float(budget)
+        self._found = found
+        self._background = Background(self._core, "holdfast-scrub", interval, self.slice)
+
+    def __enter__(self) -> Scrubber:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Scrub in a thread, until `stop` or the end of the store."""
+        self._core.check_writable()
+        self._background.start()
+
+    def stop(self) -> None:
+        """Stop, after the slice at work."""
+        self._background.stop()
+
+    def slice(self) -> Scrubbed | None:
+        """Look at the next part of the store, now; None if another is at it."""
+        try:
+            with Store(self._handle).lease(LEASE, duration=max(30.0, 2 * self._budget), wait=0):
+                return self._slice()
+        except LeaseHeldError:
+            return None
+
+    def status(self) -> ScrubStatus:
+        """How far it is."""
+        kept = self._kept()
+        return ScrubStatus(
+            kept.get("passes", 0),
+            kept.get("position"),
+            len({*kept.get("known", ()), *kept.get("seen", ())}),
+            kept.get("healed", 0),
+            kept.get("finished_at"),
+        )
+
+    def _slice(self) -> Scrubbed:
+        try:
+            kept = self._kept()
+        except StateIntegrityError as error:
+            # Where it was is lost; what else is kept there is not, as far as it can be read.
+            copies = [Store(StoreHandle(one)) for one in self._copies]
+            failure = Failure("corruption_detected", str(error)[:1000])
+            Recovery(Store(self._handle), copies=copies).recover(notices_scope(), failure)
+            kept = self._kept()
+        position = kept.get("position")
+        report = verify_store(self._core, budget=self._budget, resume=position)
+        left, healed = self._heal(report.findings)
+        finished = report.resume is None
+        seen = list(dict.fromkeys([*kept.get("seen", ()), *map(_digest, left)]))[:MOST_KNOWN]
+        untold = set(kept.get("untold", ()))
+        before = {*kept.get("known", ()), *kept.get("seen", ())} - untold
+        new = tuple(one for one in left if _digest(one) not in before)
+        self._set_aside(new)
+        told = self._tell(new)
+        untold = untold - set(map(_digest, new)) if told else untold | set(map(_digest, new))
+        for one in new:
+            log.error("found by scrubbing: %s: %s: %s", one.scope or "store", one.place, one.kind)
+        kept |= {"position": report.resume, "healed": kept.get("healed", 0) + len(healed)}
+        kept |= {"known": kept.get("known", []), "seen": seen}
+        if finished:
+            now = moment(self._core.clock.claimed())
+            kept |= {"known": seen, "seen": [], "finished_at": now}
+            kept["passes"] = kept.get("passes", 0) + 1
+        kept["untold"] = sorted(untold & {*kept["known"], *kept["seen"]})
+        write(self._handle.line(notices_scope()), {POSITION: kept})
+        return Scrubbed(report.entries, new, tuple(healed), finished, report.seconds, tuple(left))
+
+    def _tell(self, new: Sequence[Finding]) -> bool:
+        """Whether somebody could be told of it; what they raise stops no scrubbing."""
+        if not new or self._found is None:
+            return True
+        try:
+            called(self._found, new)
+        except (LeaseLostError, StoreClosedError):
+            raise
+        except Exception:
+            log.warning("what scrubbing found is told again when found again", exc_info=True)
+            return False
+        return True
+
+    def _kept(self) -> dict[str, Any]:
+        reader = self._handle.line(notices_scope()).reader
+        found: Mapping[str, Any] | None = reader.get(POSITION, None, None, False)
+        return dict(found or {})
+
+    def _heal(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Healed]]:
+        """What is still wrong, and what is no more."""
+        left: list[Finding] = []
+        healed: list[Healed] = []
+        for scope, those in grouped(findings).items():
+            if not scope:
+                rows = heal_directory(self._handle, those, self._copies)
+                healed += rows
+                left += those if not rows else []  # what they had hidden, the next pass finds
+                continue
+            still, done = heal_all(self._handle, Scope.parse(scope), those, self._copies)
+            left += still
+            healed += done
+        return left, healed
+
+    def _set_aside(self, findings: Sequence[Finding]) -> None:
+        for scope, those in grouped(findings).items():
+            if scope:
+                Quarantine(self._handle, Scope.parse(scope)).add(those)
+
+
+def grouped(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """Findings by their scopes; those about the store itself under the empty text."""
+    found: dict[str, list[Finding]] = {}
+    for one in findings:
+        found.setdefault(one.scope, []).append(one)
+    return found
+
+
+def _digest(one: Finding) -> str:
+    text = f"{one.kind}\0{one.scope}\0{one.row or one.place}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _core_of(store: Any) -> Core:
+    core = getattr(store, "_core", None)
+    if not isinstance(core, Core):
+        raise InvalidInputError("a scrubber is made from open stores")
+    return core

@@ -1,0 +1,1 @@
+"""Setting an agent up by one document."""

@@ -1,0 +1,453 @@
+"""What an agent's state management is to be, as one document: six sections, all checked at once.
+
+What a document asks for and this version cannot do (another engine, another cache, peers) is
+told apart from what is wrong with it: such a document can be read, and says what is not available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from holdfast.checkpoints.policy.conditions import is_number
+from holdfast.checkpoints.policy.policy import Policy, invalid, milliseconds
+from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
+from holdfast.recovery.procedure import Procedure, twice
+from holdfast.storage.server import take_options
+from holdfast.store.lease.wait import LONGEST
+from holdfast.store.names.arguments import is_seconds
+from holdfast.store.names.scope import Scope
+from holdfast.store.open_cache import HOUR, CachePlan
+from holdfast.yaml_text import read_yaml
+
+ENGINES = ("sqlite", "memory", "postgresql", "mongodb")
+DURABILITY = ("full", "normal")
+BACKUPS = ("s3", "file")
+IN_BUCKETS = ("bucket", "prefix", "region", "endpoint")
+LEVELS = ("low", "medium", "high")
+EVENTUAL = ("eventual_consistency", "eventual")
+"""How replicas follow: what is written is there a moment later."""
+_Made = TypeVar("_Made")
+_SECTIONS = {"checkpoint": "checkpointing", "sync": "synchronization", "audit": "monitoring"}
+"""Other names of sections."""
+_KNOWN = {
+    "": (
+        "agent_id", "storage", "checkpointing", "recovery", "synchronization", "integrity",
+        "monitoring",
+    ),
+    "storage": ("primary", "backup", "cache"),
+    "storage.primary": (
+        "type", "connection", "key", "signer", "durability", "pool_size", "timeout",
+    ),
+    "storage.backup": ("type", "bucket", "prefix", "region", "endpoint", "encryption", "path"),
+    "storage.cache": ("type", "connection", "ttl"),
+    "checkpointing": ("policies",),
+    "recovery": ("procedures",),
+    "synchronization": (
+        "enabled", "replicas", "strategy", "conflict_resolution", "replication_factor",
+        "consistency_level",
+    ),
+    "integrity": (
+        "verification_level", "tamper_detection", "signature_verification", "hash_algorithm",
+        "scrub_interval",
+    ),
+    "monitoring": ("metrics_enabled", "audit_logging", "performance_tracking", "alert_thresholds"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPlace:
+    """Where a configuration has backups go; the arguments of `Backups`.
+
+    What may hold credentials, though it should not, is never shown.
+    """
+
+    url: str = field(repr=False)
+    region: str | None = None
+    endpoint: str | None = field(default=None, repr=False)
+    encryption: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """Which replicas a configuration has; the arguments of `Replicas`."""
+
+    urls: tuple[str, ...] = field(repr=False)
+    factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What an agent's state management is to be; made with `of` or `from_yaml`."""
+
+    agent_id: str
+    url: str = field(default="sqlite:", repr=False)
+    key: str | None = field(default=None, repr=False)
+    signer: str | None = None
+    durability: str = "full"
+    cache: str | None = field(default=None, repr=False)
+    cache_ttl: float = HOUR
+    """Seconds for which a cache keeps what it holds."""
+    backup: BackupPlace | None = None
+    replication: Replication | None = None
+    policies: tuple[Policy, ...] = ()
+    procedures: tuple[Procedure, ...] = ()
+    verification: str = "low"
+    """high: all that is stored of the agent is verified when it is set up; medium: its newest
+    state is; low: what is read, as always."""
+    scrub_interval: float | None = None
+    """Seconds between two slices of a background check of the store; None: there is none."""
+    unavailable: tuple[str, ...] = ()
+    """What it asks for and is not there; `set_up` refuses it."""
+    notes: tuple[str, ...] = ()
+    """What it says that makes no difference here."""
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Configuration:
+        """The configuration of plain data, as a whole or its part `state_management`.
+
+        Durations are milliseconds, or written like "1h". Refused with `ConfigurationError`, which
+        lists everything that is wrong.
+        """
+        reading = _Reading()
+        made = reading.run(data)
+        if reading.problems:
+            raise ConfigurationError(reading.problems)
+        return made
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Configuration:
+        """The same of a YAML text; needs `holdfast[yaml]`."""
+        return cls.of(read_yaml(text, ConfigurationError))
+
+    def check(self) -> None:
+        """Refuse what is not available, and what was put together by hand and is wrong."""
+        problems = [f"not available: {one}" for one in self.unavailable]
+        try:
+            Scope("agent", self.agent_id)
+        except HoldfastError as error:
+            problems.append(f"agent_id is the id of an agent: {error}")
+        if self.verification not in LEVELS:
+            problems.append(f"verification is {' or '.join(LEVELS)}")
+        if self.scrub_interval is not None and not is_seconds(self.scrub_interval, 0, LONGEST):
+            problems.append("scrub_interval is seconds, a day at most, or None")
+        for name, kind in (("policies", Policy), ("procedures", Procedure)):
+            made = getattr(self, name)
+            if not isinstance(made, tuple) or not all(isinstance(one, kind) for one in made):
+                problems.append(f"{name} is a tuple of {kind.__name__}")
+            else:
+                problems += twice(name, made)
+        if problems:
+            raise ConfigurationError(problems)
+
+    def passed_over(self) -> tuple[str, ...]:
+        """What it says of a store, and does not matter if an open one is given."""
+        said = self.url.partition(":")[2] or self.key or self.signer or self.durability != "full"
+        parts = [("storage.primary", said), ("storage.cache", self.cache)]
+        note = "the store that was given is used, as it was opened"
+        return tuple(f"{part}: {note}" for part, there in parts if there)
+
+
+class _Reading:
+    """Reads a document, and lists all that is wrong with it. It never shows a value."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._unavailable: list[str] = []
+        self._notes: list[str] = []
+
+    def run(self, data: Any) -> Configuration:
+        if isinstance(data, Mapping) and "state_management" in data:
+            self._outside(data)
+            data = data["state_management"]
+        whole = self._section(self._renamed(data), "")
+        agent = self._text(whole, "a configuration", "agent_id", "")
+        try:
+            Scope("agent", agent)
+        except HoldfastError as error:
+            self.problems.append(f"agent_id is the id of an agent: {error}")
+        storage = self._section(whole.get("storage", {}), "storage")
+        opened = self._primary(self._section(storage.get("primary", {}), "storage.primary"))
+        peers = self._section(whole.get("synchronization", {}), "synchronization")
+        replication = self._synchronization(peers)
+        self._monitoring(self._section(whole.get("monitoring", {}), "monitoring"))
+        checkpointing = self._section(whole.get("checkpointing", {}), "checkpointing")
+        recovery = self._section(whole.get("recovery", {}), "recovery")
+        integrity = self._section(whole.get("integrity", {}), "integrity")
+        return Configuration(
+            agent,
+            **opened,
+            **self._cache(storage),
+            backup=self._backup(storage),
+            replication=replication,
+            policies=self._each(checkpointing, "checkpointing.policies", _policy),
+            procedures=self._each(recovery, "recovery.procedures", Procedure.of),
+            verification=self._level(integrity),
+            scrub_interval=self._scrubbing(integrity),
+            unavailable=tuple(self._unavailable),
+            notes=tuple(self._notes),
+        )
+
+    def _outside(self, data: Mapping[Any, Any]) -> None:
+        """What stands beside `state_management`: of somebody else, unless it is named as ours."""
+        for other in sorted(str(one) for one in data if one != "state_management"):
+            if _SECTIONS.get(other, other) in _KNOWN[""]:
+                self.problems.append(f"{other} belongs into state_management, not beside it")
+            else:
+                self._notes.append(f"{other}: it stands beside state_management, and is not read")
+
+    def _renamed(self, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        for other, name in _SECTIONS.items():
+            if other in data and name in data:
+                self.problems.append(f"{other} and {name} are one section; give it once")
+        return {_SECTIONS.get(name, name): part for name, part in data.items()}
+
+    def _section(self, data: Any, name: str) -> Mapping[str, Any]:
+        if not isinstance(data, Mapping):
+            self.problems.append(f"{name or 'a configuration'} is a mapping")
+            return {}
+        for other in sorted(str(one) for one in data.keys() - set(_KNOWN[name])):
+            known = ", ".join(_KNOWN[name])
+            self.problems.append(f"{name or 'a configuration'}: {other} is none of {known}")
+        return data
+
+    def _primary(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        place = self._text(data, "storage.primary", "connection", "")
+        if place.startswith("postgres:"):
+            place = place.replace("postgres:", "postgresql:", 1)
+        start = place.partition(":")[0].removesuffix("+srv") if ":" in place else ""
+        scheme = start if start in ENGINES else ""
+        kind = self._text(data, "storage.primary", "type", scheme or "sqlite")
+        durability = self._one_of(data, "storage.primary", "durability", DURABILITY, "full")
+        self._length(data, "storage.primary", "timeout")
+        pool = data.get("pool_size", 1)
+        if type(pool) is not int or pool < 1:
+            self.problems.append("storage.primary.pool_size is a whole number of 1 or more")
+        opened = {
+            name: self._text(data, "storage.primary", name, None) for name in ("key", "signer")
+        }
+        if kind not in ENGINES:
+            self._unavailable.append(
+                f"storage.primary.type{_word(kind)}: a store is {' or '.join(ENGINES)}"
+            )
+            return {**opened, "durability": durability}
+        if "://" in place and not scheme:
+            self._unavailable.append(
+                f"storage.primary.connection: it is of another engine; a store is "
+                f"{' or '.join(ENGINES)}"
+            )
+            return {**opened, "durability": durability}
+        if scheme and scheme != kind:
+            self.problems.append(
+                f"storage.primary: the type is {kind}, and the connection is of {scheme}"
+            )
+        if kind in ("postgresql", "mongodb"):
+            return {**opened, "durability": durability, "url": self._server(kind, place, data)}
+        for name in ("pool_size", "timeout"):
+            if name in data:
+                self._notes.append(f"storage.primary.{name}: {kind} runs in the process itself")
+        url = place if place.startswith(f"{kind}:") else f"{kind}:{place}"
+        return {**opened, "durability": durability, "url": url}
+
+    def _server(self, kind: str, url: str, data: Mapping[str, Any]) -> str:
+        """The URL of a store on a server, with what stands beside it as its options."""
+        if "://" not in url:
+            self.problems.append(
+                f"storage.primary.connection is {kind}://USER:PASSWORD@HOST:PORT/DATABASE"
+            )
+        try:
+            said = take_options(url)[1]
+        except InvalidInputError as error:
+            self.problems.append(f"storage.primary.connection: {error}")
+            said = {}
+        for name in ("pool_size", "timeout"):
+            if name not in data:
+                continue
+            if name in said:
+                self.problems.append(f"storage.primary.{name} stands in the connection, too")
+            length = milliseconds(data[name]) if name == "timeout" else data[name]
+            if is_number(length):
+                url += f"{'&' if '?' in url else '?'}{name}={max(1, int(length))}"
+        return url
+
+    def _backup(self, storage: Mapping[str, Any]) -> BackupPlace | None:
+        """Where backups go: a bucket, or a folder."""
+        if "backup" not in storage:
+            return None
+        place = "storage.backup"
+        data = self._section(storage["backup"], place)
+        self._flags(data, place, ("encryption",))
+        kind = self._text(data, place, "type", "s3" if "bucket" in data else "file")
+        if kind not in BACKUPS:
+            self._unavailable.append(f"{place}.type{_word(kind)}")
+            return None
+        mine, others = ("bucket", ("path",)) if kind == "s3" else ("path", IN_BUCKETS)
+        for name in others:
+            if name in data:
+                self.problems.append(f"{place}.{name} does not belong to type {kind}")
+        where = self._text(data, place, mine, "")
+        if not where:
+            self.problems.append(f"{place}.{mine} is missing")
+        prefix = self._text(data, place, "prefix", "")
+        return BackupPlace(
+            f"s3://{where}/{prefix}".rstrip("/") if kind == "s3" else f"dir:{where}",
+            self._text(data, place, "region", None),
+            self._text(data, place, "endpoint", None),
+            data.get("encryption", False) is True,
+        )
+
+    def _cache(self, storage: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of `open` for the cache."""
+        if "cache" not in storage:
+            return {}
+        data = self._section(storage["cache"], "storage.cache")
+        kind = self._text(data, "storage.cache", "type", "")
+        self._length(data, "storage.cache", "ttl")
+        if kind == "memory":
+            self._notes.append("storage.cache: what is read is kept in the process in any case")
+        elif kind != "redis":
+            self._unavailable.append(f"storage.cache.type{_word(kind)}")
+        else:
+            return self._redis(data)
+        return {}
+
+    def _redis(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        length = milliseconds(data.get("ttl", int(HOUR * 1000)))
+        if not is_number(length) or length <= 0:
+            return {}  # said already
+        if data.get("connection", "") == "":
+            self.problems.append("storage.cache.connection is missing")
+        place = self._text(data, "storage.cache", "connection", "")
+        if not place:
+            return {}
+        try:
+            CachePlan.of(place, length / 1000)
+        except InvalidInputError as error:
+            self.problems.append(f"storage.cache: {error}")
+        return {"cache": place, "cache_ttl": length / 1000}
+
+    def _synchronization(self, data: Mapping[str, Any]) -> Replication | None:
+        """Replicas of the store, which follow it."""
+        from holdfast.replicas.replicas import MOST, check_factor
+
+        place = "synchronization"
+        self._flags(data, place, ("enabled",))
+        urls = data.get("replicas", [])
+        if not isinstance(urls, list | tuple) or not all(isinstance(one, str) for one in urls):
+            self.problems.append(f"{place}.replicas is a list of URLs")
+            urls = []
+        factor, enabled = data.get("replication_factor"), data.get("enabled", False) is True
+        try:
+            stores = len(urls) if urls and enabled else MOST
+            check_factor(factor, stores, f"{place}.replication_factor")
+        except InvalidInputError as error:
+            self.problems.append(str(error))
+        if not enabled:
+            return None
+        for name in ("strategy", "consistency_level"):
+            if self._text(data, place, name, EVENTUAL[1]) not in EVENTUAL:
+                self._unavailable.append(f"{place}.{name}: replicas follow: eventual")
+        if "conflict_resolution" in data:
+            self._text(data, place, "conflict_resolution", "")
+            self._notes.append(
+                f"{place}.conflict_resolution: one store is written to, so that there are none"
+            )
+        if not urls:
+            self._unavailable.append(
+                f"{place}: there are no replicas; name them in {place}.replicas, or give "
+                "enabled: false"
+            )
+            return None
+        return Replication(tuple(urls), factor)
+
+    def _monitoring(self, data: Mapping[str, Any]) -> None:
+        flags = ("metrics_enabled", "audit_logging", "performance_tracking")
+        self._flags(data, "monitoring", flags)
+        if data.get("audit_logging") is False:
+            self.problems.append("monitoring.audit_logging: the journal cannot be switched off")
+        for name in ("metrics_enabled", "performance_tracking"):
+            if data.get(name) is False:
+                self._notes.append(f"monitoring.{name}: an open store counts and times in any case")
+        if data.get("alert_thresholds"):
+            self._unavailable.append("monitoring.alert_thresholds")
+
+    def _level(self, data: Mapping[str, Any]) -> str:
+        self._flags(data, "integrity", ("tamper_detection", "signature_verification"))
+        for name in ("tamper_detection", "signature_verification"):
+            if data.get(name) is False:
+                self.problems.append(f"integrity.{name} cannot be switched off")
+        self._one_of(data, "integrity", "hash_algorithm", ("SHA-256",), "SHA-256")
+        return self._one_of(data, "integrity", "verification_level", LEVELS, "low")
+
+    def _scrubbing(self, data: Mapping[str, Any]) -> float | None:
+        if "scrub_interval" not in data:
+            return None
+        length = milliseconds(data["scrub_interval"])
+        if not is_number(length) or not 0 < length <= LONGEST * 1000:
+            self.problems.append(
+                'integrity.scrub_interval is milliseconds, or a text like "30s" or "1h", and a day '
+                "at most"
+            )
+            return None
+        return float(length) / 1000
+
+    # single things
+
+    def _text(self, data: Mapping[str, Any], place: str, name: str, default: Any) -> Any:
+        found = data.get(name, default)
+        if name in data and not isinstance(found, str):
+            self.problems.append(f"{place}.{name} is a text")
+            return default if default is not None else ""
+        return found
+
+    def _one_of(
+        self, data: Mapping[str, Any], place: str, name: str, known: Sequence[str], default: str
+    ) -> str:
+        found = data.get(name, default)
+        if found not in known:
+            self.problems.append(f"{place}.{name} is {' or '.join(known)}")
+            return default
+        return str(found)
+
+    def _flags(self, data: Mapping[str, Any], place: str, names: Sequence[str]) -> None:
+        for name in names:
+            if name in data and type(data[name]) is not bool:
+                self.problems.append(f"{place}.{name} is true or false")
+
+    def _length(self, data: Mapping[str, Any], place: str, name: str) -> None:
+        length = milliseconds(data.get(name, 1))
+        if not is_number(length) or length <= 0:
+            self.problems.append(f'{place}.{name} is milliseconds, or a text like "30s" or "1h"')
+
+    def _each(
+        self, data: Mapping[str, Any], place: str, make: Callable[[Any], _Made]
+    ) -> tuple[_Made, ...]:
+        found = data.get(place.rpartition(".")[2], [])
+        if not isinstance(found, list | tuple):
+            self.problems.append(f"{place} is a list")
+            return ()
+        made: list[_Made] = []
+        for number, one in enumerate(found, 1):
+            try:
+                made.append(make(one))
+            except HoldfastError as error:
+                problems = getattr(error, "problems", None) or [str(error)]
+                self.problems += [f"{place} {number}: {text}" for text in problems]
+        self.problems += twice(place, made)
+        return tuple(made)
+
+
+def _word(kind: str) -> str:
+    """The name of an engine, to be shown; nothing of what may be a connection instead."""
+    return f" {kind}" if kind.isidentifier() and len(kind) <= 32 else ""
+
+
+def _policy(data: Any) -> Policy:
+    """A policy that can be used in a store that is encrypted, if it asks for that."""
+    made = Policy.of(data)
+    if problems := made.problems((), encrypted=True):
+        raise invalid(problems)
+    return made

@@ -1,0 +1,211 @@
+"""Rotation of the master: every key of the ring is wrapped under a new one, the store in use.
+
+`begin`: the new key file is durable first. One commit makes the new master known; from then on
+both open the ring, and every new key is wrapped under both. Then each row gets its second wrap.
+`finish`: every row of the old master is compared with its second wrap; then one commit retires
+the old master, and its rows are dropped. The engine's log, in which they still lie, is for the
+caller to empty.
+
+Cut short anywhere, one of the two has all keys: the old one until that commit, the new one from
+then on. Either step can be done again, by whoever has the new key.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.errors import Conflict, InvalidInputError, KeyMissingError
+from holdfast.seal.keys import KeySource
+from holdfast.seal.ring import Ring
+from holdfast.seal.ring_masters import (
+    ATTEMPTS,
+    GENERATIONS,
+    META,
+    RETIRED,
+    damaged,
+    fitting,
+    new_meta,
+    pack_meta,
+    pack_span,
+    read_masters,
+    was_retired,
+)
+from holdfast.seal.ring_rows import (
+    BEFORE,
+    ID,
+    SCOPE,
+    SIGNER,
+    STORE,
+    SUBJECT,
+    generation_at,
+    generation_of,
+    row_key,
+)
+from holdfast.storage.contract import Batch
+
+SLICE = 5000
+"""Rows that are wrapped, compared or dropped together, which waits for the disk once."""
+
+Rows = list[tuple[bytes, bytes]]
+
+
+def begin(ring: Ring, source: KeySource) -> None:
+    """Let a new master open the ring beside the old one.
+
+    With the key of a rotation that was begun before, it goes on with that one; with that of the
+    last one there is nothing left to begin, and `finish` does what it did not come to. Another key
+    is refused until the rotation is finished.
+    """
+    ring.refresh()
+    with suppress(KeyMissingError):  # a key file that is still to be made
+        _drop_retired(ring)
+        if 1 < ring.span[0] == ring.span[1] and _is_newest(ring, source):
+            return
+    for _ in range(ATTEMPTS):
+        if ring.span[0] != ring.span[1]:
+            break
+        with suppress(Conflict):  # somebody else has begun one
+            _announce(ring, source)
+        ring.refresh()
+    ring.add_source(source)
+    try:
+        newest = _is_newest(ring, source)
+    except KeyMissingError as error:  # it is not made here: a rotation was begun before
+        raise KeyMissingError(
+            "a rotation of the master is under way: if it was begun with another key than this "
+            f"one, finish the rotation first; if with this one: {error}"
+        ) from None
+    if not newest:
+        raise InvalidInputError(
+            "the master is being rotated to another key than this one; finish that rotation first"
+        )
+    _wrap_all(ring)
+
+
+def _is_newest(ring: Ring, source: KeySource) -> bool:
+    """Whether the key, which must be there, is that of the newest master."""
+    return fitting(read_masters(ring.storage)[1][-1], source) is not None
+
+
+def _announce(ring: Ring, source: KeySource) -> None:
+    """One commit: the new master opens the ring, too. Its key file is durable before."""
+    ring.check_masters()
+    source.load(create=True)
+    if _is_newest(ring, source) or was_retired(ring.storage, source):
+        raise InvalidInputError("this key opens the store already, or did once; give a new one")
+    new = ring.span[1] + 1
+    meta, master = new_meta(source, ring.lineage, new)
+    puts = [(row_key(META, new), pack_meta(meta)), ring.hand_over(new, master)]
+    cell = (GENERATIONS, pack_span(ring.span), pack_span((new - 1, new)))
+    ring.storage.commit(Batch(puts=puts, absent=[key for key, _ in puts], cells=[cell]))
+    ring.hold(new, master)
+
+
+def finish(ring: Ring) -> int:
+    """Retire the old master; how many of its rows were dropped.
+
+    What `begin` did not come to is done first. If no rotation is under way, only what an earlier
+    one left behind is dropped.
+    """
+    ring.refresh()
+    old, new = ring.span
+    if old != new:
+        ring.check_masters()
+        _wrap_all(ring, compare=True)
+        meta = read_masters(ring.storage)[1][0]
+        if meta.generation == old:
+            kept = msgspec.structs.replace(meta, wrapped=b"")
+            gone = [row_key(META, old), row_key(BEFORE, new)]
+            batch = Batch(
+                puts=[(row_key(RETIRED, old), pack_meta(kept))],
+                blanks=gone,  # a passphrase's row holds the old master, and so does the other
+                drops=gone,
+                cells=[(GENERATIONS, pack_span((old, new)), pack_span((new, new)))],
+            )
+            with suppress(Conflict):  # somebody else has finished it
+                ring.storage.commit(batch)
+        ring.refresh()
+    return _drop_retired(ring)
+
+
+def _pages(ring: Ring) -> Iterator[Rows]:
+    """The rows that hold keys, in pages."""
+    for kind in (STORE, SIGNER, SCOPE, SUBJECT):
+        low, high = kind, kind + b"\xff" * (ID + 9)
+        while page := ring.storage.scan(low, high, limit=SLICE):
+            yield page
+            low = page[-1][0] + b"\0"
+
+
+def _twin(key: bytes, generation: int) -> bytes:
+    """The key of the row that holds the same for another master."""
+    at = generation_at(key)
+    return key[:at] + generation.to_bytes(4, "big") + key[at + 4 :]
+
+
+def _wrap_all(ring: Ring, *, compare: bool = False) -> None:
+    """Wrap what the old master opens for the new one, too; compare what was wrapped before."""
+    old, new = ring.span
+    if old == new:
+        return  # finished by somebody else meanwhile
+    ring.check_masters()
+    for page in _pages(ring):
+        mine = [(key, row) for key, row in page if generation_of(key) == old]
+        found = dict(page)  # a row and its second wrap lie side by side: most are in one page
+        for _ in range(ATTEMPTS):
+            try:
+                _wrap_page(ring, mine, new, found, compare=compare)
+                break
+            except Conflict as conflict:
+                if GENERATIONS in conflict.keys:
+                    return  # finished by somebody else meanwhile
+            # Some were erased, or wrapped by somebody else or on the next page.
+            keys = [key for one, _ in mine for key in (one, _twin(one, new))]
+            rows = zip(keys, ring.storage.get(keys), strict=True)
+            found = {key: row for key, row in rows if row is not None}
+            mine = [(key, row) for key, row in mine if key in found]
+        else:
+            raise Conflict("the ring is always changed by others; try again")
+
+
+def _wrap_page(
+    ring: Ring, mine: Rows, new: int, found: dict[bytes, bytes], *, compare: bool
+) -> None:
+    batch = Batch(cells=[ring.unturned()])
+    for key, row in mine:
+        twin = _twin(key, new)
+        second = found.get(twin)
+        if second is None:
+            batch.puts.append((twin, ring.wrapped_again(key, row, twin)))
+            batch.absent.append(twin)
+            batch.present.append(key)  # a key that is erased meanwhile must not come back
+        elif compare and not hmac.compare_digest(ring.unwrap(key, row), ring.unwrap(twin, second)):
+            raise damaged("second wrap of a key")
+    if batch.puts:
+        ring.storage.commit(batch)
+
+
+def _drop_retired(ring: Ring) -> int:
+    """Drop the rows of masters that open the ring no more.
+
+    All are blanked before the first is dropped: dropping moves rows that lie near, and where they
+    lay, traces of them can stay.
+    """
+    for old in _retired_rows(ring):
+        ring.storage.commit(Batch(blanks=old))
+    dropped = 0
+    for old in _retired_rows(ring):
+        ring.storage.commit(Batch(drops=old))
+        dropped += len(old)
+    return dropped
+
+
+def _retired_rows(ring: Ring) -> Iterator[list[bytes]]:
+    for page in _pages(ring):
+        old = [key for key, _ in page if generation_of(key) < ring.span[0]]
+        if old:
+            yield old

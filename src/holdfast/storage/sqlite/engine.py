@@ -1,0 +1,496 @@
+"""Storage in one SQLite file, through apsw.
+
+Two connections: reads do not wait for a commit's sync. At `full` a commit that returned
+survives power loss, at `normal` the end of the process (kill -9) only.
+
+Not promised: anything once another SQLite library opens the file in the same process (its
+close drops this one's locks; once that has done harm, the next commit and reads after a moment
+notice and say so), and copies of the file without its `-wal`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, NoReturn
+
+import apsw
+
+from holdfast.errors import (
+    DiskFullError,
+    OutcomeUnknown,
+    StoreClosedError,
+    StoreForkedError,
+    Unavailable,
+)
+from holdfast.storage import process_id
+from holdfast.storage.batch import (
+    check_batch,
+    check_durability,
+    check_range,
+    conflict,
+    differs,
+    opened_for_reading,
+)
+from holdfast.storage.contract import Batch, Limits, Moment
+from holdfast.storage.sqlite import file_check, write_ahead_log
+from holdfast.storage.sqlite import files as files
+from holdfast.storage.sqlite import guard as guard
+from holdfast.storage.sqlite import moment as sqlite_moment
+from holdfast.storage.sqlite import process_fork as forks
+from holdfast.storage.sqlite.connection import Reading
+from holdfast.storage.sqlite.moment import CELLS, SCAN, SCAN_DOWN, V
+from holdfast.storage.sqlite.turn import Turn
+from holdfast.storage.sqlite.version import Versions
+
+_GET = f"SELECT {V} FROM records WHERE k=?"
+_GET_MANY = f"SELECT (SELECT ifnull({V}, x'') FROM records WHERE k=?)"
+_CELL = f"SELECT {V} FROM cells WHERE k=?"
+_PUT = "INSERT INTO records VALUES(?,?)"
+_BLANK = f"UPDATE records SET v=zeroblob(length({V})) WHERE k=?"
+_SWAP = "UPDATE records SET v=? WHERE k=?"
+_DROP = "DELETE FROM records WHERE k=?"
+_VACUUM_PAGES = 64
+_CHECKPOINT_SECONDS = 0.02
+_LOOK_SECONDS = 0.02
+"""Between two looks at whether the files are still there, which cost as much as the read."""
+_REPLACED = (
+    "the database or its -wal file was replaced or removed, as happens when the standard sqlite3 "
+    "module opens and closes the file in this process"
+)
+
+
+class SqliteStorage:
+    """A handle on one SQLite file; several handles and processes may share the file."""
+
+    limits = Limits("sqlite", durability=("full", "normal"), shared=True)
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        durability: str = "full",
+        create: bool = True,
+        read_only: bool = False,
+        private: bool = False,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        check_durability(durability, self.limits)
+        # SQLite names the log after the file behind a symbolic link, and so do lock and checks.
+        self.path = os.path.realpath(path)
+        self._full = durability == "full"
+        self._read_only = read_only
+        self._private = private
+        self._pid = process_id.number
+        self._dead = ""
+        self._busy_seconds = guard.BUSY_SECONDS
+        self._busy_until = 0.0
+        self._wal_pages = 0
+        self._look_at = 0.0
+        self._had_log = True
+        self._write_lock = threading.RLock()
+        self._read_lock = threading.Lock()
+        self._begun = False
+        self._mover = write_ahead_log.LogMover(self.path, self._on_busy, full=self._full)
+        self._create = create and not read_only
+        with self._write_lock:
+            forks.join(self, self._write_lock, self._read_lock, self._mover.lock)
+            forks.check(self.path)
+            guard.check_file(self.path, create=self._create)
+            self._lock = guard.StoreLock(self.path, optional=read_only)
+            try:
+                self._lock.share(self._ready, partial(self._prepare, before))
+                self._open()
+            except BaseException:
+                self._tidy()
+                if not os.path.exists(self.path):
+                    self._lock.remove()
+                self._lock.release()
+                raise
+
+    # -- the contract ------------------------------------------------------------------
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._usable()
+        try:
+            if len(keys) == 1:
+                rows = self._reading.rows(_GET, keys[0])
+                return [(rows[0][0] or b"") if rows else None]
+            return [value for (value,) in self._reading.many(_GET_MANY, keys)]
+        except apsw.Error as error:
+            self._reading_failed(error)
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        return self._rows(SCAN_DOWN if reverse else SCAN, low, high, limit)
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        return self._rows(CELLS, low, high, limit)
+
+    def commit(self, batch: Batch) -> None:
+        put_keys = check_batch(batch, self.limits)
+        self._usable()
+        if self._read_only:
+            raise opened_for_reading()
+        with self._write_lock:
+            try:
+                self._begin()
+                self._apply(batch, put_keys)
+                self._finish()
+            except apsw.Error as error:
+                self._apply_failed(error)
+            except BaseException:
+                self._rollback()
+                raise
+        if (batch.drops or batch.swaps) and self._wal_pages >= files.WAL_PAGES // 2:
+            self._shorten_beside()
+
+    def version(self) -> object:
+        self._usable()
+        mine = False
+        try:
+            # Not by a call, behind which an interrupt can come before its result is noted.
+            [mine] = map(self._write_lock.acquire, (False,))
+            if time.monotonic() >= self._look_at:
+                self._look(mine)
+            return self._versions.now() if mine else self._versions.beside()
+        except apsw.Error as error:
+            self._reading_failed(error)
+        finally:
+            if mine:
+                self._write_lock.release()
+
+    def turn(self) -> AbstractContextManager[None]:
+        self._usable()
+        if self._read_only:
+            return nullcontext()
+        return Turn(self._write_lock, self._begin_turn, self._end_turn)
+
+    def moment(self) -> AbstractContextManager[Moment]:
+        self._usable()
+        return sqlite_moment.moment(self.path, self._on_busy, self._files)
+
+    def size(self) -> int:
+        self._usable()
+        return guard.file_size(self.path) + guard.file_size(self.path + "-wal")
+
+    def check(self) -> list[str]:
+        self._usable()
+        try:
+            return file_check.check(self.path, self._on_busy)
+        except apsw.Error as error:
+            self._reading_failed(error)
+
+    def settle(self) -> bool:
+        self._usable()
+        return not self._read_only and write_ahead_log.persist(self._emptied)
+
+    def close(self) -> None:
+        if self._pid != process_id.number:
+            return
+        with self._write_lock:
+            if self._dead:
+                return
+            if not self._read_only:
+                self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._release("this storage is closed; open it again")
+            self._tidy()
+
+    def _tidy(self) -> None:
+        if self._read_only and not self._had_log:
+            files.remove_empty_log(self.path, self._on_busy)
+
+    # -- opening -----------------------------------------------------------------------
+
+    def _ready(self) -> bool:
+        return guard.file_size(self.path) > 0 or not self._create
+
+    def _prepare(self, before: Callable[[], None] | None, alone: bool) -> None:
+        """Create the file, or, if nobody at all has it open, make a leftover log safe."""
+        if self._read_only:
+            return
+        if before is not None:
+            before()
+        if not self._ready() or (alone and guard.half_made(self.path)):
+            files.create(self.path, self._on_busy, private=self._private)
+        elif alone and guard.left_log(self.path):
+            files.settle_log(self.path, self._on_busy)
+
+    def _open(self) -> None:
+        opened: list[apsw.Connection] = []
+        self._had_log = os.path.exists(self.path + "-wal")
+        try:
+            opened.append(files.connect(self.path, self._on_busy, write=not self._read_only))
+            files.check_schema(opened[0], self.path)
+            files.configure(opened[0], self.path, full=self._full)
+            opened.insert(0, files.connect(self.path, self._on_busy, write=False))
+            files.configure(opened[0], self.path, full=self._full)
+            if self._full and not self._read_only:
+                # The log's name must be on the disk before a commit in it is acknowledged.
+                guard.sync_folder(self.path)
+        except OSError as error:
+            files.close_all(opened)
+            raise Unavailable(
+                f"the folder of {self.path!r} cannot be synced ({error.strerror}); check the disk"
+            ) from None
+        except apsw.Error as error:
+            files.close_all(opened)
+            raise guard.translate(error, self.path) from None
+        except BaseException:
+            files.close_all(opened)
+            raise
+        self._reader, self._writer = opened
+        self._reading = Reading(self._reader, self._read_lock)
+        self._write_cursor = self._writer.cursor()
+        self._versions = Versions(self._reading, self._write_cursor)
+        self._writer.set_wal_hook(self._on_wal)
+        self._files = guard.pair(self.path)
+        guard.remember(self._files[0])
+
+    # -- reading -----------------------------------------------------------------------
+
+    def _rows(self, sql: str, low: bytes, high: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        check_range(low, high, limit)
+        self._usable()
+        try:
+            found = self._reading.rows(sql, low, high, limit)
+        except apsw.Error as error:
+            self._reading_failed(error)
+        return guard.sound(found, low, high, self.path)
+
+    def _reading_failed(self, error: apsw.Error) -> NoReturn:
+        if self._dead:
+            raise StoreClosedError(self._dead) from None
+        raise guard.translate(error, self.path) from None
+
+    def _look(self, mine: bool) -> None:
+        """Refuse to go on with files in which nobody else commits any more; `mine`: this thread
+        may end the handle, else a later call does."""
+        if guard.replaced(self.path, self._files):
+            if mine:
+                self._die(_REPLACED)
+            raise StoreClosedError(f"this storage ended because {_REPLACED}; open it again")
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+
+    # -- committing --------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._usable()  # again: the handle may have died while we waited for the lock
+        begun, self._begun = self._begun, False
+        try:
+            if self._writer.in_transaction:
+                if begun:
+                    return
+                self._write_cursor.execute("ROLLBACK")  # an interrupt left it
+            self._write_cursor.execute("BEGIN IMMEDIATE")
+            self._versions.begin()
+        except apsw.IOError as error:
+            self._die(f"reading {self.path!r} failed")
+            raise guard.translate(error, self.path) from None
+        except apsw.Error as error:
+            self._rollback()
+            raise guard.translate(error, self.path) from None
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _begin_turn(self) -> None:
+        self._begun = False  # what was begun for a turn before is not this one's
+        self._begin()
+        self._begun = True
+
+    def _end_turn(self) -> None:
+        if not self._dead:
+            self._rollback()
+
+    def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:
+        cursor = self._write_cursor
+        # What is both expected absent and put is checked by the insert itself.
+        more = batch.present or batch.cells or batch.swaps
+        simple = not more and put_keys.issuperset(batch.absent)
+        if not simple and self._failed(batch, put_keys):
+            raise conflict(self._failed(batch, set()))
+        if batch.puts:
+            try:
+                cursor.executemany(_PUT, batch.puts)
+            except apsw.ConstraintError:
+                self._put_slowly(batch)
+        if batch.blanks:
+            cursor.executemany(_BLANK, [(key,) for key in batch.blanks])
+        if batch.swaps:
+            cursor.executemany(_SWAP, [(new, key) for key, _, new in batch.swaps])
+        # A row that became shorter leaves a hole where nothing new is ever put: it moves on.
+        short = [(key, new) for key, old, new in batch.swaps if 8 * len(new) < 7 * len(old)]
+        drops = [(key,) for key in batch.drops] + [(key,) for key, _ in short]
+        if drops:
+            cursor.executemany(_DROP, drops)
+            if short:
+                cursor.executemany(_PUT, short)
+            # A record seldom fills a page: so many are given back that none pile up.
+            pages = _VACUUM_PAGES + len(drops)
+            cursor.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+        for key, expected, new in batch.cells:
+            self._swap(key, expected, new)
+
+    def _put_slowly(self, batch: Batch) -> None:
+        """Some put was there already: find out which, and what that means."""
+        self._rollback()
+        self._begin()
+        failed = self._failed(batch, set())
+        if failed:
+            raise conflict(failed)
+        for key, value in batch.puts:
+            found = self._value(_GET, key)
+            if found is None:
+                self._write_cursor.execute(_PUT, (key, value))
+            elif found != value:
+                raise differs(key)
+
+    def _failed(self, batch: Batch, skip: set[bytes]) -> list[bytes]:
+        failed = [k for k in batch.absent if k not in skip and self._value(_GET, k) is not None]
+        failed += [k for k in batch.present if self._value(_GET, k) is None]
+        failed += [k for k, expected, _ in batch.cells if self._value(_CELL, k) != expected]
+        failed += [k for k, expected, _ in batch.swaps if self._value(_GET, k) != expected]
+        return failed
+
+    def _value(self, sql: str, key: bytes) -> bytes | None:
+        rows: list[Any] = self._write_cursor.execute(sql, (key,)).fetchall()
+        return (rows[0][0] or b"") if rows else None
+
+    def _swap(self, key: bytes, expected: bytes | None, new: bytes | None) -> None:
+        if new == expected:
+            return
+        if new is None:
+            self._write_cursor.execute("DELETE FROM cells WHERE k=?", (key,))
+        elif expected is None:
+            self._write_cursor.execute("INSERT INTO cells VALUES(?,?)", (key, new))
+        else:
+            self._write_cursor.execute("UPDATE cells SET v=? WHERE k=?", (new, key))
+
+    def _apply_failed(self, error: apsw.Error) -> NoReturn:
+        """Nothing was committed; after an I/O error this handle is not trusted any more."""
+        self._rollback()
+        if isinstance(error, apsw.IOError):
+            self._die(f"writing {self.path!r} failed")
+        raise guard.translate(error, self.path) from None
+
+    def _finish(self) -> None:
+        try:
+            self._write_cursor.execute("COMMIT")
+        except apsw.FullError:
+            # The log's last frame was not written, so nothing of this can ever be applied.
+            self._rollback()
+            raise DiskFullError(
+                f"no room is left for {self.path!r}; nothing was applied: free some space and "
+                "try again"
+            ) from None
+        except apsw.BusyError as error:
+            self._rollback()
+            raise guard.translate(error, self.path) from None
+        except apsw.Error:
+            self._unknown("a write or sync of the file failed")
+        if guard.replaced(self.path, self._files):
+            self._unknown(_REPLACED)
+        if self._wal_pages >= files.WAL_PAGES:
+            self._shorten()
+
+    def _rollback(self) -> None:
+        if self._pid != process_id.number:
+            return  # the parent's, who goes on with it
+        try:
+            if self._writer.in_transaction:
+                self._write_cursor.execute("ROLLBACK")
+        except apsw.Error:
+            self._die(f"rolling back in {self.path!r} failed")
+
+    def _shorten(self) -> None:
+        large = guard.file_size(self.path + "-wal") > files.WAL_BYTES
+        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if large else apsw.SQLITE_CHECKPOINT_PASSIVE
+        self._checkpoint(mode)
+
+    def _shorten_beside(self) -> None:
+        """Who drops many rows moves the log before it falls to others, and they go on writing;
+        only what they added meanwhile is moved while they wait."""
+        try:
+            moved = self._mover.move()
+            with self._write_lock:
+                if self._wal_pages > moved and not self._dead:
+                    self._shorten()
+        except apsw.Error:
+            with self._write_lock:
+                self._die(f"moving the log into {self.path!r} failed")
+
+    def _emptied(self) -> bool:
+        with self._write_lock:
+            self._usable()
+            return self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    def _checkpoint(self, mode: int) -> bool:
+        """Move the log into the database, as far as readers allow. The commit before stands
+        whatever happens here, but a failed write ends the handle: a second sync would lie."""
+        self._busy_seconds = _CHECKPOINT_SECONDS
+        try:
+            self._writer.wal_checkpoint(mode=mode)
+            return True
+        except (apsw.BusyError, apsw.LockedError, apsw.FullError):
+            pass  # tried again by a later commit
+        except apsw.Error:
+            self._die(f"moving the log into {self.path!r} failed")
+        finally:
+            self._busy_seconds = guard.BUSY_SECONDS
+        return False
+
+    # -- the handle's life -------------------------------------------------------------
+
+    def _usable(self) -> None:
+        if self._pid != process_id.number:
+            raise StoreForkedError(
+                "this storage was opened before os.fork(); open it again in the child"
+            )
+        if self._dead:
+            raise StoreClosedError(self._dead)
+
+    def _unknown(self, why: str) -> NoReturn:
+        self._die(why)
+        raise OutcomeUnknown(
+            f"the commit to {self.path!r} may or may not have been applied: {why}; "
+            "open the store again to see"
+        ) from None
+
+    def _die(self, why: str) -> None:
+        """End the handle and let go of the file at once, so that opening it again finds
+        nobody there and can make the log safe. Nothing more is written to it."""
+        if self._dead:
+            return
+        for connection in (self._reader, self._writer):
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._mover.close(quietly=True)
+        self._release(f"this storage ended because {why}; open it again")
+
+    def _release(self, why: str) -> None:
+        with self._reading.lock:
+            if self._dead:
+                return  # a failed checkpoint while closing has released everything already
+            self._dead = why
+            self._mover.close()
+            files.close_all([self._reader, self._writer])
+            guard.forget(self._files[0])
+            self._lock.release()
+
+    def _on_busy(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._busy_until = now + self._busy_seconds
+        if now >= self._busy_until:
+            return False
+        time.sleep(guard.RETRY_SECONDS)
+        return True
+
+    def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK

@@ -1,0 +1,169 @@
+"""A cache of records in Redis: a hint, which may be gone, late, old or wrong at any time.
+
+Nothing is decided by it. Who gets a record here checks it against a hash that came from the engine,
+and asks the engine where it does not fit; that a record is not here says nothing.
+
+It never fails its caller, and keeps it waiting once at most: after a call that failed the server is
+left alone for a while, and then one call tries it again. What is put there is sent by a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar, cast
+
+from holdfast.errors import InvalidInputError, MissingExtraError
+from holdfast.storage import process_id
+from holdfast.storage.contract import MAX_RECORD
+from holdfast.storage.wrappers.cache_filler import Filler, Rows
+from holdfast.storage.wrappers.redis_url import FORM, Address
+
+try:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+except ImportError as error:
+    raise MissingExtraError(
+        "a cache in Redis needs its driver: pip install 'holdfast[redis]'"
+    ) from error
+
+REST, SHARE = 5.0, 20
+"""Seconds for which a server that failed is left alone; more, if it took more than one part in so
+many of that to fail, as where a name is looked up for long."""
+_T = TypeVar("_T")
+log = logging.getLogger("holdfast.cache")
+
+
+class RedisCache:
+    """Records of one store, by their keys. Thread safe.
+
+    `prefix` stands before every key, so that stores can share a server. Records expire after `ttl`
+    seconds.
+    """
+
+    def __init__(self, address: Address, prefix: str, ttl: float) -> None:
+        self.address = address
+        self.ttl = ttl
+        self.tell: Callable[[str, str, int], None] = lambda *_: None
+        """Is told what was asked for (write, remove), how it ended, and of how many records."""
+        self._prefix = prefix
+        self._reached, self._written = _Fuse(address, "reached"), _Fuse(address, "written")
+        self._pid = process_id.number
+        self._filler = Filler(self._put)
+        seconds = address.timeout / 1000
+        try:
+            self._redis = redis.Redis.from_url(
+                address.url,
+                socket_timeout=seconds,
+                socket_connect_timeout=seconds,
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,  # which every server speaks
+            )
+        except ValueError:  # its text may show pieces of the URL
+            raise InvalidInputError(f"a cache is given as {FORM}") from None
+
+    def reach(self) -> bool:
+        """Whether the server answers; if not, that is logged, as whenever it is noticed."""
+        return self._reached.run(self._redis.ping) is not None
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes] | None:
+        """Those of the records that it has, or says that it has; None if it does not answer."""
+        names = [self._name(key) for key in keys]
+        found = self._reached.run(lambda: cast("list[bytes | None]", self._redis.mget(names)))
+        if found is None:
+            return None
+        return {
+            key: row for key, row in zip(keys, found, strict=True) if row and len(row) <= MAX_RECORD
+        }
+
+    def put(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Keep records until they expire, or are pushed out by others. It is not waited for."""
+        left = self._filler.add(rows)
+        if left:
+            self.tell("write", "failed", left)
+
+    def _put(self, rows: Rows) -> None:
+        expires = max(1, int(self.ttl * 1000))
+
+        def ask() -> bool:
+            with self._redis.pipeline(transaction=False) as pipe:
+                for key, row in rows:
+                    pipe.set(self._name(key), row, px=expires)
+                pipe.execute()
+            return True
+
+        # A server without room, or one that only reads, still answers what it is asked.
+        there = not self._reached.blown or self.reach()
+        self._tell_done("write", self._written.run(ask) if there else None, len(rows))
+
+    def drop(self, keys: Collection[bytes]) -> None:
+        """Remove records."""
+        self._filler.forget(keys)
+        names = [self._name(key) for key in keys]
+        done = self._reached.run(lambda: self._redis.unlink(*names) is not None)
+        self._tell_done("remove", done, len(names))
+
+    def close(self) -> None:
+        """Wait until all that was put is there, or failed, and release the connections.
+
+        A second call does nothing.
+        """
+        if self._pid == process_id.number:  # a forked child has neither the thread nor the right
+            self._filler.close()
+            self._redis.close()
+
+    def _tell_done(self, what: str, done: bool | None, count: int) -> None:
+        self.tell(what, "done" if done else "failed", count)
+
+    def _name(self, key: bytes) -> str:
+        return self._prefix + key.hex()
+
+
+class _Fuse:
+    """Lets calls through until one fails; then, each time after a while, one that tries again."""
+
+    def __init__(self, address: Address, what: str) -> None:
+        self._address = address
+        self._what = what
+        self.blown = False
+        self._again = 0.0
+        self._lock = threading.Lock()
+
+    def run(self, call: Callable[[], _T]) -> _T | None:
+        """What the call gives; None if it failed, or was not made."""
+        if self.blown and not self._may_try():
+            return None
+        begun = time.monotonic()
+        try:
+            made = call()
+        except Exception as error:  # whatever it is, nothing rests on it
+            self._blow(type(error).__name__, time.monotonic() - begun)
+            return None
+        if self.blown:
+            self.blown = False
+            log.info("the cache %s can be %s again", self._address, self._what)
+        return made
+
+    def _may_try(self) -> bool:
+        with self._lock:
+            if time.monotonic() < self._again:
+                return False
+            self._again = time.monotonic() + REST
+            return True
+
+    def _blow(self, kind: str, taken: float) -> None:
+        with self._lock:
+            first, self.blown = not self.blown, True
+            self._again = time.monotonic() + max(REST, SHARE * taken)
+        if first:
+            # The driver's text may name what nobody is to see; the kind of error says enough.
+            log.warning(
+                "the cache %s cannot be %s (%s); the store goes on without it, and tries again now "
+                "and then",
+                self._address,
+                self._what,
+                kind,
+            )

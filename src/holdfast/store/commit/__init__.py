@@ -1,0 +1,1 @@
+"""A change becomes an entry: asked for, built, committed in a group."""

@@ -1,0 +1,498 @@
+"""Group commit: all changes waiting at one moment, of all scopes, in one storage commit.
+
+Entries are built here, on the newest state, one after the other, so that a change which only
+writes is never in conflict: it is built on whatever came before it. A change that read
+something is checked against it here, and fails alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import (
+    Conflict,
+    DamagedIndexError,
+    HoldfastError,
+    OutcomeUnknown,
+    ScopeNotFoundError,
+    Unavailable,
+)
+from holdfast.storage.contract import Batch
+from holdfast.store.commit.batch import batch_of
+from holdfast.store.commit.change import Change, Fence, Target, Ticket, Written
+from holdfast.store.commit.expected import (
+    answer_of,
+    check_expected,
+    declares,
+    failure,
+    forget_erased,
+    interrupted,
+    keyless,
+    name_each_other,
+    outrun,
+)
+from holdfast.store.commit.forks import Forks
+from holdfast.store.commit.meter import COMMITS
+from holdfast.store.commit.outcome import (
+    Outcome,
+    change_tag,
+    find_outcome,
+    id_tag,
+    outcome,
+    seal_outcome,
+)
+from holdfast.store.commit.stage import Mark, Stage, share
+from holdfast.store.journal.entry import Body, Cause, same_entry
+from holdfast.store.journal.feed import Lanes
+from holdfast.store.journal.ledger import gone
+from holdfast.store.names import rowkinds
+from holdfast.store.rules.ephemeral import Made, ephemeral_prefixes
+
+if TYPE_CHECKING:
+    from holdfast.store.commit.core import Core
+    from holdfast.store.commit.forks import Fork
+    from holdfast.store.journal.ledger import Ledger
+    from holdfast.store.journal.timeline import Timeline
+
+GROUP = 1024
+ATTEMPTS = 200
+
+
+class Committer:
+    """Takes changes, makes entries of them and commits them."""
+
+    def __init__(self, core: Core, lanes: Lanes) -> None:
+        self._core = core
+        self._lanes = lanes
+        self._waiting: deque[Ticket] = deque()
+        self._lock = threading.RLock()  # a gate behind a change may write, too
+        self._sent = False
+        """Whether what is being committed may be in the storage."""
+
+    def submit(self, ticket: Ticket) -> None:
+        """Queue a change; it is committed by whoever drives next."""
+        self._waiting.append(ticket)
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take a change back; False if it is already on its way."""
+        try:
+            self._waiting.remove(ticket)
+        except ValueError:
+            return False
+        return True
+
+    def drive(self, ticket: Ticket) -> None:
+        """Commit until this change is done; others that wait go along."""
+        try:
+            while not ticket.done:
+                with self._lock:
+                    if not ticket.done:
+                        self._commit_waiting()
+        except BaseException:  # Ctrl-C: nobody is there any more to be told of it
+            self.withdraw(ticket)
+            raise
+
+    def drain(self) -> None:
+        """Commit all that waits; what another thread is committing is waited for, too."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    return
+                self._commit_waiting()
+
+    @property
+    def waiting(self) -> int:
+        """How many changes wait."""
+        return len(self._waiting)
+
+    # one group
+
+    def _commit_waiting(self) -> None:
+        group: list[Ticket] = []
+        self._sent = False
+        try:
+            with suppress(IndexError):  # also if the last one was withdrawn just now
+                while len(group) < GROUP:  # in one step: Ctrl-C comes before it or behind it
+                    group.extend(map(deque.popleft, (self._waiting,)))
+            if group:
+                self._commit(group)
+        except BaseException as error:
+            self._core.lost()
+            left = [ticket for ticket in group if not ticket.done]
+            if isinstance(error, KeyboardInterrupt) and not self._sent:
+                # That is this thread's own: the others commit what is theirs.
+                self._waiting.extendleft(reversed(left))
+                group = [ticket for ticket in group if ticket.done]
+            else:
+                self._fail(left, failure(error))  # whatever it is, nobody may wait for ever
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if group:
+                self._core.settled(group)
+
+    def _commit(self, group: list[Ticket]) -> None:
+        conflicts = 0
+        while waiting := [ticket for ticket in group if not ticket.done]:
+            for ticket in waiting:
+                ticket.change.attempt = conflicts + 1
+            if not self._try(waiting):
+                conflicts += 1
+            if conflicts >= ATTEMPTS:
+                self._fail([t for t in group if not t.done], outrun(self._core.storage, waiting))
+
+    def _try(self, group: list[Ticket]) -> bool:
+        """Build and commit once; False if it has to be built again."""
+        try:
+            return self._try_once(group)
+        finally:
+            self._lanes.settled()
+
+    def _try_once(self, group: list[Ticket]) -> bool:
+        self._sent = False
+        storage = self._core.storage
+        with storage.turn():
+            attempt = Attempt(self._core)
+            for ticket in group:
+                attempt.build(ticket)
+            attempt.drop_unused()
+            if not attempt.stages:
+                attempt.settle()
+                return True
+            batch, feed_row = batch_of(attempt, self._lanes)
+            begun = perf_counter()
+            try:
+                self._core.commit_ring(attempt.born)
+                self._sent = True
+                storage.commit(batch)
+            except Conflict as conflict:
+                self._sent = False
+                self._conflicted(attempt, conflict)
+                return False
+            except OutcomeUnknown as unknown:
+                if self._sent:
+                    return self._unknown(attempt, batch, feed_row, unknown)
+                self._core.lost()
+                self._fail(attempt.built, keyless(unknown))
+                return True
+            except Unavailable as error:
+                self._fail(attempt.built, error)
+                return True
+            except (KeyboardInterrupt, SystemExit) as error:
+                if self._sent:
+                    self._unknown(attempt, batch, feed_row, interrupted(error))
+                raise
+        self._core.meter.add(COMMITS, (), perf_counter() - begun)
+        self._applied(attempt, feed_row)
+        return True
+
+    def _applied(self, attempt: Attempt, feed_row: bytes) -> None:
+        self._lanes.committed(feed_row)
+        for stage in attempt.stages.values():
+            stage.publish(attempt.token)
+            if stage.remember:
+                self._core.memos.note(stage.ledger.number, stage.remember)
+        attempt.forks.made()
+        for ledger in attempt.born:
+            ledger.birth = None
+        attempt.settle()
+        self._core.committed(attempt.results)
+        share(self._core.near, attempt.stages.values())
+
+    def _conflicted(self, attempt: Attempt, conflict: Conflict) -> None:
+        """Forget what was overtaken; what only wrote is built again on what is there now."""
+        keys = {key for key in conflict.keys if isinstance(key, bytes)}
+        for ticket in attempt.built:
+            for fence in attempt.fences(ticket):
+                if fence.key in keys:
+                    self._fail([ticket], fence.lost())
+        if any(key[:1] == b"F" for key in keys):
+            self._lanes.move()
+        for ledger in attempt.ledgers.values():
+            if ledger.birth is not None and any(key[:1] in (b"D", b"T") for key in keys):
+                self._core.forget(ledger)
+        for stage in attempt.stages.values():
+            stage.timeline.seen = None
+            if keys.intersection([*stage.absent, *(cell[0] for cell in stage.cells)]):
+                # What it is about has ended or grown meanwhile: only the caller can decide anew.
+                mine = [t for t in attempt.built if t.special and stage in attempt.used[id(t)]]
+                self._fail(mine, Conflict(f"{stage.ledger.scope}: overtaken; try again"))
+
+    def _unknown(
+        self, attempt: Attempt, batch: Batch, feed_row: bytes, unknown: OutcomeUnknown
+    ) -> bool:
+        """Settle an unknown outcome by the entry's own row; never guess, never apply twice."""
+        key, row = next((k, v) for k, v in batch.puts if k[:1] == b"E")
+        lost: Conflict | None = None
+        for _ in range(5):
+            try:
+                found = self._core.storage.get([key])[0]
+                if found is None and lost is not None:
+                    self._conflicted(attempt, lost)
+                    return False
+                if found is None:
+                    # The first attempt may still land, so only the same bytes may follow it.
+                    self._core.storage.commit(batch)
+                    found = row
+                if same_entry(found, row):
+                    self._applied(attempt, feed_row)
+                    return True
+                self._lanes.move()
+                self._conflicted(attempt, Conflict("overtaken"))
+                return False
+            except Conflict as conflict:
+                # A token that is gone never comes back: from now on no attempt can land.
+                if not attempt.cells.keys().isdisjoint(conflict.keys):
+                    lost = conflict
+            except (OutcomeUnknown, Unavailable):
+                continue
+            except HoldfastError:
+                break
+        self._core.lost()
+        self._fail(attempt.built, unknown)
+        return True
+
+    def _fail(self, tickets: Iterable[Ticket], error: HoldfastError) -> None:
+        for ticket in tickets:
+            ticket.error = error
+            ticket.done = True
+
+
+class _Later(Exception):
+    """It cannot stand beside something in this group: it belongs into the next one."""
+
+
+class Attempt:
+    """One try at a group: stages, and what each change became on them."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.token = core.storage.version()
+        self.stages: dict[tuple[int, int], Stage] = {}
+        self.ledgers: dict[int, Ledger] = {}
+        self.born: list[Ledger] = []
+        """Scopes that this commit brings into being."""
+        self.results: list[tuple[Ticket, list[Written]]] = []
+        self.built: list[Ticket] = []
+        self.extra: list[tuple[bytes, bytes]] = []
+        self.absent: list[bytes] = []
+        self.ids: dict[bytes, Outcome] = {}
+        self.used: dict[int, list[Stage]] = {}
+        self.held: dict[int, list[tuple[Timeline, Made, Written]]] = {}
+        """What changes make of ephemeral keys, by the change."""
+        self.held_keys: set[tuple[int, int, str]] = set()
+        self.forks = Forks(core, self.token)
+        self.cells: dict[bytes, bytes] = {}
+        """Those that changes expect: of leases that they are made under, of subjects."""
+
+    def fences(self, ticket: Ticket) -> Iterable[Fence]:
+        """What a change expects, if it writes; leases of other stores are not known here."""
+        if not ticket.change.fences or not self.used.get(id(ticket), True):
+            return ()
+        return [fence for fence in ticket.change.fences if fence.core is self.core]
+
+    def build(self, ticket: Ticket) -> None:
+        """Make entries of a change; if that fails, the change fails and leaves no trace."""
+        marks: list[tuple[Stage, Mark]] = []
+        extra, absent = len(self.extra), len(self.absent)
+        try:
+            written = self._build(ticket, marks)
+        except _Later:
+            return
+        except Exception as error:
+            self._undo(ticket, marks, extra, absent)
+            if not self._may_go_on(ticket, error):
+                ticket.error, ticket.done = failure(error), True
+            return
+        stages = [stage for stage, _ in marks]
+        if not self.forks.stand_beside(stages):
+            self._undo(ticket, marks, extra, absent)
+            return
+        self.results.append((ticket, written))
+        self.built.append(ticket)
+        self.used[id(ticket)] = stages
+        for fence in self.fences(ticket):
+            self.cells[fence.key] = fence.cell
+
+    def _undo(
+        self, ticket: Ticket, marks: list[tuple[Stage, Mark]], extra: int, absent: int
+    ) -> None:
+        for line in [target.line for target in ticket.change.targets if target.line]:
+            if self.forks.undo(line):
+                self.stages.pop((line.ledger.number, line.number), None)
+        for stage, mark in reversed(marks):
+            stage.undo(mark)
+            stage.blocks.clear()  # a row that is put twice is put once
+        del self.extra[extra:], self.absent[absent:]
+
+    def _may_go_on(self, ticket: Ticket, error: Exception) -> bool:
+        """Whether to build it anew: on a state made without the saved index, on a new scope."""
+        if isinstance(error, ScopeNotFoundError):
+            return forget_erased(self.core, ticket.change, self.stages.values())
+        if ticket.rebuilt or not isinstance(error, DamagedIndexError):
+            return False
+        ticket.rebuilt = True
+        for target in ticket.change.targets:
+            self.core.rebuild(target.scope, target.timeline)
+        return True
+
+    def _build(self, ticket: Ticket, marks: list[tuple[Stage, Mark]]) -> list[Written]:
+        change = ticket.change
+        tag = change_tag(self.core, change)
+        if tag is not None and (before := self.ids.get(tag) or find_outcome(self.core, tag)):
+            return before.repeated(self.core, change)
+        for fence in self.fences(ticket):
+            fence.check()
+            if self.cells.get(fence.key, fence.cell) != fence.cell:
+                raise _Later  # at most one of the two can be held
+        staged = [(target, self._stage(target)) for target in change.targets]
+        time, ahead = self.core.clock.now()
+        asked, ruled = staged, [stage for _, stage in staged if not stage.unruled]
+        if ruled:
+            staged = [self._routed(change, target, stage, time) for target, stage in staged]
+        for target, stage in asked:
+            if target.expects or target.head is not None:
+                check_expected(target, stage, self.core.ephemerals)
+        bodies: list[Body] = []
+        for target, stage in staged:
+            marks.append((stage, stage.mark(whole=target.special is not None)))
+            stage.ahead = ahead
+            cause = target.cause or change.cause
+            bodies.append(Body(time, [], [], cause, None, [], change.id, [], []))
+        if change.linked and change.storewide:
+            name_each_other(staged, bodies)
+        written = []
+        for (target, stage), body in zip(staged, bodies, strict=True):
+            if not target.ops and target.special is None:
+                # Only read: nobody may extend it until this change is durable.
+                self.absent.append(rowkinds.entry(stage.timeline.prefix, stage.start + 1))
+                self.absent.extend(key for key, _ in stage.ledger.birth or ())
+                continue
+            first = stage.sequence + 1
+            answer = self._entry(target, stage, body)
+            self._correlate(body.cause, stage, first)
+            where = (target.scope, target.timeline, stage.sequence, stage.head, time)
+            written.append(Written(*where, answer=answer, ops=body.ops))
+        if change.id is not None:  # its one scope may have been made again since it was looked up
+            tag = id_tag(self.core, None if change.storewide else staged[0][1].ledger, change.id)
+            self.ids[tag] = outcome(self.core, change, written)
+            key = rowkinds.change(tag)
+            self.extra.append((key, seal_outcome(self.core, key, self.ids[tag])))
+            self.absent.append(key)
+        return written
+
+    def _routed(
+        self, change: Change, target: Target, stage: Stage, time: int
+    ) -> tuple[Target, Stage]:
+        """Take out what is ephemeral: readers see it once the rest is committed."""
+        none = target.special is not None or declares(target)
+        if none or not (ephemeral_prefixes(stage.declared) or self.held_keys):
+            return target, stage
+        place = (stage.ledger.number, stage.timeline.number)
+        self.core.prepared(stage.ledger, target)
+        keys = {(*place, key) for key in (*target.expects, *(op[1] for op in target.ops))}
+        if keys & self.held_keys:
+            raise _Later  # it rests on a change that readers do not see yet
+        cause = target.cause or change.cause
+        rest, made, answers = self.core.ephemerals.route(target, stage, time, cause)
+        if made:
+            self.held_keys.update((*place, key) for key in made)
+            version = max((slot.sequence for slot in made.values() if slot), default=0)
+            done = Written(target.scope, target.timeline, version, b"", time, answer=answers)
+            self.held.setdefault(id(change), []).append((stage.timeline, made, done))
+        return rest, stage
+
+    def _entry(self, target: Target, stage: Stage, body: Body) -> Any:
+        # A checkpoint writes little, whatever the state: saves go with other entries, unless
+        # there are hardly any others.
+        patient = 4 if target.special is not None else 1
+        first = stage.sequence == stage.start and not stage.saves
+        kind = stage.timeline.due(patient) if first else None
+        if kind is not None:
+            stage.save(kind)
+        if target.special is not None:
+            return target.special(stage, body)
+        answer = [answer_of(stage, op) for op in target.ops]
+        stage.add(self.core.prepared(stage.ledger, target), body)
+        return answer
+
+    def _stage(self, target: Target) -> Stage:
+        if target.stranded is not None:
+            return self._stranded(target.stranded)
+        if target.fork is not None:
+            self._number(target, target.fork)
+        ledger = target.line.ledger if target.line else target.ledger
+        if ledger is None or (ledger.stale and not target.line):
+            ledger = self.core.ledger(target.scope, create=target.create)
+        if target.line is None:
+            timeline = self.core.timeline(ledger, target.timeline)
+        else:
+            timeline = target.line
+        key = (ledger.number, timeline.number)
+        stage = self.stages.get(key)
+        if stage is None:
+            timeline.refresh(self.token)
+            if timeline.gone:
+                if target.line is not None:
+                    raise gone(target.scope)  # what it was to begin from is no more
+                # Deleted by somebody else: what is written now belongs to a new incarnation.
+                self.core.ended(timeline, target.timeline)
+                return self._stage(target)
+            stage = self.stages[key] = Stage(timeline, self.core.clock)
+            self.ledgers[ledger.number] = ledger
+        elif stage.gone:
+            raise _Later
+        return stage
+
+    def _number(self, target: Target, fork: Fork) -> None:
+        """Give the timeline that a change makes a number that nobody else may take."""
+        target.line = None
+        if self.forks.must_wait(fork):
+            raise _Later
+        target.line = self.forks.line(fork)
+        self.absent.append(rowkinds.line(b"T", fork.ledger.number, target.line.number))
+
+    def _stranded(self, timeline: Timeline) -> Stage:
+        """A timeline that nobody else can write either: its state cannot be read."""
+        if timeline.ledger.erased():
+            raise gone(timeline.ledger.scope)
+        stage = Stage(timeline, self.core.clock)
+        self.stages[(timeline.ledger.number, timeline.number)] = stage
+        self.ledgers[timeline.ledger.number] = timeline.ledger
+        return stage
+
+    def _correlate(self, cause: Cause | None, stage: Stage, first: int) -> None:
+        """Note where entries of a correlation are: from `first` on, in one block or two."""
+        if cause is None or (correlation := cause.correlation) is None:
+            return
+        known = stage.blocks.get(correlation, stage.timeline.blocks.get(correlation))
+        for sequence in range(first, stage.sequence + 1):
+            block = sequence // rowkinds.BLOCK
+            if block == known:
+                continue
+            known = block
+            stage.blocks[correlation] = block
+            tag = self.core.tag(b"correlation", correlation)
+            key = rowkinds.correlation(tag, stage.ledger.number, stage.timeline.number, sequence)
+            self.extra.append((key, b""))
+
+    def drop_unused(self) -> None:
+        """Leave out timelines that were only looked at."""
+        self.stages = {key: stage for key, stage in self.stages.items() if stage.bodies}
+        born = [stage.ledger for stage in self.stages.values() if stage.ledger.birth]
+        self.born = list({ledger.number: ledger for ledger in born}.values()) if born else []
+
+    def settle(self) -> None:
+        """The changes have become what their results say."""
+        for ticket, written in self.results:
+            held = self.held.get(id(ticket.change), ())
+            for timeline, made, _ in held:
+                self.core.ephemerals.apply(timeline, made)
+            # Where no entry came of it, what was held answers the caller.
+            ticket.result = written or [done for _, _, done in held]
+            ticket.done = True

@@ -1,0 +1,310 @@
+"""Keeping lookups: the terms of each key that an entry changes, in that entry.
+
+What a value was and what it becomes are both looked at by the writer, and what differs between
+their terms becomes further operations. Of a value kept as a tree only the parts are read that the
+paths lead to, and of a list that grew by appending only what was appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from holdfast.errors import LimitExceededError, StateIntegrityError
+from holdfast.store.commit.operations import operate
+from holdfast.store.journal import entry
+from holdfast.store.journal.key_range import stage_range
+from holdfast.store.journal.slot import Slot, slot_of
+from holdfast.store.names.scope import RESERVED
+from holdfast.store.rules.declared import PREFIX as DECLARED
+from holdfast.store.rules.lookup import (
+    BUILT,
+    EACH,
+    MOST_TERMS,
+    Lookup,
+    Steps,
+    encoded,
+    parts_at,
+    terms_at,
+)
+from holdfast.store.tree import refs
+from holdfast.store.tree.split import Atom
+
+if TYPE_CHECKING:
+    from holdfast.store.commit.packs import Packer
+    from holdfast.store.commit.stage import Stage
+    from holdfast.store.journal.ledger import Ledger
+    from holdfast.store.tree.tree import Node
+
+_DECLARATION = f"{DECLARED}{Lookup.kind}/"
+_NOTHING = b"\xc0"
+"""The value of a key that stands for a term."""
+MOST_KEPT = 500
+"""Sticky keys whose terms a restore brings in line itself."""
+MOST_BYTES = 256 * 1024
+"""Of the terms of these keys."""
+HELD, HELD_EACH = 1024, 16
+"""Keys of a scope whose terms are remembered, if they have so few: those that change often."""
+Read = Callable[[bytes, Any], bytes]
+"""The bytes of an atom, by its ref and place."""
+
+
+class Progress(NamedTuple):
+    """What `$lookup/NAME` says: the declaration that it is built for, and how far."""
+
+    fingerprint: bytes
+    behind: str | None
+    """Keys up to this one have their terms; None if all have."""
+
+    def pack(self) -> list[Any]:
+        """The value that is kept."""
+        return [self.fingerprint, self.behind]
+
+
+def read_progress(ledger: Ledger, slot: Slot | None, read: Read | None = None) -> Progress | None:
+    """What is kept of how far a lookup is built; None if nothing is."""
+    if slot is None:
+        return None
+    value = ledger.codec.plain_reader.decode((read or ledger.atom)(slot.ref, slot.location))
+    return Progress(*value)
+
+
+class Terms:
+    """Reads the terms of values of one scope; `read` gives the bytes of atoms."""
+
+    def __init__(self, ledger: Ledger, read: Read | None = None) -> None:
+        self._ledger = ledger
+        self._read = read or ledger.atom
+        self._decode = ledger.codec.plain_reader.decode
+
+    def keys(self, lookup: Lookup, key: str, slot: Slot) -> frozenset[str]:
+        """The keys that stand for a key in a lookup."""
+        if lookup.leaves_out(key, slot.meta):
+            return frozenset()
+        ref, place, memo = slot.ref, slot.location, self._ledger.terms
+        held = memo.get((lookup.fingerprint, key))
+        if held is not None and held[0] == ref:  # equal refs are equal values
+            return held[1]
+        if ref[0] in (refs.ATOM_INLINE, refs.ATOM):
+            value = self._decode(self._read(ref, place))
+            found = [terms_at(value, steps) for steps in lookup.paths]
+        else:
+            found = [encoded(self._parts(ref, place, steps)) for steps in lookup.paths]
+        names = lookup.keys_of(key, found)
+        if len(memo) >= HELD:
+            memo.clear()
+        if len(names) <= HELD_EACH:
+            memo[(lookup.fingerprint, key)] = (ref, names)
+        return names
+
+    def of_items(self, lookup: Lookup, key: str, items: Sequence[Any]) -> frozenset[str]:
+        """The keys that stand for a list because of some of its items, which are elements."""
+        found: list[list[str]] = []
+        for steps in lookup.paths:
+            inside = steps[1:] if steps[0] == EACH else None
+            parts = [self._parts(e[1], e[2], inside) for e in items if inside is not None]
+            found.append(encoded(part for some in parts for part in some))
+        return lookup.keys_of(key, found)
+
+    def _parts(self, ref: bytes, location: Any, steps: Steps) -> Iterator[Any]:
+        """The parts that a path leads to, with only what lies on the way read."""
+        if ref[0] == refs.TYPED and not steps:
+            return  # an object is no term
+        ref = refs.bare(ref)
+        if ref[0] != refs.TREE:
+            yield from parts_at(self._decode(self._read(ref, location)), steps)
+            return
+        kind, hash_, count, _ = refs.read_tree(ref)
+        trees = self._ledger.trees
+        if not steps:
+            if kind in (refs.TEXT, refs.BYTES):
+                yield self._joined(kind, trees.all(trees.load(location, hash_)))
+            return
+        step, rest = steps[0], steps[1:]
+        if kind == refs.MAP and type(step) is str:
+            every = trees.all(trees.load(location, hash_))
+            chosen = [element for element in every if element[0] == step]
+        elif kind == refs.LIST and type(step) is int:
+            low, high = (0, count) if step == EACH else (step, step + 1)
+            chosen = list(trees.slice(trees.load(location, hash_), low, high))
+        else:
+            return
+        for _, inner, place in chosen:
+            yield from self._parts(inner, place, rest)
+
+    def _joined(self, kind: int, elements: Sequence[Any]) -> Any:
+        data = b"".join([self._decode(self._read(e[1], e[2])) for e in elements])
+        return data if kind == refs.BYTES else data.decode()
+
+
+def keeper_of(stage: Stage, ops: Sequence[tuple[Any, ...]], packer: Packer) -> Keeper | None:
+    """What keeps the lookups while an entry is built, before its operations are applied."""
+    reserved = any(op[1][:1] == RESERVED for op in ops)
+    if stage.unruled and not reserved:
+        return None
+    lookups: Sequence[Lookup] = ()
+    # Declaring must not need what is declared: one that is damaged is declared again.
+    if not (reserved and all(op[1].startswith(DECLARED) for op in ops)):
+        lookups = stage.declared.of(Lookup)
+    if not lookups and not reserved:
+        return None
+    keeper = Keeper(stage, packer, lookups)
+    for op in ops:
+        keeper.before(op)
+    return keeper
+
+
+def terms_of_kept(stage: Stage, packer: Packer, then: Node, keys: Sequence[str]) -> list[Any]:
+    """Operations for sticky keys, which a restore to `then` left as they are now.
+
+    If they are many, the lookup is forgotten instead, and is built anew behind the restore.
+    """
+    lookups = stage.declared.of(Lookup) if keys else ()
+    keeper = Keeper(stage, packer, lookups)
+    return keeper.restored(then, keys)
+
+
+class Keeper:
+    """The lookups of a scope while one entry is built."""
+
+    def __init__(self, stage: Stage, packer: Packer, lookups: Sequence[Lookup]) -> None:
+        self._stage = stage
+        self._packer = packer
+        self._atom = staged_reader(stage, packer)
+        self._terms = Terms(stage.ledger, self._atom)
+        self._lookups = [one for one in lookups if self._kept(one)]
+        self._was: dict[str, tuple[Slot | None, bool]] = {}
+        """What each key was, and whether it is a long list that is only appended to."""
+        self._more: list[tuple[Any, ...]] = []
+
+    def _kept(self, lookup: Lookup) -> bool:
+        slot = self._stage.slot(lookup.built)
+        if slot is not None and slot.ref[1:] == lookup.whole:
+            return True
+        progress = read_progress(self._stage.ledger, slot, self._atom)
+        return progress is not None and progress.fingerprint == lookup.fingerprint
+
+    def before(self, op: tuple[Any, ...]) -> None:
+        """Note what a key is before an operation on it."""
+        kind, key = op[0], op[1]
+        if kind == "expire":
+            return  # its value stays; the terms of what has expired go with the key
+        if key.startswith(_DECLARATION):
+            built = BUILT + key[len(_DECLARATION) :]
+            if self._stage.slot(built) is not None:
+                self._more.append(("delete", built))
+            return
+        if key in self._was:
+            slot, grows = self._was[key]
+            self._was[key] = slot, grows and kind == "append"
+        elif any(lookup.covers(key) for lookup in self._lookups):
+            slot = self._stage.slot(key)
+            grows = kind == "append" and self._stage.live(key) is not None
+            self._was[key] = slot, grows and slot.length() is not None  # type: ignore[union-attr]
+
+    def restored(self, then: Node, keys: Sequence[str]) -> list[Any]:
+        """Take it that keys were what they are in another index."""
+        fits = False
+        for key in keys:
+            if any(lookup.covers(key) for lookup in self._lookups):
+                element = self._stage.ledger.trees.find(then, key)
+                self._was[key] = slot_of(element) if element is not None else None, False
+        with suppress(LimitExceededError):
+            if len(self._was) <= MOST_KEPT:
+                self._differences()
+                fits = sum(len(op[1]) for op in self._more) <= MOST_BYTES
+        if not fits:
+            self._more = [("delete", lookup.built) for lookup in self._lookups]
+        made: list[Any] = []
+        for op in self._more:
+            operate(self._stage, self._stage.sequence + 1, op, self._packer, made)
+        return made
+
+    def after(self, sequence: int, made: list[Any]) -> None:
+        """Apply what follows from the operations, and add it to what the entry says."""
+        self._differences()
+        self._follow(sequence, made)
+
+    def _differences(self) -> None:
+        for key, (was, grows) in self._was.items():
+            for lookup in self._lookups:
+                if lookup.covers(key):
+                    self._difference(lookup, key, was, grows)
+
+    def _follow(self, sequence: int, made: list[Any]) -> None:
+        """What `operate` does with these, which are of two kinds and have nothing besides."""
+        stage, packer = self._stage, self._packer
+        for op in self._more:
+            if op[0] == "delete":
+                stage._put(op[1], None)
+                made.append([entry.DELETE, op[1]])
+            else:
+                made.append(stage._set(sequence, op[1], op[2], packer))
+
+    def _difference(self, lookup: Lookup, key: str, was: Slot | None, grows: bool) -> None:
+        now = self._stage.slot(key)
+        grows = grows and now is not None and not lookup.leaves_out(key, now.meta)
+        if grows and lookup.by_items and was is not None and now is not None:
+            old: Set[str] = set()
+            added = self._terms.of_items(lookup, key, self._appended(was, now))
+            new: Set[str] = {name for name in added if self._stage.slot(name) is None}
+            # The rest of the list is read only where a new term may be one too many.
+            every = self._keys(lookup, key, now) if new and lookup.most(now) > MOST_TERMS else new
+        else:
+            old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, now)
+            every = new
+        gone, come = old - new, new - old
+        if len(every) > MOST_TERMS and come:
+            raise lookup.too_many(key)
+        self._more += [("delete", name) for name in sorted(gone)]
+        self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(come)]
+
+    def _old_keys(self, lookup: Lookup, key: str, slot: Slot | None) -> Set[str]:
+        try:
+            return self._keys(lookup, key, slot)
+        except StateIntegrityError:
+            # A damaged value can be overwritten: then the lookup itself is searched for the key.
+            walk = stage_range(self._stage, lookup.home, lookup.end)
+            return {name for name, _ in walk if name.endswith(key) and lookup.key_in(name) == key}
+
+    def _keys(self, lookup: Lookup, key: str, slot: Slot | None) -> Set[str]:
+        if slot is None:
+            return set()
+        return self._terms.keys(lookup, key, self._stage.timeline.settled(slot))
+
+    def _appended(self, was: Slot, now: Slot) -> list[Any]:
+        """The elements of a long list behind those that it had."""
+        low, high = was.length() or 0, now.length() or 0
+        _, hash_, count, _ = refs.read_tree(now.ref)
+        trees = self._stage.ledger.trees
+        found = (
+            list(trees.slice(trees.load(now.location, hash_), low, count)) if low < count else []
+        )
+        return found + list((now.tail or ())[max(0, low - count) : high - count])
+
+
+def staged_reader(stage: Stage, packer: Packer | None = None) -> Read:
+    """Gives the bytes of atoms that may not be stored yet; `packer` is that of the entry."""
+
+    def read(ref: bytes, place: Any) -> bytes:
+        if ref[0] == refs.ATOM and place[1] > stage.start:
+            for laid in (packer.laid if packer is not None else (), stage.laid):
+                for at, found, data in reversed(laid):
+                    if at == place and found == ref:
+                        return bytes(data)
+        return stage.ledger.atom(ref, place)
+
+    return read
+
+
+def nothing(ledger: Ledger) -> Atom:
+    """The value of a key that stands for a term."""
+    return ledger.splitter.atom(_NOTHING)
+
+
+def progress_atom(ledger: Ledger, progress: Progress) -> Atom:
+    """The value of `$lookup/NAME`."""
+    return ledger.splitter.atom(msgspec.msgpack.encode(progress.pack()))

@@ -1,0 +1,495 @@
+"""Building entries on a timeline before they are durable.
+
+A stage is what the next entries rest on while a group is being put together. Readers see
+nothing of it; it becomes the timeline's state when the commit has returned, and is dropped when
+the commit has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import LimitExceededError
+from holdfast.store.commit.lookup_terms import keeper_of
+from holdfast.store.commit.operations import operate
+from holdfast.store.commit.outside_cache import Near
+from holdfast.store.commit.packs import MOST_ATOM, Packer, node_packs
+from holdfast.store.journal import entry
+from holdfast.store.journal.entry import Body, Statement
+from holdfast.store.journal.feed import FeedItem
+from holdfast.store.journal.fold import edits_of, fold
+from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, pack_slot
+from holdfast.store.journal.slot import Slot, layered, slots_in
+from holdfast.store.journal.timeline import Timeline
+from holdfast.store.names import rowkinds
+from holdfast.store.names.clock import STEP, Clock
+from holdfast.store.names.thread_pauses import SHORT, Breath
+from holdfast.store.rules.classes import any_sensitive
+from holdfast.store.rules.declared import NOTHING, PREFIX, Declared, parse_declared
+from holdfast.store.rules.subjects import no_list
+from holdfast.store.tree import refs
+from holdfast.store.tree.split import Atom, Branch, Part, array_header, read_array_header
+from holdfast.store.tree.tree import Node, Place, placed
+from holdfast.store.tree.value import emit, emit_parts
+
+Sign = Callable[[bytes, Callable[[Statement], bytes]], Statement]
+"""Makes a checkpoint's statement from the entry's key and the envelope around a statement."""
+_encode = msgspec.msgpack.Encoder().encode
+_ABSENT = object()
+Mark = tuple[Any, ...]
+Laid = Sequence[tuple[Any, bytes, bytes]]
+"""(place, ref, data) of atoms that are not stored yet."""
+
+
+class Stage:
+    """The state that the next entry of a timeline rests on."""
+
+    def __init__(self, timeline: Timeline, clock: Clock) -> None:
+        self.timeline = timeline
+        self.clock = clock
+        self.ledger = timeline.ledger
+        self._line = timeline.ledger.prefix + timeline.prefix
+        self._begin()
+
+    def _begin(self) -> None:
+        timeline = self.timeline
+        self.start = timeline.sequence
+        self.sequence = timeline.sequence
+        self.head = timeline.head
+        self.base: Node | None = None
+        self.overlay: dict[str, Slot | None] = {}
+        self.fresh: set[str] = set()
+        self.checkpoint = timeline.checkpoint
+        self.origin, self.merged = timeline.origin, timeline.merged
+        self.gone = timeline.gone
+        self.rows: list[tuple[bytes, bytes]] = []
+        self.absent: list[bytes] = []
+        self.cells: list[tuple[bytes, bytes | None, bytes | None]] = []
+        self.behind: FeedItem | None = None
+        """The entry of another timeline that this one begins behind."""
+        self.laid: list[tuple[Any, bytes, bytes]] = []
+        self.bodies: list[Body] = []
+        self.announce: tuple[int, int, bytes] | None = None
+        self.saves: list[tuple[int, int, list[Node], dict[int, Place], int]] = []
+        self.remember: dict[str, Branch] = {}
+        self.blocks: dict[str, int] = {}
+        self._declared: Declared | None = None
+        self._redeclared = False
+        self._undo: list[tuple[str, Any]] = []
+        self._now = 0
+        self._told = self.ahead = self.clock.told(self._line)
+        """How far ahead the wall clock is, and what the entries so far say of it."""
+
+    # state
+
+    @property
+    def now(self) -> int:
+        """The time by which expiry is judged: one for all that is committed together."""
+        if not self._now:
+            self._now = self.clock.checked()
+        return self._now
+
+    def live(self, key: str) -> Slot | None:
+        """What is known of a key, unless it has expired."""
+        slot = self.slot(key)
+        return None if slot is not None and slot.meta and slot.over(self.now) else slot
+
+    def slot(self, key: str) -> Slot | None:
+        """What is known of a key after the entries staged so far."""
+        if key in self.overlay:
+            return self.overlay[key]
+        if self.base is not None:
+            return Timeline.slot_in(self.ledger, self.base, key)
+        return self.timeline.slot(key)
+
+    def version(self, key: str) -> int:
+        """The entry that wrote a key, 0 if it is absent."""
+        slot = self.live(key)
+        if slot is None:
+            return 0
+        if slot.timeline == self.timeline.number and slot.sequence > self.origin:
+            return slot.sequence
+        return self.origin or slot.sequence
+
+    def fold(self) -> Node:
+        """The index as one tree; the next entries build on it."""
+        timeline = self.timeline
+        if self.base is None:
+            self.base = timeline.folded()
+        if self.overlay:
+            self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline.settled))
+            self.overlay = {}
+        return self.base
+
+    @property
+    def unruled(self) -> bool:
+        """Whether it is known, without looking, that nothing is declared."""
+        return self.timeline.known is NOTHING and not self._redeclared
+
+    @property
+    def declared(self) -> Declared:
+        """What is declared of the scope after the entries staged so far."""
+        if not self._redeclared:
+            known = self.timeline.known
+            return known if known is not None else self.timeline.declared
+        if self._declared is None:
+            below = self.timeline.folded() if self.base is None else self.base
+            keys = layered(self.ledger.trees.walk(below, PREFIX), self.overlay, PREFIX)
+            self._declared = parse_declared(self.ledger.scope, keys, self._short_value)
+        return self._declared
+
+    def _redeclare(self) -> None:
+        self._declared, self._redeclared = None, True
+
+    def mark(self, *, whole: bool = False) -> Mark:
+        """Where to return to if the change that is built now fails.
+
+        `whole` copies the state: for changes that fold, save or restore. For others it is enough
+        to note what each key was before, and for the first nothing: a stage is begun again.
+        """
+        if self.sequence == self.start:
+            return ()
+        self._undo = []
+        grown = (
+            len(self.rows),
+            len(self.laid),
+            len(self.bodies),
+            len(self.absent),
+            len(self.saves),
+            len(self.cells),
+        )
+        simple = (self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone)
+        copies = (dict(self.overlay), set(self.fresh)) if whole else None
+        return grown, simple, self.base, self.announce, self._told, copies
+
+    def undo(self, mark: Mark) -> None:
+        """Forget what was built since the mark."""
+        if not mark:
+            self._begin()
+            return
+        grown, simple, self.base, self.announce, self._told, copies = mark
+        lists = (self.rows, self.laid, self.bodies, self.absent, self.saves, self.cells)
+        for growing, length in zip(lists, grown, strict=True):
+            del growing[length:]  # type: ignore[attr-defined]
+        self._declared = None
+        self.blocks = {}  # a row of a correlation may be gone with the change that noted it
+        self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone = simple
+        if copies is not None:
+            self.overlay, self.fresh = copies
+            return
+        for key, before in reversed(self._undo):
+            if before is _ABSENT:
+                self.overlay.pop(key, None)
+            else:
+                self.overlay[key] = before
+
+    def _put(self, key: str, slot: Slot | None) -> None:
+        self._undo.append((key, self.overlay.get(key, _ABSENT)))
+        self.overlay[key] = slot
+        self.fresh.add(key)
+        if key.startswith(PREFIX):
+            self._redeclare()
+
+    # operations
+
+    def add(self, ops: Sequence[tuple[Any, ...]], body: Body) -> None:
+        """Build the next entry from what the caller asked for."""
+        sequence = self.sequence + 1
+        packer = Packer(self.ledger, self.timeline.number, sequence)
+        keeper = keeper_of(self, ops, packer)
+        for op in ops:
+            operate(self, sequence, op, packer, body.ops)
+        if keeper is not None:
+            keeper.after(sequence, body.ops)
+        self.finish(body, packer)
+
+    def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:
+        """Seal the next entry and chain it."""
+        ledger = self.ledger
+        sequence = self.sequence + 1
+        key = rowkinds.entry(self.timeline.prefix, sequence)
+        if self.announce is not None:
+            body.save, self.announce = self.announce, None
+        body.step = self._stepped()
+        if packer is not None:
+            pack_rows, body.packs = packer.rows()
+            body.atoms = packer.packs[0]
+        plain = entry.encode_body(body)
+        commitment = ledger.commit_body(plain)
+        writer, epoch = ledger.seal.writer, ledger.seal.epoch
+        around = (writer, epoch, self.head, commitment)
+        statement = sign(key, partial(entry.make_envelope, *around)) if sign else None
+        envelope = entry.make_envelope(*around, statement)
+        sealed = ledger.seal.seal(
+            ledger.ad(key) + envelope,
+            plain,
+            commitment,
+            writer_outside=True,
+            writer=writer,
+            quiet=packer is not None and packer.quiet,
+        )
+        if len(envelope) + len(sealed) > ledger.storage.limits.max_record:
+            # Found here, only this change fails and not all that are committed with it.
+            raise LimitExceededError(
+                f"{ledger.scope}: the keys and names of this change do not fit into one entry; "
+                "make several changes, or several values"
+            )
+        self.rows.append((key, envelope + sealed))
+        if packer is not None:
+            self.rows.extend(pack_rows)
+            self.laid.extend(packer.laid)
+        self.bodies.append(body)
+        self.head = ledger.entry_hash(key, envelope)
+        self.sequence = sequence
+        if statement is not None:
+            self.checkpoint = sequence
+
+    def _stepped(self) -> int:
+        """Seconds by which the wall clock stepped since the entry before, if that is worth it."""
+        step = self.ahead - self._told
+        if abs(step) < STEP:
+            return 0
+        self._told = self.ahead
+        return round(step)
+
+    def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
+        tail = [how] if how else []
+        if type(part) is Atom:
+            ref, place = packer.lay(part)
+            self._put(key, Slot(ref, place, self.timeline.number, sequence))
+            return [entry.SET, key, 1, *tail]
+        assert type(part) is Branch
+        old = self.slot(key)
+        atoms: list[Atom] = []
+        op: list[Any] | None = None
+        if old is not None and refs.is_tree(old.ref):
+            old = self.timeline.settled(old)
+            steps = self.ledger.grower.difference(old.ref, old.location, part, atoms)
+            if steps is not None:
+                op = [entry.PATCH, key, steps]
+        if op is None:
+            atoms = []
+            op = [entry.SET, key, emit(part, atoms), *tail]
+        feed = iter([packer.lay(atom) for atom in atoms])
+        slot = self.timeline.changed(sequence, op, feed, lambda _: old)
+        assert slot is not None
+        self._put(key, slot)
+        part.ref = slot.ref
+        self.remember[key] = part
+        return op
+
+    def _append(
+        self, sequence: int, key: str, parts: list[Part], packer: Packer, old: Slot | None
+    ) -> Any:
+        length = old.length() if old is not None else None
+        if length is not None:
+            self._check_length(key, length + len(parts))
+            atoms: list[Atom] = []
+            op = [entry.APPEND, key, emit_parts(parts, atoms)]
+            feed = iter([packer.lay(atom) for atom in atoms])
+            self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
+            return op
+        joined = self._lengthened(key, old, parts, packer.laid)
+        if joined is None:
+            joined = self._joined(key, self._items_of(key, old, packer.laid) + parts)
+        return self._set(sequence, key, joined, packer, how=entry.APPENDED)
+
+    def _lengthened(self, key: str, old: Slot | None, parts: list[Part], laid: Laid) -> Part | None:
+        """A short list with more items, made of its bytes; None if it is none or becomes long."""
+        if old is None or old.ref[0] > refs.ATOM:
+            return None
+        ledger = self.ledger
+        data = self._staged(old, laid) or ledger.atom(old.ref, old.location)
+        header = read_array_header(data)
+        if header is None or not all(type(part) is Atom for part in parts):
+            return None
+        count, start = header[0] + len(parts), header[1]
+        added = [part.data(ledger.codec) for part in parts]  # type: ignore[union-attr]
+        joined = b"".join((array_header(count), data[start:], *added))
+        self._check_length(key, count, len(joined))
+        return ledger.splitter.atom(joined) if len(joined) <= refs.WHOLE else None
+
+    def _items_of(self, key: str, old: Slot | None, laid: Laid) -> list[Part]:
+        """The items of a list that is so short that it is kept whole."""
+        if old is None:
+            return []
+        codec, splitter = self.ledger.codec, self.ledger.splitter
+        value = self._short_value(old, laid)
+        if type(value) is not list:
+            raise no_list(self.ledger, key, old, value, stored=old.sequence <= self.start)
+        return [splitter.atom(codec.encode(codec.plain(item))) for item in value]
+
+    def _short_value(self, slot: Slot, laid: Laid = ()) -> Any:
+        """The value of a slot in plain form, None if it is kept as a tree.
+
+        `laid` are the atoms of the entry that is being built now.
+        """
+        codec = self.ledger.codec.plain_reader
+        staged = self._staged(slot, laid)
+        if staged is not None:
+            return codec.decode(staged)
+        return None if refs.is_tree(slot.ref) else self.ledger.value(slot.ref, slot.location, codec)
+
+    def _staged(self, slot: Slot, now: Laid) -> bytes | None:
+        """An atom of this group: it cannot be read from storage yet."""
+        if slot.ref[0] != refs.ATOM or slot.sequence <= self.start:
+            return None
+        for laid in (now, self.laid):
+            for place, ref, data in reversed(laid):
+                if place == slot.location and ref == slot.ref:
+                    return bytes(data)
+        return None
+
+    def _joined(self, key: str, parts: list[Part]) -> Part:
+        """A list of parts: one atom if it is short, else a branch."""
+        if all(type(part) is Atom for part in parts):
+            encoded = [part.data(self.ledger.codec) for part in parts]  # type: ignore[union-attr]
+            data = array_header(len(parts)) + b"".join(encoded)
+            self._check_length(key, len(parts), len(data))
+            if len(data) <= refs.WHOLE:
+                return self.ledger.splitter.atom(data)
+        return Branch(refs.LIST, parts)
+
+    def _check_length(self, key: str, items: int, size: int = 0) -> None:
+        """Refuse a list that nobody could set; of a long one only the items are counted."""
+        limits = self.ledger.codec.limits
+        if items > limits.items or size > limits.size:
+            raise LimitExceededError(
+                f"{self.ledger.scope}: the list {key!r} would be longer than {limits.items} items "
+                f"or {limits.size} bytes; begin another, or give limits=holdfast.ValueLimits(...)"
+            )
+
+    def become(self, root: Node, sequence: int) -> None:
+        """Stand on another state from the entry that is built now on."""
+        self.base = root
+        self.overlay = {}
+        self.fresh = set()
+        self.origin, self.merged = sequence, 0
+        self._redeclare()
+
+    # saving
+
+    def save(self, kind: int) -> None:
+        """Write the index, or what changed in it, with the entry that is built next."""
+        timeline = self.timeline
+        at = self.sequence + (kind == BEFORE)
+        root: Node | None = None
+        keys: list[str] = []
+        packed: list[bytes] = []
+        slots: dict[str, Slot | None] = {}
+        breath = Breath(SHORT)
+        if kind == DELTA:
+            for key in sorted(timeline.fresh | self.fresh):
+                breath()
+                slot = self.slot(key)
+                slots[key] = timeline.settled(slot) if slot is not None else None
+            roots = [s.location for s in slots.values() if s and type(s.location) is Node]
+        else:
+            root = self.fold()
+            roots = [root] if root.count else []
+        nodes: list[Node] = []
+        for tree_root in roots:
+            self.ledger.trees.unsaved(tree_root, nodes, breath)
+        saved = slots_in(nodes) if root else [{k: s.meta for k, s in slots.items() if s}]
+        quiet = any_sensitive(saved, lambda: self.declared)
+        places: dict[int, Place] = {}
+        start = (timeline.number, at, 0)
+        packs = list(node_packs(self.ledger, start, nodes, places, quiet=quiet))
+        if kind == DELTA:
+            for key, slot in slots.items():
+                keys.append(key)
+                hint = placed(slot.hint(), places) if slot else None
+                packed.append(pack_slot(slot.described(), hint) if slot else b"")
+        place: Any = 0
+        if root is not None and root.count:
+            place = root.place or places[id(root)]
+        plain = _encode(
+            Save(
+                kind,
+                self.saves[-1][0] if self.saves else timeline.saved,
+                self.head,
+                self.checkpoint,
+                self.origin,
+                *self._times(),
+                root.hash if root else b"",
+                place,
+                keys,
+                packed,
+                timeline.behind + len(keys) if kind == DELTA else 0,
+                self.merged,
+            )
+        )
+        if kind == DELTA and len(plain) > MOST_ATOM:
+            self.save(INDEX)  # a delta must fit into one row
+            return
+        row_key = rowkinds.entry(rowkinds.line(b"S", self.ledger.number, timeline.number), at)
+        commitment = self.ledger.commit_save(plain)
+        row = self.ledger.seal.seal(self.ledger.ad(row_key), plain, commitment, quiet=quiet)
+        self.rows.extend(packs)
+        self.rows.append((row_key, row))
+        self.announce = (at, kind, commitment)
+        self.saves.append((at, kind, nodes, places, len(keys)))
+        self.fresh = set()
+
+    def _times(self) -> tuple[int, int]:
+        """Least and greatest claimed time of the entries since the save before."""
+        times: list[int] = []
+        first = 0
+        if self.saves:
+            at, kind = self.saves[-1][:2]
+            first = at - (kind == BEFORE) - self.start
+        elif self.timeline.earliest:
+            times = [self.timeline.earliest, self.timeline.latest]
+        times.extend(body.time for body in self.bodies[first:])
+        return (min(times), max(times)) if times else (0, 0)
+
+    # after the commit
+
+    def publish(self, token: object) -> None:
+        """The commit has returned: let readers see it."""
+        timeline = self.timeline
+        self.clock.tell(self._line, self._told)
+        with timeline.lock:
+            for save in self.saves:
+                self.ledger.trees.settle(save[2], save[3])
+            for place, ref, data in self.laid:
+                self.ledger.hold_atom(place, ref, data)
+            if timeline.sequence != self.start:
+                return  # a reader has followed the entries already
+            if self.base is not None:
+                timeline.rebase(self.base, self.overlay)
+            else:
+                timeline.overlay.update(self.overlay)
+            if self.saves:
+                timeline.fresh = self.fresh
+            else:
+                timeline.fresh |= self.fresh
+            for at, kind, _, _, keys in self.saves:
+                timeline.note_save(at, kind, keys)
+            for body in self.bodies:
+                timeline.atoms_since += len(body.atoms) + 8 * len(body.packs)
+                timeline.note_time(body.time)
+            if len(timeline.blocks) > 256:
+                timeline.blocks.clear()
+            timeline.blocks |= self.blocks
+            timeline.sequence = self.sequence
+            timeline.head = self.head
+            timeline.checkpoint = self.checkpoint
+            timeline.origin, timeline.merged = self.origin, self.merged
+            timeline.gone = self.gone
+            if self._redeclared:
+                timeline.redeclare()
+            timeline.seen = token
+
+
+def share(near: Near | None, stages: Iterable[Stage]) -> None:
+    """Give rows with values that were committed to the cache outside of the process."""
+    if near is None:
+        return
+    for stage in stages:
+        keys = {stage.ledger.row_of(place) for place, _, _ in stage.laid}
+        near.offer(stage.ledger, [row for row in stage.rows if row[0] in keys])

@@ -1,0 +1,1 @@
+"""Looking and going back: checkpoints, restore, diff, merge, revert, blame."""

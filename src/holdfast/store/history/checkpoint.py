@@ -1,0 +1,500 @@
+"""Checkpoints, restore, fork, log and diff: everything that looks back along a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
+from holdfast.store.commit.change import Change, Target, Written
+from holdfast.store.commit.core import Core
+from holdfast.store.commit.feed_links import link
+from holdfast.store.commit.forks import Fork
+from holdfast.store.commit.lookup_build import all_built
+from holdfast.store.commit.lookup_terms import terms_of_kept
+from holdfast.store.commit.packs import Packer
+from holdfast.store.commit.stage import Sign, Stage
+from holdfast.store.history.diff import diff_states, index_of
+from holdfast.store.history.merge_meta import classes_along, declare_along
+from holdfast.store.journal import entry as entries
+from holdfast.store.journal.entry import Body, Cause, Envelope, Statement
+from holdfast.store.journal.floor import floor_of, stand_on
+from holdfast.store.journal.save import BEFORE
+from holdfast.store.journal.timeline import Timeline
+from holdfast.store.names import rowkinds as rows
+from holdfast.store.names.arguments import (
+    check_bounds,
+    check_filters,
+    check_flag,
+    check_limit,
+    check_new_timeline,
+    check_text,
+    listed,
+)
+from holdfast.store.names.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
+from holdfast.store.names.scope import Scope, check_key
+from holdfast.store.proof.cosign import signature_row, signers_of
+from holdfast.store.read.points import Points
+from holdfast.store.read.public_entry import NO_CAUSE, public_entry
+from holdfast.store.read.reader import Reader, microseconds, moment
+from holdfast.store.read.state_check import check_values
+from holdfast.store.rules.lookup import count_keys, derived
+from holdfast.store.rules.sticky import Keep, Kept, apart, keep_sticky, sticky_of, sticky_prefixes
+from holdfast.store.tree.difference import tree_changes
+from holdfast.store.tree.tree import Node
+
+_encode = msgspec.msgpack.Encoder().encode
+Plan = tuple[Change, Callable[[list[Written]], Any]]
+"""A change to commit, and what to make of the entries it became."""
+
+
+def _lost_with(damage: HoldfastError, timeline: str) -> str:
+    """Why the state before a restore was not kept, and what went with it that somebody rests on."""
+    if timeline != "main":
+        return str(damage)
+    return (
+        f"{damage}. Pins and holds that were made since that point may be lost with it: mark again "
+        "what is to stay"
+    )
+
+
+class History:
+    """The past of one timeline."""
+
+    def __init__(self, core: Core, scope: Scope, timeline: str) -> None:
+        self.core = core
+        self.scope = scope
+        self.timeline = timeline
+        self.points = Points(core, scope, timeline)
+
+    # checkpoints
+
+    def plan_checkpoint(
+        self,
+        name: str,
+        *,
+        type: str,
+        tags: Sequence[str],
+        description: str,
+        metadata: dict[str, Any] | None,
+        cause: Cause | None,
+    ) -> Plan:
+        """A checkpoint of the newest state."""
+        op = self._checkpoint_op(name, type, tags, description, metadata)
+        made: list[Checkpoint] = []
+
+        def special(stage: Stage, body: Body) -> None:
+            body.ops = [op]
+            made[:] = [self.signed(stage, body)]
+
+        target = Target(self.scope, self.timeline, special=special)
+        return Change([target], cause), lambda _: made[0]
+
+    def _checkpoint_op(
+        self,
+        name: str,
+        type: str,
+        tags: Sequence[str],
+        description: str,
+        metadata: dict[str, Any] | None,
+    ) -> list[Any]:
+        if type not in TYPES:
+            raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
+        check_text(name, "the name of a checkpoint", 256)
+        tags = listed(tags, "tags")
+        for tag in tags:
+            check_text(tag, "a tag", 256)
+        check_text(description, "the description of a checkpoint", 64 * 1024)
+        if metadata is not None and not isinstance(metadata, dict):
+            raise InvalidInputError("the metadata of a checkpoint is a dict")
+        codec = self.core.codec
+        packed = codec.encode(codec.plain(metadata)) if metadata else b""
+        if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
+            raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
+        op = [entries.CHECKPOINT, name, type, str(self.scope), tags, description, packed]
+        while not op[-1]:
+            op.pop()
+        return op
+
+    def signed(self, stage: Stage, body: Body) -> Checkpoint:
+        """Build a checkpoint. Reading it back could fail after it is durable."""
+        stage.finish(body, sign=self._sign(stage))
+        key, row = stage.rows[-1]
+        envelope, _ = entries.split_row(row)
+        signer = self.core.signer
+        if signer is not None and signer.hybrid:
+            stage.rows.append(signature_row(stage.ledger, key, stage.head, signer))
+        return self.described(stage.timeline, self.timeline, stage.sequence, envelope, body)
+
+    def _sign(self, stage: Stage) -> Sign:
+        root = stage.fold().hash
+        signer, prefix = self.core.signer, stage.ledger.prefix
+
+        def sign(key: bytes, around: Callable[[Statement], bytes]) -> Statement:
+            if signer is None:
+                return Statement(entries.UNSIGNED, root, bytes(8), bytes(64), stage.checkpoint)
+            kind = entries.HYBRID if signer.hybrid else entries.ED25519
+            statement = Statement(kind, root, signer.key_id, bytes(64), stage.checkpoint)
+            if signer.hybrid:
+                return statement  # too long for the envelope: it gets a row of its own
+            text = entries.signed_text(prefix, key, around(statement))
+            return statement._replace(signature=signer.sign(text))
+
+        return sign
+
+    def described(
+        self, line: Timeline, timeline: str, sequence: int, envelope: Envelope, body: Body
+    ) -> Checkpoint:
+        """A checkpoint for people."""
+        assert envelope.statement is not None
+        op = next(op for op in body.ops if op[0] == entries.CHECKPOINT)
+        op = [*op, *([], "", b"")[len(op) - 4 :]]
+        key = rows.entry(line.prefix, sequence)
+        signed = envelope.statement.algorithm != entries.UNSIGNED
+        return Checkpoint(
+            f"{timeline}@{sequence}",
+            self.scope,
+            timeline,
+            sequence,
+            op[1],
+            op[2],
+            moment(body.time),
+            tuple(op[4]),
+            op[5],
+            self.core.codec.decode(op[6]) if op[6] else {},
+            envelope.statement.root.hex(),
+            envelope.statement.key_id.hex() if signed else "",
+            body.cause or NO_CAUSE,
+            line.ledger.entry_hash(key, envelope.data).hex(),
+        )
+
+    def checkpoint_at(self, timeline: str, sequence: int) -> Checkpoint:
+        """The checkpoint at an entry; refused if there is none."""
+        line = self.points.line(timeline)
+        if sequence <= line.ledger.before:
+            raise CheckpointNotFoundError(f"{self.scope}: no checkpoint lies before all entries")
+        key = rows.entry(line.prefix, sequence)
+        envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+        if envelope.statement is None:
+            raise CheckpointNotFoundError(
+                f"{self.scope}: {timeline}@{sequence} is no checkpoint; only those are signed: "
+                "`checkpoints()` lists them"
+            )
+        return self.described(line, timeline, sequence, envelope, body)
+
+    def checkpoints(
+        self,
+        *,
+        type: str | None = None,
+        tag: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+    ) -> list[Checkpoint]:
+        """Checkpoints of this timeline, newest first; without those that cannot be read."""
+        if type is not None and type not in TYPES:
+            raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
+        check_filters(tag=tag, name=name)
+        check_limit(limit)
+        found: list[Checkpoint] = []
+        for line, sequence, envelope, body in self.points.statements(passed=[]):
+            if limit is not None and len(found) >= limit:
+                break
+            item = self.described(line, self.timeline, sequence, envelope, body)
+            wanted = (type is None or type == item.type) and (tag is None or tag in item.tags)
+            if wanted and (name is None or name == item.name):
+                found.append(item)
+        return found
+
+    # restore
+
+    def plan_restore(
+        self,
+        point: Any,
+        *,
+        verify: str,
+        cause: Cause | None,
+        if_head: int | None = None,
+        past_damage: bool = False,
+        keep: Keep = sticky_of,
+    ) -> Plan:
+        """Return to the state at a point; the state before is kept as a checkpoint.
+
+        `keep` gives, in the commit, how keys begin that stay as they are.
+        Where damage keeps the state before from being read, that is done only on demand, and
+        there is nothing to keep.
+        """
+        line = self.points.line()
+        damage = line.stranded
+        timeline, sequence = self.points.find(point)
+        source = self.points.view(timeline, sequence)
+        root, checked = self.check_point(source, sequence, verify)
+        foreign = source.number != line.number and keep is sticky_of  # else rules are seen to
+        there = source, self.points.line(timeline)  # what is sensitive there now was so then
+        if source.number != line.number:
+            root = line.ledger.trees.own(root)
+        if damage is not None and not past_damage:
+            raise StateIntegrityError(
+                f"{damage} The newest state cannot be read, so it cannot be kept: give "
+                "past_damage=True to go back without keeping it"
+            ) from None
+        label = f"{timeline}@{sequence}"
+        anchors = self.points.anchors(timeline, sequence)
+        backup: list[Checkpoint] = []
+        kept = [Kept(root, (), ())]  # what cannot be read cannot be kept
+
+        def special(stage: Stage, body: Body) -> None:
+            stand_on(stage, source, sequence, anchors)
+            if damage is None:
+                note = f"before restore of {label}"
+                op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
+                backup[:] = [self.signed(stage, Body(body.time, [op], [], body.cause))]
+                kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), apart(keep(stage)))]
+            done = kept[0]
+            stage.become(done.root, stage.sequence + 1)
+            stage.save(BEFORE)
+            op = [entries.RESTORE, source.number, sequence, done.root.hash]
+            body.ops = [[*op, done.prefixes] if done.prefixes else op]
+            packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
+            more = terms_of_kept(stage, packer, root, done.keys)
+            if foreign and damage is None:
+                more += declare_along(self.core, stage, packer, there)
+            if more:
+                body.ops += more
+                kept[:] = [done._replace(root=stage.fold())]
+            stage.finish(body, packer)
+
+        def finish(written: list[Written]) -> Restored:
+            if damage is not None:
+                self.core.take_over(line)
+            passed_over = _lost_with(damage, self.timeline) if damage is not None else ""
+            return Restored(
+                self.scope, self.timeline, written[0].sequence, label, kept[0].root.hash.hex(),
+                backup[0] if backup else None, verify, count_keys(line.ledger.trees, kept[0].root),
+                checked, left=kept[0].keys, passed_over=passed_over,
+            )  # fmt: skip
+
+        target = Target(self.scope, self.timeline, special=special, create=False, head=if_head)
+        target.stranded = line if damage is not None else None
+        target.backup = damage is None
+        return Change([target], cause), finish
+
+    def dry_restore(self, point: Any, *, verify: str) -> Restored:
+        """What a restore would do; nothing is changed."""
+        timeline, sequence = self.points.find(point)
+        source = self.points.view(timeline, sequence)
+        root, checked = self.check_point(source, sequence, verify)
+        label = f"{timeline}@{sequence}"
+        line, now = self.points.line(), self.core.clock.checked()
+        prefixes = sticky_prefixes(line.declared)
+        before = Reader(self.core, self.scope, self.timeline, line, now)
+        # What is restored is judged by today: what has expired since does not come back.
+        after = Reader(self.core, self.scope, timeline, source, now)
+        diff = diff_states(before, after, without=prefixes)
+        trees = line.ledger.trees
+        kept = keep_sticky(trees, root, index_of(line), prefixes)
+        for there in (source, self.points.line(timeline)) if source.number != line.number else ():
+            if along := classes_along([there], line.declared):
+                keys = apart(one.key for one in along)
+                also = keep_sticky(trees, kept.root, index_of(there), keys)
+                kept = kept._replace(root=also.root)
+        return Restored(
+            self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
+            count_keys(trees, kept.root), checked, True, diff, kept.keys,
+        )  # fmt: skip
+
+    def differing(self, point: Any) -> list[str]:
+        """All keys that a restore would change."""
+        then, line = self.points.view(*self.points.find(point)), self.points.line()
+        alone = sticky_prefixes(line.declared)
+        found = tree_changes(line.ledger.trees, index_of(line), index_of(then))
+        return [key for key, _, _ in found if not derived(key) and not key.startswith(alone)]
+
+    def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
+        """The index at a point, checked: signature and root of a checkpoint, then what it holds."""
+        if verify not in ("full", "references", "none"):
+            raise InvalidInputError("verify is 'full', 'references' or 'none'")
+        root = fold_once(source)
+        if sequence > source.ledger.before and verify != "none":
+            key = rows.entry(source.prefix, sequence)
+            envelope, _ = source.ledger.open_entry(key, source.ledger.storage.get([key])[0])
+            if envelope.statement is not None:
+                self._check_statement(source, key, envelope, root)
+        if verify == "none":
+            return root, 0
+        return root, check_values(source.ledger, root, read=verify == "full")
+
+    def _check_statement(
+        self, source: Timeline, key: bytes, envelope: Envelope, root: Node
+    ) -> None:
+        statement = envelope.statement
+        assert statement is not None
+        where = f"{self.scope}: the checkpoint at entry {rows.sequence_of(key)}"
+        if statement.root != root.hash:
+            raise StateIntegrityError(f"{where} names another state than its entries give")
+        for wrong in signers_of(source.ledger, key, envelope, self.core.public)[1]:
+            raise StateIntegrityError(f"{where}: {wrong}")
+
+    # fork
+
+    def plan_fork(self, name: str, point: Any, cause: Cause | None) -> Plan:
+        """A new timeline that starts from a point; nothing is copied."""
+        check_new_timeline(name)
+        timeline, sequence = self.points.find(point)
+        source = self.points.view(timeline, sequence)
+        ledger = source.ledger
+        anchors = self.points.anchors(timeline, sequence)
+        root = lent_by(source)
+        ended = rows.deletion(ledger.tombstone)  # a scope that is deleted meanwhile is not forked
+
+        def special(stage: Stage, body: Body) -> None:
+            if stage.sequence > ledger.before:
+                raise Conflict(f"{self.scope}: overtaken by another fork; try again")
+            rekeyed = ledger.next_epoch()  # before anything is sealed
+            key = rows.line(b"T", ledger.number, stage.timeline.number)
+            start = _encode([name, source.number, sequence])
+            stage.rows.append((key, ledger.seal_row(key, start, ledger.commit_line)))
+            stage.absent += [ended, rekeyed]
+            stand_on(stage, source, sequence, anchors)
+            if root is source.lent and root.place is not None:  # it lies with another fork
+                stage.absent.append(rows.anchor(ledger.number, root.place[0], 1))
+            stage.behind = link(ledger.number, source.number, max(sequence, ledger.before + 1))
+            stage.become(root, stage.sequence + 1)
+            stage.save(BEFORE)
+            body.ops = [[entries.FORK, source.number, sequence, root.hash]]
+            stage.finish(body)
+
+        fork = Fork(ledger, name, root, all_built(source))
+        target = Target(self.scope, name, special=special, create=False, fork=fork)
+        return Change([target], cause), lambda _: name
+
+    def timelines(self) -> list[TimelineInfo]:
+        """All timelines of the scope that are not ended."""
+        main = self.core.current(self.scope)  # what was deleted meanwhile is not asked
+        if main is None:
+            return []
+        known = self.core.timelines(main.ledger)
+        names = {number: name for number, name, _, _ in known}
+        found = []
+        for number, name, parent, start in self.core.lines(main.ledger):
+            line = self.core.timeline(main.ledger, name)
+            line.refresh()  # also of one that is ended meanwhile
+            origin = names.get(parent) if number else None
+            found.append(TimelineInfo(name, origin, start, line.sequence))
+        return found
+
+    # looking back
+
+    def entries(
+        self, *, newest_first: bool = True, low: int = 1, high: int | None = None
+    ) -> Iterator[tuple[bytes, Envelope, Body]]:
+        """Entries of the timeline behind its floor, read page by page; a missing one is damage."""
+        try:
+            line = self.points.line()
+        except ScopeNotFoundError:
+            return
+        high = line.sequence if high is None else min(high, line.sequence)
+        low = max(low, line.floor.sequence + 1, line.ledger.before + 1)
+        left = range(high, low - 1, -1) if newest_first else range(low, high + 1)
+        while left:
+            page = line.ledger.storage.scan(
+                rows.entry(line.prefix, min(left[0], left[-1])),
+                rows.entry(line.prefix, max(left[0], left[-1])) + b"\0",
+                limit=200,
+                reverse=newest_first,
+            )
+            for number, (key, row) in zip(left, page or [(b"", b"")], strict=False):
+                if rows.sequence_of(key) != number:
+                    raise line.ledger.damage(rows.entry(line.prefix, number), "it is missing")
+                yield (key, *line.ledger.open_entry(key, row))
+            left = left[len(page) :]
+
+    def log(
+        self,
+        *,
+        key: str | None = None,
+        kind: str | None = None,
+        actor: str | None = None,
+        correlation: str | None = None,
+        since: datetime | int | None = None,
+        until: datetime | int | None = None,
+        limit: int | None = 50,
+        newest_first: bool = True,
+    ) -> list[Entry]:
+        """Entries that fit all that is given. A number bounds the sequence, a time the time."""
+        key = check_key(key, owner=True) if key is not None else None
+        if kind is not None and kind not in entries.KINDS:
+            known = ", ".join(entries.KINDS)
+            raise InvalidInputError(f"unknown kind {kind!r}; an entry is {known}")
+        check_filters(actor=actor, correlation=correlation)
+        check_bounds(numbers=True, since=since, until=until)
+        check_limit(limit)
+        check_flag(newest_first, "newest_first")
+        low = since if isinstance(since, int) else 1
+        high = until if isinstance(until, int) else None
+        found: list[Entry] = []
+        for row_key, envelope, body in self.entries(newest_first=newest_first, low=low, high=high):
+            if limit is not None and len(found) >= limit:
+                break
+            if isinstance(since, datetime) and body.time < microseconds(since):
+                continue
+            if isinstance(until, datetime) and body.time > microseconds(until):
+                continue
+            entry = self.entry(row_key, envelope, body)
+            if (
+                (key is None or key in entry.keys or self._moved(entry, key))
+                and (kind is None or kind in entry.kinds)
+                and (actor is None or actor == entry.cause.actor)
+                and (correlation is None or correlation == entry.cause.correlation)
+            ):
+                found.append(entry)
+        return found
+
+    def entry(self, key: bytes, envelope: Envelope, body: Body) -> Entry:
+        """An entry for people."""
+        ledger = self.points.line().ledger
+        return public_entry(self.core, ledger, self.timeline, key, envelope, body)
+
+    def _moved(self, entry: Entry, key: str) -> bool:
+        """Whether a restore changed a key, or a fork begins with it; neither names it."""
+        if "restore" not in entry.kinds and "fork" not in entry.kinds:
+            return False
+        before = None
+        if "restore" in entry.kinds:
+            before = self.points.view(self.timeline, entry.sequence - 1).slot(key)
+        after = self.points.view(self.timeline, entry.sequence).slot(key)
+        return (before and before.described()) != (after and after.described())
+
+
+def lent_by(source: Timeline) -> Node:
+    """The index of a view as forks begin with it: the first saves what is not saved yet, and the
+    others lead there, as long as that fork is not pruned."""
+    with source.lock:
+        root, lent = fold_once(source), source.lent
+        if root.place is not None:
+            return root
+        place = lent.place if lent is not None else None
+        pruned = place is not None and floor_of(source.ledger, place[0]).number
+        if lent is None or pruned:
+            lent = source.lent = source.ledger.trees.own(root)
+        return lent
+
+
+def fold_once(source: Timeline) -> Node:
+    """The index of a view as one tree, which the view keeps.
+
+    What is restored from the same point again then finds its nodes saved.
+    """
+    with source.lock:
+        root = index_of(source)
+        source.rebase(root, {})
+        return root

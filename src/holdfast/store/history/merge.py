@@ -1,0 +1,500 @@
+"""Bringing what another timeline has become into this one.
+
+The two have a newest common past. A key that only the other timeline changed since is taken over;
+one that both changed is merged part by part; see `merge_values`. Only keys that the other timeline
+changed are looked at, found by comparing trees. All of it becomes one entry, which names the entry
+that was merged: from then on that is common past, so that merging again brings only what is new.
+
+What was looked at is expected: if somebody changes one of these keys, or restores or merges, before
+the entry is durable, it is looked at again. Sides are called ours (this timeline, which gets the
+entry) and theirs (the other one, which stays as it is).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import (
+    Conflict,
+    DamagedIndexError,
+    InvalidInputError,
+    LimitExceededError,
+    MergeConflictError,
+)
+from holdfast.store.commit.request import build_change, build_target
+from holdfast.store.commit.stage import Stage
+from holdfast.store.history.ancestry import Ancestry, Point
+from holdfast.store.history.checkpoint import History
+from holdfast.store.history.diff import expiry_changes, shown_value
+from holdfast.store.history.handle import UPDATES, LineHandle
+from holdfast.store.history.merge_conflicts import MergeConflict, Span, newer
+from holdfast.store.history.merge_meta import merge_meta, meta_along, meta_beside
+from holdfast.store.history.merge_sealed import Decisions
+from holdfast.store.history.merge_values import Both, free_name, merge_values
+from holdfast.store.journal import entry as entries
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.floor import floor_of
+from holdfast.store.journal.lifetime import KEEP, NONE, Meta, terms_of
+from holdfast.store.journal.slot import Slot, meta_of, ref_of, said_of
+from holdfast.store.journal.timeline import Timeline
+from holdfast.store.long.merge_uploads import Carried
+from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import check_flag, check_plain_function, check_timeline
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.items import Entry, LongValue
+from holdfast.store.names.scope import RESERVED, Scope
+from holdfast.store.read.reader import Reader
+from holdfast.store.rules.declared import PREFIX
+from holdfast.store.rules.ephemeral import ephemeral_prefixes
+from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.lookup import derived
+from holdfast.store.rules.masks import rules_of, sensitive
+from holdfast.store.rules.owned_keys import comes_along, companion, farther, leader, told, whole
+from holdfast.store.rules.sticky import sticky_prefixes
+from holdfast.store.rules.subject_values import Shown, opened_changes, shown
+from holdfast.store.tree.difference import (
+    DELETED,
+    Diff,
+    differing,
+    masked_changes,
+    same,
+    tree_changes,
+)
+
+STRATEGIES = ("ask", "ours", "theirs", "newest", "both")
+Strategy = str | Callable[[MergeConflict], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge did, or would do."""
+
+    scope: Scope
+    timeline: str
+    point: str
+    """What was merged, TIMELINE@SEQUENCE."""
+    base: tuple[str, ...]
+    """The newest common past; more than one if the two were merged crosswise before."""
+    keys: list[str]
+    """Keys that were written."""
+    conflicts: list[MergeConflict]
+    """What both had changed in different ways, and the strategy decided."""
+    entry: int | None
+    """The entry that it became; None if there was nothing to merge, or of a dry run."""
+    dry_run: bool = False
+    diff: Any = None
+    """Of a dry run: what would change. Where nobody has decided, nothing."""
+    left: tuple[str, ...] = ()
+    """Sticky and ephemeral keys that the other timeline has changed, which were left alone."""
+
+    def __str__(self) -> str:
+        if self.entry is None and not self.dry_run:
+            head = f"{self.scope}: nothing of {self.point} is new to {self.timeline}"
+        else:
+            keys = f"{len(self.keys)} keys" if len(self.keys) != 1 else "1 key"
+            into = f"{self.timeline}@{self.entry}" if self.entry is not None else self.timeline
+            done = "would change by" if self.dry_run else "changed by"
+            head = f"{self.scope}: {keys} {done} merging {self.point} into {into}"
+        return "\n".join([head, *(f"  {key}" for key in self.keys), *map(str, self.conflicts)])
+
+
+def merge_state(
+    handle: LineHandle, other: Any, *, strategy: Strategy, dry_run: bool, reason: str | None
+) -> Merged:
+    """Look and commit until nobody was faster in between."""
+    check_flag(dry_run, "dry_run")
+    if strategy not in STRATEGIES:
+        if not callable(strategy):
+            raise InvalidInputError(f"strategy is {', '.join(STRATEGIES)} or a function")
+        check_plain_function(strategy, "a strategy")
+    point = other_point(handle, other)
+    if not dry_run:
+        handle.ask("merge", f"{point[0]}@{point[1]}")
+    for attempt in range(1, UPDATES + 1):
+        merging = Merging(handle, point, strategy)
+        merging.settle()
+        if dry_run:
+            merging.check()
+        if dry_run or not merging.changed:
+            return merging.result(None, dry_run=dry_run)
+        if strategy == "ask" and merging.conflicts:
+            raise MergeConflictError(_asked(merging), merging.conflicts)
+        try:
+            return merging.result(_commit(merging, reason, attempt))
+        except Conflict:
+            if attempt == UPDATES:
+                raise
+    raise AssertionError
+
+
+def other_point(handle: LineHandle, other: Any) -> tuple[str, int]:
+    """(timeline, entry) of what is to be merged: the newest entry, if a timeline is named."""
+    points = handle.history.points
+    if isinstance(other, str) and "@" not in other:
+        check_timeline(other)
+        return other, points.line(other).sequence
+    return points.find(other)
+
+
+def _asked(merging: Merging) -> str:
+    paths = [conflict.path for conflict in merging.conflicts]
+    shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    return (
+        f"{merging.handle.scope}: {merging.label} and {merging.handle.timeline} have both changed "
+        f"{shown}; nothing was merged. Give a strategy: ours, theirs, newest, both or a function"
+    )
+
+
+def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
+    core = merging.handle.core
+    cause = cause_now(reason=reason if reason is not None else f"merge of {merging.label}")
+    carried = Carried(core, merging.line)
+    with _as_one_entry(), closing(carried):
+        for one in merging.operations:
+            if merging.carries(one):
+                class_ = one.terms.class_ if one.terms is not None else ""
+                carried.write(one.key, merging.long[one.value], class_)
+        asked = told(merging.asked, merging.handle.reader)
+        change = build_change(
+            core, [asked], cause=cause, looked=True, attempt=attempt, stored=carried.shapes
+        )
+        (target,) = change.targets
+        target.create = False  # a scope that is deleted meanwhile does not come back
+        change.done_again = attempt < UPDATES
+        if target.ledger is None or target.ledger.number != merging.ledger.number:
+            raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
+        rests = (merging.their_hash, merging.rests, carried.uploads)
+        target.ops.insert(0, ("merge", "", merging.theirs, *rests))
+        change.fences += merging.decisions.fences
+        return carried.commit(lambda: core.run(change)[0].sequence)
+
+
+@contextmanager
+def _as_one_entry() -> Iterator[None]:
+    try:
+        yield
+    except LimitExceededError as error:
+        raise LimitExceededError(
+            f"{error}. What differs between two timelines is merged as one entry: `adopt` takes "
+            "over another timeline whole, whatever its size"
+        ) from None
+
+
+class Merging:
+    """What it takes to merge a point of another timeline, seen from the newest entry of this."""
+
+    def __init__(self, handle: LineHandle, point: tuple[str, int], strategy: Strategy) -> None:
+        self.handle = handle
+        self.strategy = strategy
+        self.label = f"{point[0]}@{point[1]}"
+        self.points = handle.history.points
+        self.line = self.points.line()
+        self.ledger = self.line.ledger
+        self.ancestry = Ancestry(self.ledger)
+        with self.line.lock:
+            self.head = self.line.sequence
+            self.rests = (self.ledger.number, self.line.origin, self.line.merged)
+            self.ours = self.ancestry.know(self.line)
+        other = self.points.line(point[0])
+        with other.lock:
+            self.ancestry.know(other)
+        self.theirs: Point = (other.number, point[1])
+        self.bases = self.ancestry.common(self.ours, self.theirs)
+        self._names = {0: "main", self.line.number: handle.timeline, other.number: point[0]}
+        self.saves = True
+        self._removals: dict[Point, dict[str, int]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.changed: dict[str, tuple[list[Slot | None], Slot | None]] = {}
+        self.conflicts: list[MergeConflict] = []
+        self.operations: list[Operation] = []
+        self.expects: dict[str, int] = {}
+        self.left: list[str] = []
+        self.decisions = Decisions(self.handle.core, self.handle.scope)
+        self.long: dict[LongValue, Slot] = {}
+        """Where values lie that are too long to be read whole."""
+        self.diff = Diff(f"{self.handle.timeline}@{self.head}", "merged")
+        self.time = self.handle.core.clock.checked()
+
+    # deciding
+
+    def settle(self) -> None:
+        """Decide for each key; also where the saved index is damaged, and entries must do."""
+        try:
+            self._settle()
+        except DamagedIndexError:
+            self.saves = False
+            self.handle.reader.rebuild()
+            self.line = self.points.line()
+            self._begin()
+            self._settle()
+
+    def _settle(self) -> None:
+        self.changed = self._changed()
+        for key, (bases, theirs) in self.changed.items():
+            if self._follows(key):
+                continue
+            ours = self._settled(self.line, key)
+            self.expects[key] = self.line.version(ours)
+            self._merge_key(key, bases, ours, theirs)
+        for operation in list(self.operations):
+            beside = companion(operation.key)
+            if beside is not None and (beside not in self.changed or self._follows(beside)):
+                # It comes from where the key does, as if only theirs had changed it.
+                ours = self._settled(self.line, beside)
+                self.expects[beside] = self.line.version(ours)
+                theirs = self._settled(self._view(self.theirs), beside)
+                self._merge_key(beside, [ours], ours, theirs)
+
+    def _follows(self, key: str) -> bool:
+        """Whether a key comes from the side that another one is taken from as it is."""
+        first = leader(key)
+        return first in self.changed and whole(first)
+
+    def _changed(self) -> dict[str, tuple[list[Slot | None], Slot | None]]:
+        """Keys that theirs has changed since any of the bases: what each was there, and is."""
+        if self.theirs in self.bases:
+            return {}
+        bases = [self._view(base) for base in self.bases]
+        now = self.their_line = self._view(self.theirs)
+        there = Reader(self.handle.core, self.handle.scope, self._name(self.theirs[0]), now)
+        self.their_rules = rules_of((there, now))
+        self.rules = list(dict.fromkeys([self.line.declared, *self.their_rules]))
+        keys: set[str] = set()
+        for was in bases:
+            keys |= differing(was.overlay, now.overlay) | differing(was.stored, now.stored)
+            differ = tree_changes(self.ledger.trees, was.root(), now.root())
+            keys.update(key for key, _, _ in differ)
+        found: dict[str, tuple[list[Slot | None], Slot | None]] = {}
+        alone = sticky_prefixes(self.line.declared) + ephemeral_prefixes(self.line.declared)
+        for key in sorted(keys):
+            if derived(key):
+                continue  # the terms of what is merged follow from it
+            before = [self._settled(was, key) for was in bases]
+            after = self._settled(now, key)
+            if all(said_of(slot) == said_of(after) for slot in before):
+                continue
+            if not key.startswith(alone) or comes_along(self, key, before, after):
+                found[key] = (before, after)
+            elif not key.startswith(PREFIX):
+                self.left.append(key)
+        return found
+
+    def _view(self, point: Point) -> Timeline:
+        if self.saves:
+            return self.points.view(self._name(point[0]), point[1])
+        return Timeline(self.ledger, point[0]).load(point[1], saves=False)
+
+    def _merge_key(
+        self, key: str, bases: list[Slot | None], ours: Slot | None, theirs: Slot | None
+    ) -> None:
+        refs, mine = [ref_of(slot) for slot in bases], ref_of(ours)
+        if said_of(ours) == said_of(theirs):
+            return
+        here, there = self._value(key, ours), self._value(key, theirs)
+        decide = self._decider(key, [ours, theirs, *bases])
+        if mine == ref_of(theirs):
+            value = here
+        elif set(refs) == {mine}:
+            value = there
+        elif (done := farther(key, here, there)) is not None:
+            value = done
+        elif len(set(refs)) > 1:
+            # Merged crosswise, and then not alike: nothing says which of them it was before.
+            value = decide(key, DELETED, here, there)
+        elif whole(key):
+            value = decide(key, self._value(key, bases[0]), here, there)
+        else:
+            value = merge_values(key, self._value(key, bases[0]), here, there, decide)
+        masked, declared = sensitive(key, [ours, theirs], self.rules), self.line.declared
+        along = meta_along(key, meta_of(theirs), self.their_rules, declared)
+        if type(value) is Both:
+            beside = free_name(key, self._taken)
+            meta = meta_beside(key, beside, along, declared)
+            self._write(beside, DELETED, value.theirs, NONE, meta, masked)
+            self.expects[beside] = 0
+            value = value.ours
+        if value is here and mine != ref_of(theirs):
+            meta = meta_of(ours)
+        elif value is there and mine != ref_of(theirs):
+            meta = along
+        else:
+            meta = merge_meta(key, [meta_of(one) for one in bases], meta_of(ours), along, declared)
+        self._write(key, here, value, meta_of(ours), meta, masked)
+
+    def _taken(self, key: str) -> bool:
+        return self.line.slot(key) is not None or key in self.expects or key in self.changed
+
+    def _write(
+        self, key: str, before: Any, after: Any, old: Meta, meta: Meta, masked: bool
+    ) -> None:
+        """Note that a key becomes a value, with the expiry and class that come with it."""
+        stays = before is not DELETED and meta == old
+        terms = KEEP if stays else terms_of(meta)
+        known = len(before) if type(before) is list else 0
+        if same(before, after):
+            if after is DELETED or stays:
+                return
+            # Its class is part of what it is; how long it lasts is not.
+            kind = "expire" if meta.class_ == old.class_ else "set"
+            self.operations.append(Operation(kind, key, after if kind == "set" else None, terms))
+        elif after is DELETED:
+            self.operations.append(Operation("delete", key))
+        elif stays and known and type(after) is list and same(before, after[:known]):
+            self.operations.append(Operation("append", key, after[known:]))
+        else:
+            self.operations.append(Operation("set", key, after, terms))
+        self._show(key, before, after, masked)
+        if before is not DELETED and after is not DELETED:
+            expiry_changes(key, old, meta, self.diff)
+
+    def _show(self, key: str, before: Any, after: Any, masked: bool) -> None:
+        if masked:
+            masked_changes(key, before, after, self.diff)
+        else:
+            opened_changes(self.handle.core, key, before, after, self.diff)
+
+    # conflicts
+
+    def _decider(self, key: str, slots: list[Slot | None]) -> Callable[..., Any]:
+        """`slots` are ours, theirs and those of the bases."""
+        masked = sensitive(key, slots, self.rules)
+
+        def decide(path: str, base: Any, here: Any, there: Any) -> Any:
+            spans = [
+                self._span(key, slots[0], self.line, self.ours),
+                self._span(key, slots[1], self.their_line, self.theirs),
+            ]
+            mine, other = (late if early is late else None for early, late in spans)
+            was, *sides = [shown(self.handle.core, value) for value in (base, here, there)]
+            ours, theirs = (side.value for side in sides)
+            conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
+            self.conflicts.append(conflict.masked() if masked else conflict)
+            if masked and callable(self.strategy):
+                found = [(key, slot) for slot in slots if slot is not None]
+                self.handle.reader.told(self.line, found, self.rules)
+            return self._decide(conflict, sides, was, spans)
+
+        return decide
+
+    def _decide(
+        self, conflict: MergeConflict, sides: list[Shown], base: Shown, spans: list[Span]
+    ) -> Any:
+        strategy, (ours, theirs) = self.strategy, (side.stored for side in sides)
+        if callable(strategy):
+            return self.decisions.stored(conflict.key, strategy(conflict), sides, base)
+        if strategy == "both" and not whole(conflict.key):
+            if ours is DELETED or theirs is DELETED:
+                return theirs if ours is DELETED else ours
+            # Of the library's own records nobody would read a second one.
+            return ours if conflict.key[0] == RESERVED else Both(ours, theirs)
+        if strategy == "newest":
+            return theirs if newer(self.handle.scope, conflict.key, *spans) else ours
+        return theirs if strategy == "theirs" else ours
+
+    def _span(self, key: str, slot: Slot | None, line: Timeline, side: Point) -> Span:
+        """Entries between which a side last wrote or removed a key: one, unless that is pruned."""
+        slot = slot or line.slot(key)  # what has expired was written all the same
+        if slot is not None:
+            return (self._entry((slot.timeline, slot.sequence)),) * 2
+        first = self.ancestry.origin(side)
+        last = self._removed(side, first).get(key, 0)
+        if last:
+            first = last
+        else:  # by the restore or fork that it began with, or behind that and below the floor
+            last = max(first, min(floor_of(self.ledger, side[0]).sequence, side[1]))
+        late = self._entry((side[0], last)) if last else None
+        if first == last:
+            return late, late
+        return (self._entry((side[0], first)) if first else None), late
+
+    def _removed(self, side: Point, origin: int) -> dict[str, int]:
+        """Keys that a side has deleted since its last restore or fork, and the entry that did."""
+        if side not in self._removals:
+            found: dict[str, int] = {}
+            history = History(self.handle.core, self.handle.scope, self._name(side[0]))
+            for row, _, body in history.entries(newest_first=False, low=origin, high=side[1]):
+                gone = [op[1] for op in body.ops if op[0] == entries.DELETE]
+                found.update(dict.fromkeys(gone, rowkinds.sequence_of(row)))
+            self._removals[side] = found
+        return self._removals[side]
+
+    def _entry(self, point: Point) -> Entry:
+        history = History(self.handle.core, self.handle.scope, self._name(point[0]))
+        key = rowkinds.entry(rowkinds.line(b"E", self.ledger.number, point[0]), point[1])
+        return history.entry(key, *self.ledger.open_entry(key, self.ledger.storage.get([key])[0]))
+
+    def _name(self, timeline: int) -> str:
+        if timeline not in self._names:
+            known = self.handle.core.timelines(self.ledger)
+            self._names |= {number: name for number, name, _, _ in known}
+        return self._names[timeline]
+
+    # what comes of it
+
+    def carries(self, operation: Operation) -> bool:
+        """Whether its value is too long to be read whole, and stored anew as it is."""
+        return type(operation.value) is LongValue and operation.value in self.long
+
+    def check(self) -> None:
+        """Build the entry, but for values that are carried over whole, and drop it.
+
+        So a dry run is refused what the merge would be. Gates are not asked.
+        """
+        core, line = self.handle.core, self.handle
+        short = [one for one in self.operations if not self.carries(one)]
+        sealed = core.subjects.sealed(line.scope, short, {})
+        target = build_target(core, line.scope, line.timeline, sealed, self.expects)
+        with _as_one_entry(), self.line.lock:
+            Stage(self.line, core.clock).add(core.prepared(self.ledger, target), Body(self.time))
+
+    @property
+    def asked(self) -> Any:
+        """What `build_change` takes. A gate may change it, so it gets a list of its own."""
+        line = self.handle
+        return line.scope, line.timeline, list(self.operations), self.expects, None
+
+    @property
+    def their_hash(self) -> bytes:
+        """The hash of the entry that is merged: it binds the history that this one rests on."""
+        return bytes.fromhex(self._entry(self.theirs).hash)
+
+    def result(self, entry: int | None, *, dry_run: bool = False) -> Merged:
+        """What there is to say, once it is known which entry it became."""
+        return Merged(
+            self.handle.scope,
+            self.handle.timeline,
+            self.label,
+            tuple(f"{self._name(timeline)}@{number}" for timeline, number in self.bases),
+            sorted(operation.key for operation in self.operations),
+            self.conflicts,
+            entry,
+            dry_run,
+            self.diff if dry_run else None,
+            tuple(self.left),
+        )
+
+    def _settled(self, line: Timeline, key: str) -> Slot | None:
+        """What is known of a key; one that has expired by now counts as absent on every side."""
+        slot = line.slot(key)
+        return line.settled(slot) if slot is not None and not slot.over(self.time) else None
+
+    def _value(self, key: str, slot: Slot | None) -> Any:
+        """A value in plain form: what is written again is exactly what was stored."""
+        if slot is None:
+            return DELETED
+        try:
+            return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+        except LimitExceededError:
+            found = shown_value(self.ledger, slot.ref, slot.location)
+            if type(found) is LongValue:
+                self.long[found] = slot
+                return found
+            raise LimitExceededError(
+                f"{self.handle.scope}: the value of {key!r} is too long to be merged, and nothing "
+                "was; `adopt` takes over another timeline whole"
+            ) from None

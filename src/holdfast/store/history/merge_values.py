@@ -1,0 +1,174 @@
+"""Two versions of a value, made from one, as one value again.
+
+What only one side changed is taken from that side; what both changed alike, once. Mappings are
+merged field by field and lists item by item, at any depth. Where both changed the same thing in
+different ways, somebody has to decide: `decide` is asked, and only there.
+
+- **Fields** stand in the order of the side that changed the order, ours if both did; fields that
+  only theirs has follow.
+- **Items** that a side changed, removed or put in are found by comparing. An item
+  that both changed is merged like any value. What both put in at the same place (at the end,
+  mostly) is kept, ours first; what both begin with there is kept once.
+- What both sides have made a mapping, or both a list, is merged as if it had been empty before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from holdfast.seal.codec import Typed
+from holdfast.store.names.scope import KEY_LENGTH
+from holdfast.store.tree.difference import DELETED, identity, into, same
+from holdfast.store.tree.sequence import aligned
+
+
+class Both(NamedTuple):
+    """A decision to keep the two values beside each other, as far as the place allows that."""
+
+    ours: Any
+    theirs: Any
+
+
+Decide = Callable[[str, Any, Any, Any], Any]
+"""From the path and what stands there before, in ours and in theirs (`DELETED` where there is
+nothing) to what shall stand there: a value, `DELETED` or `Both`."""
+
+
+def merge_values(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -> Any:
+    """One value of two; `DELETED` stands for none. `Both`, if that was decided for all of it."""
+    if same(ours, theirs) or same(base, theirs):
+        return ours
+    if same(base, ours):
+        return theirs
+    if type(ours) is type(theirs) is dict:
+        return _fields(path, base if type(base) is dict else {}, ours, theirs, decide)
+    if type(ours) is type(theirs) is list:
+        return _items(path, base if type(base) is list else [], ours, theirs, decide)
+    if type(ours) is type(theirs) is Typed:
+        return _objects(path, base, ours, theirs, decide)
+    return decide(path, base, ours, theirs)
+
+
+def _objects(path: str, base: Any, ours: Typed, theirs: Typed, decide: Decide) -> Any:
+    """Registered objects: their fields, if they are of one type and version."""
+    kind = (ours.name, ours.version)
+    parted = type(ours.value) is type(theirs.value) in (dict, list)
+    if (theirs.name, theirs.version) != kind or not parted:
+        return decide(path, base, ours, theirs)
+    inner = DELETED
+    if type(base) is Typed and (base.name, base.version) == kind:
+        inner = base.value
+
+    def decide_inside(at: str, *values: Any) -> Any:
+        decided = decide(at, *values)
+        if type(decided) is Both:
+            raise _Whole  # an object has no place for a second value
+        return decided
+
+    try:
+        merged = merge_values(path, inner, ours.value, theirs.value, decide_inside)
+    except _Whole:
+        return Both(ours, theirs)
+    return Typed(ours.name, ours.version, merged)
+
+
+class _Whole(Exception):
+    """What cannot be kept beside its other inside of an object is kept with all of the object."""
+
+
+# mappings
+
+
+def _fields(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -> Any:
+    first, second = (theirs, ours) if list(ours) == list(base) else (ours, theirs)
+    merged: dict[Any, Any] = {}
+    beside: dict[Any, Any] = {}
+    for name in {**first, **second}:
+        values = [side.get(name, DELETED) for side in (base, ours, theirs)]
+        value = merge_values(into(path, name), values[0], values[1], values[2], decide)
+        if type(value) is Both:
+            merged[name] = value.ours
+            beside[name] = value.theirs
+        elif value is not DELETED:
+            merged[name] = value
+    for name, value in beside.items():
+        merged[free_name(str(name), lambda taken: taken in merged)] = value
+    return merged
+
+
+def free_name(name: str, taken: Callable[[str], bool]) -> str:
+    """What theirs is called beside ours: NAME~theirs, NAME~theirs2 and so on.
+
+    A key has a length: of a name that is too long for this, a hash stands for its end.
+    """
+    number = 1
+    while True:
+        end = f"~theirs{number if number > 1 else ''}"
+        found = name + end
+        if len(found) > KEY_LENGTH:
+            digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+            found = f"{name[: KEY_LENGTH - len(end) - len(digest) - 1]}~{digest}{end}"
+        if not taken(found):
+            return found
+        number += 1
+
+
+# lists
+
+
+class _Fate(NamedTuple):
+    """What a side has made of a list."""
+
+    items: list[Any]
+    """What each item has become; `DELETED` if it was removed."""
+    added: dict[int, list[Any]]
+    """What was put in before an item, or (by the number of items) at the end."""
+
+
+def _fate(base: list[Any], new: list[Any]) -> _Fate:
+    """In a range that was replaced, items are changed one for one; what is left over was removed,
+    or put in behind them."""
+    items, added = list(base), {}
+    for low, high, first, last in aligned(_identities(base), _identities(new)):
+        middle = low + min(high - low, last - first)
+        items[low:middle] = new[first : first + middle - low]
+        items[middle:high] = [DELETED] * (high - middle)
+        if rest := new[first + middle - low : last]:
+            added[high] = rest
+    return _Fate(items, added)
+
+
+def _identities(items: list[Any]) -> list[Any]:
+    return [identity(item) for item in items]
+
+
+def _items(path: str, base: list[Any], ours: list[Any], theirs: list[Any], decide: Decide) -> Any:
+    mine, other = _fate(base, ours), _fate(base, theirs)
+    merged: list[Any] = []
+    at = 0  # where we are in ours
+    for number in range(len(base) + 1):
+        here = mine.added.get(number, [])
+        at += len(here)
+        merged += joined(here, other.added.get(number, []))
+        if number == len(base):
+            break
+        was, item = base[number], mine.items[number]
+        value = item
+        if item is not was or other.items[number] is not was:
+            value = merge_values(f"{path}[{at}]", was, item, other.items[number], decide)
+        if type(value) is Both:
+            merged += value
+        elif value is not DELETED:
+            merged.append(value)
+        at += item is not DELETED
+    return merged
+
+
+def joined(ours: list[Any], theirs: list[Any]) -> list[Any]:
+    """Items of both, ours first; what both begin with, once."""
+    alike = 0
+    while alike < min(len(ours), len(theirs)) and same(ours[alike], theirs[alike]):
+        alike += 1
+    return ours + theirs[alike:]

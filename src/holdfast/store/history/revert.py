@@ -1,0 +1,487 @@
+"""Undoing what some entries did, and nothing else.
+
+A revert gives each key that the entries changed the value it had before the first of them, as
+one new entry. A key that somebody else changed since is left alone and named: what they wrote
+may rest on what is undone, and only people can say. The values are expected to be what was
+looked at, so that nobody who is faster is overwritten; then it looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from holdfast.errors import (
+    Conflict,
+    DamagedIndexError,
+    InvalidInputError,
+    PointNotFoundError,
+    PrunedError,
+    TimelineNotFoundError,
+)
+from holdfast.store.commit.change import Written
+from holdfast.store.commit.request import Asked, build_change
+from holdfast.store.history.handle import UPDATES, LineHandle
+from holdfast.store.journal import entry as entries
+from holdfast.store.journal.entry import Body, Cause
+from holdfast.store.journal.lifetime import terms_of
+from holdfast.store.journal.slot import Slot, meta_of, said_of
+from holdfast.store.journal.timeline import DELTA_EVERY, Timeline
+from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import check_flag, check_text, listed
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.items import Entry, Left, Reverted
+from holdfast.store.rules.checkpoint_marks import PREFIX as MARKS
+from holdfast.store.rules.checkpoint_marks import RESTARTS
+from holdfast.store.rules.declared import PREFIX, Declared
+from holdfast.store.rules.ephemeral import ephemeral_prefixes
+from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.lookup import derived
+from holdfast.store.rules.masks import masks
+from holdfast.store.rules.owned_keys import leader, recorded, told
+from holdfast.store.rules.sticky import sticky_prefixes
+from holdfast.store.rules.subject_values import opened_changes
+from holdfast.store.tree.difference import MISSING, Diff, masked_changes
+from holdfast.store.upkeep.expiry import READ
+
+FOLLOWED = 5000
+"""Entries that one copy of a state follows before it is loaded anew: what it holds is bounded."""
+_STAYS = {
+    entries.CHECKPOINT: "changed no key: a checkpoint stays",
+    entries.FORK: "began this timeline: that stays",
+    entries.RESTORE: "is a restore, which is undone whole, by restoring its backup",
+    entries.MERGE: "is a merge, and what it brought counts as known: merging that timeline again "
+    "does not bring it back; to merge anew, restore to before the merge instead",
+    entries.REKEY: "changed no key: the new data key stays",
+    entries.GONE: "deleted the scope: that stays",
+    entries.END: "ended its timeline: that stays",
+    entries.PRUNE: "pruned what was before it: that does not come back",
+    entries.LOST: "changed no key: it tells of entries that were lost",
+    entries.TAKEN: "changed no key: it stands for an entry that was lost",
+}
+"""Why an operation that names no key is not undone."""
+AS_BEFORE = "it is what it was before"
+"""Of a key that is left: there is nothing to undo."""
+_PRUNED = "stays: what was before it is pruned, and does not come back"
+_BUILT = "built or removed a lookup, which follows from what is declared"
+Choice = Callable[[int, Body], bool]
+"""Whether an entry, by its number and body, is one of those to undo."""
+
+
+class Beside(NamedTuple):
+    """Operations that failed before the one that is undone: what they left is nobody's."""
+
+    low: int
+    """No entry of them is before this one."""
+    void: Callable[[Body], bool]
+    """Whether an entry is of one of them."""
+
+
+def revert_state(
+    handle: LineHandle,
+    *,
+    correlation: str | None,
+    entries: Iterable[Any] | None,
+    actor: str | None,
+    dry_run: bool,
+    reason: str | None,
+    operation: Beside | None = None,
+) -> Reverted:
+    """Undo entries of one timeline.
+
+    As those of an operation, what they wrote to sticky keys stays, and what others restored since.
+    """
+    check_flag(dry_run, "dry_run")
+    if sum(given is not None for given in (correlation, entries, actor)) != 1:
+        raise InvalidInputError("revert takes one of correlation=, entries= and actor=")
+    numbers = listed(entries, "entries") if entries is not None else None
+
+    def look() -> list[Undoing]:
+        undoing = Undoing(handle, operation, alone=True)
+        if numbers is not None:
+            undoing.choose_numbers(_numbers(handle, numbers))
+        elif correlation is not None:
+            undoing.choose_correlation(correlation)
+        else:
+            undoing.choose_actor(actor)
+        undoing.note_together()
+        return [undoing]
+
+    if numbers is not None:
+        what = f"{len(numbers)} entries" if len(numbers) != 1 else "one entry"
+    else:
+        what = f"correlation {correlation}" if correlation is not None else f"actor {actor}"
+    return reverted(look, dry_run, reason, what)[0]
+
+
+def reverted(
+    look: Callable[[], list[Undoing]], dry_run: bool, reason: str | None, what: str
+) -> list[Reverted]:
+    """Look and commit until nobody was faster in between."""
+    cause = cause_now(reason=reason if reason is not None else f"revert of {what}"[:4096])
+    for attempt in range(1, UPDATES + 1):
+        found = look()
+        if not dry_run:
+            for undoing in found:
+                undoing.core.check_writable()
+        results = [undoing.settle(dry_run) for undoing in found]
+        wanted = [undoing for undoing in found if undoing.operations]
+        if dry_run or not wanted:
+            return results
+        try:
+            written = _commit(wanted, cause, attempt)
+        except (Conflict, TimelineNotFoundError):  # one that has ended since is left alone
+            if attempt == UPDATES:
+                raise
+            continue
+        numbers = {(one.scope, one.timeline): one.sequence for one in written}
+        return [undoing.result(numbers.get(undoing.asked[:2])) for undoing in found]
+    raise AssertionError
+
+
+def _commit(wanted: list[Undoing], cause: Cause | None, attempt: int) -> list[Written]:
+    core = wanted[0].core
+    asked = [told(undoing.asked, undoing.handle.reader) for undoing in wanted]
+    change = build_change(core, asked, cause=cause, looked=True, attempt=attempt)
+    change.done_again = attempt < UPDATES
+    for undoing, target in zip(wanted, change.targets, strict=True):
+        # A scope that is deleted meanwhile must not come back because of what it was before.
+        target.create = False
+        if target.ledger is not None and target.ledger.number != undoing.ledger.number:
+            raise Conflict(f"{undoing.scope} was deleted meanwhile", [str(undoing.scope)])
+    return core.run(change)
+
+
+def _numbers(handle: LineHandle, points: list[Any]) -> set[int]:
+    """The numbers of entries given as points of this timeline."""
+    found = set()
+    for point in points:
+        if not isinstance(point, int | str | Entry) or isinstance(point, bool):
+            raise InvalidInputError(
+                f"entries are numbers or entries of the log, not {type(point).__name__}"
+            )
+        timeline, sequence = handle.history.points.find(point)
+        if timeline != handle.timeline:
+            raise InvalidInputError(
+                f"{handle.scope}: entry {sequence} is of timeline {timeline!r}, not of "
+                f"{handle.timeline!r}: revert it on that timeline"
+            )
+        if type(point) is int and point != sequence:
+            raise PointNotFoundError(f"{handle.scope}: there is no entry {point}")
+        found.add(sequence)
+    if not found:
+        raise InvalidInputError("entries is empty: name at least one")
+    return found
+
+
+def nobody(where: str, what: str) -> str:
+    """What to say where there is nothing to undo."""
+    return f"{where}: no entry carries {what}; `log()` shows causes"
+
+
+def _ruled(key: str, declared: Declared, operation: bool, alone: bool) -> str:
+    """Why a key is left alone whatever was written to it; empty if it is not."""
+    if key.startswith(PREFIX):
+        return "it is a declaration, which stays: `declare` and `undeclare` change it"
+    if key.startswith(MARKS) and not key.startswith(RESTARTS):
+        return "it is a mark, which stays: `Retention.unpin` and `Retention.lift` take it back"
+    if key.startswith(ephemeral_prefixes(declared)):
+        return "it is ephemeral by now: what was stored under it does not come back"
+    if operation and key.startswith(sticky_prefixes(declared)):
+        return "it is sticky: what it tells of has happened, and stays so"
+    return recorded(key, alone)
+
+
+class Undoing:
+    """What it takes to undo some entries of one timeline, seen from its newest entry."""
+
+    def __init__(
+        self, handle: LineHandle, operation: Beside | None = None, *, alone: bool = False
+    ) -> None:
+        self.handle = handle
+        self.operation = operation
+        self.alone = alone
+        """Whether nothing is undone in other scopes."""
+        self.core, self.scope = handle.core, handle.scope
+        points = handle.history.points
+        line = points.line()
+        self.head = line.sequence
+        self.floor = line.floor.sequence
+        """What was before this entry and those below it is not known any more."""
+        self.now = points.view(handle.timeline, self.head)
+        self.ledger = self.now.ledger
+        self.first: dict[str, int] = {}
+        """The first of the entries that changed each key."""
+        self.void: dict[str, int] = {}
+        """The same of entries that are nobody's, with none of somebody's between them and now."""
+        self.others: dict[str, int] = {}
+        """The newest entry of somebody else that changed the key since."""
+        self.appended: set[str] = set()
+        """Keys that others only appended to since."""
+        self.restores: dict[int, bool] = {}
+        """Restores since, and whether they are among the entries to undo."""
+        self.stays: dict[str, list[int]] = {}
+        """Entries of which something stays, by the reason."""
+        self.together: list[int] = []
+        self.left: list[Left] = []
+        self.operations: list[Operation] = []
+        self.expects: dict[str, int] = {}
+        self.declared: dict[str, Declared] = {}
+        """Of a dry run: what was declared before the first of the entries that changed a key."""
+        self._entries: dict[int, Entry] = {}
+
+    # which entries
+
+    def choose_numbers(self, numbers: set[int]) -> None:
+        """Those with these numbers."""
+        low = min(numbers) if self.operation is None else min(*numbers, self.operation.low)
+        self._scan(low, lambda sequence, _: sequence in numbers, "that number")
+
+    def choose_actor(self, actor: str | None) -> None:
+        """All that an actor made."""
+        check_text(actor, "an actor", least=1)
+
+        def chosen(_: int, body: Body) -> bool:
+            return body.cause is not None and body.cause.actor == actor
+
+        self._scan(self.ledger.before + 1, chosen, f"the actor {actor!r}")
+
+    def choose_correlation(self, correlation: str) -> None:
+        """All that carry a correlation; its rows say where the first of them is."""
+        check_text(correlation, "a correlation", least=1)
+        tag = self.core.tag(b"correlation", correlation)
+        low = rowkinds.correlation(tag, self.ledger.number, self.now.number, 0)
+        page = self.core.storage.scan(low, rowkinds.after(low[:25]), limit=1)
+        start = int.from_bytes(page[0][0][25:29], "big") * rowkinds.BLOCK if page else self.head + 1
+
+        def chosen(_: int, body: Body) -> bool:
+            return body.cause is not None and body.cause.correlation == correlation
+
+        self._scan(max(start, self.ledger.before + 1), chosen, f"the correlation {correlation!r}")
+
+    def _scan(self, low: int, chosen: Choice, what: str) -> None:
+        """Note, oldest first, what the entries changed and who changed it since."""
+        if self.operation is not None and self.operation.low < self.floor:
+            raise Conflict(f"{self.scope}: it was pruned meanwhile; try again")
+        found = self._note_pruned(low, chosen)
+        for row, _, body in self.handle.history.entries(
+            newest_first=False, low=max(low, self.floor + 1), high=self.head
+        ):
+            sequence = rowkinds.sequence_of(row)
+            mine = chosen(sequence, body)
+            found = found or mine
+            void = not mine and self.operation is not None and self.operation.void(body)
+            for op, (kind, key) in zip(body.ops, entries.touched(body.ops), strict=True):
+                if mine or op[0] != entries.META or body.cause != READ:  # which is no change
+                    self._note(sequence, op[0], kind, key, None if void else mine)
+            if mine and body.ops and all(derived(key) for _, key in entries.touched(body.ops)):
+                self.stays.setdefault(_BUILT, []).append(sequence)
+            if mine and body.also:
+                self.together.append(sequence)
+        if not found:
+            if self.floor > self.ledger.before:
+                what = f"{what}, as far as they are there: they are pruned up to {self.floor}"
+            raise PointNotFoundError(nobody(str(self.scope), what))
+
+    def _note_pruned(self, low: int, chosen: Choice) -> bool:
+        """Note entries of those that are pruned whose content is there still; whether any is."""
+        high = rowkinds.entry(self.now.prefix, self.floor) + b"\0"
+        at, found = rowkinds.entry(self.now.prefix, low), False
+        while at < high and (page := self.core.storage.scan(at, high, limit=200)):
+            for key, row in page:
+                try:
+                    body = self.ledger.open_entry(key, row)[1]
+                except PrunedError:
+                    continue
+                if chosen(rowkinds.sequence_of(key), body):
+                    found = True
+                    self.stays.setdefault(_PRUNED, []).append(rowkinds.sequence_of(key))
+            at = page[-1][0] + b"\0"
+        return found
+
+    def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool | None) -> None:
+        if derived(key):
+            return  # it follows what it was derived from
+        if mine is None and code in entries.KEYED:  # nobody's
+            if key not in self.first:
+                self.void.setdefault(key, sequence)
+            return
+        void = self.void.pop(key, sequence)
+        if code in (entries.RESTORE, entries.MERGE):
+            self.void.clear()  # they set keys without naming them
+        if code == entries.RESTORE and (self.first or mine):
+            self.restores[sequence] = bool(mine)
+        if code not in entries.KEYED:
+            if mine:
+                self.stays.setdefault(_STAYS[code], []).append(sequence)
+        elif mine:
+            self.first.setdefault(key, void)
+        elif key in self.first:
+            if kind != "append":
+                self.appended.discard(key)
+            elif key not in self.others:
+                self.appended.add(key)
+            self.others[key] = sequence
+
+    def note_together(self) -> None:
+        """Say which entries are half of a change whose other half is not undone here."""
+        for sequence in self.together[-1:]:
+            entry = self._entry(sequence)
+            places = ", ".join(f"{scope} {line}@{number}" for scope, line, number in entry.also)
+            more = f" (and {len(self.together) - 1} more)" if len(self.together) > 1 else ""
+            why = f"entry {sequence}{more} was made together with {places}, which is not undone"
+            if entry.cause.correlation is not None:
+                how = f"reverting the correlation {entry.cause.correlation!r} undoes both"
+            else:
+                how = "revert that one, too"
+            self.left.append(Left("", f"{why}; {how}", entry))
+
+    # what becomes of it
+
+    def settle(self, dry_run: bool) -> Reverted:
+        """Decide for each key; also where the saved index is damaged, and entries must do."""
+        try:
+            diff = self._decide(dry_run, saves=True)
+        except DamagedIndexError:
+            self.operations, self.expects = [], {}
+            self.left = [one for one in self.left if not one.key]
+            self.now = self._at(self.head, saves=False)
+            diff = self._decide(dry_run, saves=False)
+        for why, numbers in self.stays.items():
+            shown = ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")
+            self.left.append(Left("", f"entry {shown} {why}", self._entry(numbers[-1])))
+        return self.result(None, dry_run=dry_run, diff=diff)
+
+    def result(self, entry: int | None, *, dry_run: bool = False, diff: Any = None) -> Reverted:
+        """What there is to say, once it is known which entry it became."""
+        done = [operation.key for operation in self.operations]
+        return Reverted(self.scope, self.handle.timeline, done, self.left, entry, dry_run, diff)
+
+    @property
+    def asked(self) -> Asked:
+        """What `build_change` takes. A gate may change it, so it gets a list of its own."""
+        return self.scope, self.handle.timeline, list(self.operations), self.expects, None
+
+    def _decide(self, dry_run: bool, *, saves: bool) -> Diff | None:
+        diff = Diff(f"{self.handle.timeline}@{self.head}", "reverted") if dry_run else None
+        before = self._slots_before(saves, dry_run)
+        moved = self._moved(saves)
+        declared = self.now.declared
+        for key in sorted(self.first):
+            was, now = before[key], self._settled(self.now, key)
+            # What goes along with a key that stays, stays with it.
+            places = (key, leader(key) or key)
+            since = max(line.get(one, 0) for line in (self.others, moved) for one in places)
+            why = _ruled(key, declared, self.operation is not None, self.alone)
+            if why or said_of(was) == said_of(now):
+                why = why or AS_BEFORE
+                self.left.append(Left(key, why, self._entry(since or self.first[key])))
+            elif since:
+                self.left.append(Left(key, self._why(key, since, moved), self._entry(since)))
+            else:
+                value = self._value(key, was)
+                operation = Operation("delete", key)
+                if was is not None:
+                    operation = Operation("set", key, value, terms_of(meta_of(was)))
+                self.operations.append(operation)
+                self.expects[key] = self.now.version(self.handle.reader.live(self.now, key))
+                if diff is not None:
+                    self._show(key, [now, was], value, diff)
+        return diff
+
+    def _show(self, key: str, slots: list[Slot | None], value: Any, diff: Diff) -> None:
+        now = self._value(key, slots[0])
+        rules = [self.now.declared, self.declared[key]]
+        if masks(self.handle.reader, self.now, key, slots, rules):
+            masked_changes(key, now, value, diff)
+        else:
+            opened_changes(self.core, key, now, value, diff)
+
+    def _why(self, key: str, since: int, moved: dict[str, int]) -> str:
+        entry = self._entry(since)
+        who = f" by {entry.cause.actor}" if entry.cause.actor else ""
+        if moved.get(key) == since:
+            return f"a restore set it since, at entry {since}{who}"
+        if key in self.appended:
+            return f"others appended behind what is to be undone, at entry {since}{who}"
+        return f"it was changed since, at entry {since}{who}"
+
+    # the past
+
+    def _slots_before(self, saves: bool, dry_run: bool) -> dict[str, Slot | None]:
+        """What each key was before the first of the entries that changed it.
+
+        For a dry run, which shows it, also what was declared then is noted.
+        """
+        groups: dict[int, list[str]] = {}
+        for key, sequence in self.first.items():
+            groups.setdefault(sequence, []).append(key)
+        found: dict[str, Slot | None] = {}
+        line: Timeline | None = None
+        loaded = 0
+        for sequence in sorted(groups):
+            target = sequence - 1
+            far = line is None or target - line.sequence > DELTA_EVERY or target - loaded > FOLLOWED
+            if line is None or far:
+                line, loaded = self._at(target, saves), target
+            else:
+                self._follow(line, target)
+            found |= {key: self._settled(line, key) for key in groups[sequence]}
+            if dry_run:
+                self.declared |= dict.fromkeys(groups[sequence], line.declared)
+        return found
+
+    def _moved(self, saves: bool) -> dict[str, int]:
+        """The newest restore that set a key without naming it.
+
+        For an operation, one of somebody else sets all keys, also those that are what they were:
+        undoing one of them would undo a part of it.
+        """
+        found: dict[str, int] = {}
+        alone = sticky_prefixes(self.now.declared)
+        for sequence, mine in self.restores.items():
+            keys = [key for key, first in self.first.items() if first < sequence]
+            if self.operation is not None and not mine:
+                found |= {key: sequence for key in keys if not key.startswith(alone)}
+            elif keys:
+                line = self._at(sequence - 1, saves)
+                before = {key: self._settled(line, key) for key in keys}
+                self._follow(line, sequence)
+                for key, was in before.items():
+                    now = self._settled(line, key)
+                    if said_of(was) != said_of(now):
+                        found[key] = sequence
+        return found
+
+    def _at(self, sequence: int, saves: bool) -> Timeline:
+        line = Timeline(self.ledger, self.now.number)
+        return line.load(sequence, saves=saves) if sequence > self.ledger.before else line
+
+    def _follow(self, line: Timeline, target: int) -> None:
+        while line.sequence < target:
+            page = self.ledger.storage.scan(
+                rowkinds.entry(line.prefix, line.sequence + 1),
+                rowkinds.entry(line.prefix, target) + b"\0",
+                limit=200,
+            )
+            if not page:
+                raise self.ledger.damage(rowkinds.entry(line.prefix, target), "it is missing")
+            for key, row in page:
+                line.follow(key, row)
+
+    def _settled(self, line: Timeline, key: str) -> Slot | None:
+        slot = line.slot(key)
+        return line.settled(slot) if slot is not None else None
+
+    def _value(self, key: str, slot: Slot | None) -> Any:
+        """A value in plain form: what is written again is exactly what was stored."""
+        if slot is None:
+            return MISSING
+        return self.ledger.value_of(key, slot, self.core.codec.plain_reader)
+
+    def _entry(self, sequence: int) -> Entry:
+        if sequence not in self._entries:
+            key = rowkinds.entry(self.now.prefix, sequence)
+            opened = self.ledger.open_entry(key, self.ledger.storage.get([key])[0])
+            self._entries[sequence] = self.handle.history.entry(key, *opened)
+        return self._entries[sequence]

@@ -1,0 +1,221 @@
+"""The feed: which entries were committed, in lanes that every commit extends by one row.
+
+Row: for each timeline in the commit its scope number (6), timeline (2), first sequence (5),
+number of entries (3) and the hash of the last (32), behind the commit's links (see `behind`); then
+a tag (32) over lane, number, the tag of the row before and the row. So a lane is a chain, and its
+newest tag vouches for all of it.
+A store has 16 lanes; a process stays on one until it meets another there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from holdfast.errors import DamagedRecordError
+from holdfast.storage.contract import Storage
+from holdfast.store.names import rowkinds
+
+LANES = 16
+ITEM = 48
+Position = dict[int, int]
+"""For each lane the number of the last row that was read."""
+
+
+class FeedItem(NamedTuple):
+    """Consecutive entries of one timeline in one commit.
+
+    Without entries it is a link: what else is in the row comes behind what is before `first`.
+    """
+
+    scope: int
+    timeline: int
+    first: int
+    entries: int
+    hash: bytes
+
+
+class Bell:
+    """Wakes whoever waits for the next commit of this process. Without it they wake later."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: set[Callable[[], object]] = set()
+
+    def add(self, wake: Callable[[], object]) -> None:
+        """Have a function called, once, when it rings; it may not fail."""
+        with self._lock:
+            self._waiting.add(wake)
+
+    def remove(self, wake: Callable[[], object]) -> None:
+        """Wait no longer."""
+        with self._lock:
+            self._waiting.discard(wake)
+
+    def ring(self) -> None:
+        """Something has happened."""
+        if self._waiting:
+            with self._lock:
+                waiting, self._waiting = self._waiting, set()
+            for wake in waiting:
+                wake()
+
+
+class Lanes:
+    """Reads and extends the lanes of one store."""
+
+    def __init__(self, storage: Storage, tag: Callable[[bytes], bytes]) -> None:
+        self._storage = storage
+        self._tag = tag
+        self._lane = -1
+        self._number = 0
+        self._last = b""
+        self.count = 0
+        """Commits of this process that were tried."""
+        self.flying: tuple[int, int] | None = None
+        """Lane and number of a row that may be stored while its entries are not published here."""
+        self.bell = Bell()
+
+    def tag_of(self, lane: int, number: int, before: bytes, items: bytes) -> bytes:
+        """The tag of a row."""
+        return self._tag(bytes([lane]) + number.to_bytes(6, "big") + before + items)
+
+    def next_row(self, items: Sequence[FeedItem]) -> tuple[bytes, bytes]:
+        """The row that the next commit adds."""
+        if self._lane < 0:
+            self.move()
+        data = b"".join(
+            item.scope.to_bytes(6, "big")
+            + item.timeline.to_bytes(2, "big")
+            + item.first.to_bytes(5, "big")
+            + item.entries.to_bytes(3, "big")
+            + item.hash
+            for item in items
+        )
+        number = self._number + 1
+        self.flying = self._lane, number
+        tag = self.tag_of(self._lane, number, self._last, data)
+        return rowkinds.feed(self._lane, number), data + tag
+
+    def committed(self, row: bytes) -> None:
+        """The row is durable: the next one follows it."""
+        self._number += 1
+        self._last = row[-32:]
+
+    def settled(self) -> None:
+        """What was on its way is published, or was not applied."""
+        if self.flying is not None:
+            self.flying = None
+            self.count += 1
+            self.bell.ring()
+
+    def token(self) -> object:
+        """While it stays equal nothing was committed, neither by others nor by this process."""
+        return self.count, self.flying, self._storage.version()
+
+    def move(self) -> None:
+        """Go to the end of a lane: the one used so far, or another after meeting somebody."""
+        lane = (self._lane + 1 + os.urandom(1)[0] % (LANES - 1)) % LANES
+        number, last = self.end(lane)  # if this fails, the lane used so far stands
+        self._lane, self._number, self._last = lane, number, last
+
+    def end(self, lane: int) -> tuple[int, bytes]:
+        """Number and tag of a lane's newest row."""
+        found = self._storage.scan(
+            rowkinds.feed(lane, 0), rowkinds.after(b"F" + bytes([lane])), limit=1, reverse=True
+        )
+        if not found:
+            return 0, bytes(32)
+        key, row = found[0]
+        return int.from_bytes(key[2:], "big"), row[-32:]
+
+    def position(self) -> Position:
+        """Where all lanes end now, such that all that comes before is before it, too.
+
+        Others commit while one lane is read after the other: then the end of a later lane may
+        rest on a row of an earlier one, and that row belongs to it.
+        """
+        token = self.token()
+        ends = {lane: n for lane in range(LANES) if (n := self.end(lane)[0])}
+        if self.token() != token:
+            ends.update({lane: page[-1][0] for lane, page in self.rows_since(ends).items()})
+        return ends
+
+    def read(
+        self, lane: int, after: int, limit: int = 1000
+    ) -> list[tuple[int, list[FeedItem], bytes]]:
+        """Rows of a lane behind a number: (number, items, tag)."""
+        found = self._storage.scan(
+            rowkinds.feed(lane, after + 1), rowkinds.after(b"F" + bytes([lane])), limit=limit
+        )
+        return [(int.from_bytes(key[2:], "big"), items_of(row), row[-32:]) for key, row in found]
+
+    def rows_since(self, position: Position) -> dict[int, list[tuple[int, list[FeedItem]]]]:
+        """All rows behind a position, by lane: (number, items).
+
+        Others commit while one lane is read after the other. Whatever a row rests on was
+        committed before it, so a second look finds all that the first one missed.
+        """
+        token = self.token()
+        found = {lane: self._rows(lane, position.get(lane, 0)) for lane in range(LANES)}
+        if self.token() != token:
+            ends = {lane: pages[-1][0] if pages else 0 for lane, pages in found.items()}
+            later = {lane: self._rows(lane, ends[lane] or position.get(lane, 0)) for lane in found}
+            _add_missed(found, later)
+        return {lane: pages for lane, pages in found.items() if pages}
+
+    def _rows(self, lane: int, after: int) -> list[tuple[int, list[FeedItem]]]:
+        found: list[tuple[int, list[FeedItem]]] = []
+        while page := self.read(lane, after):
+            found.extend((number, items) for number, items, _ in page)
+            after = page[-1][0]
+        return found
+
+
+def _add_missed(
+    found: dict[int, list[tuple[int, list[FeedItem]]]],
+    later: dict[int, list[tuple[int, list[FeedItem]]]],
+) -> None:
+    """Take from `later` what comes before something in `found`, and what that rests on."""
+    newest: dict[tuple[int, int], int] = {}
+
+    def note(pages: list[tuple[int, list[FeedItem]]]) -> None:
+        for _, items in pages:
+            for item in items:
+                line = (item.scope, item.timeline)
+                newest[line] = max(newest.get(line, 0), item.first)
+
+    for pages in found.values():
+        note(pages)
+    moved = True
+    while moved:
+        moved = False
+        for lane, pages in later.items():
+            missed = [
+                number
+                for number, (_, items) in enumerate(pages, 1)
+                if any(item.first < newest.get((item.scope, item.timeline), 0) for item in items)
+            ]
+            if missed:
+                found[lane] += pages[: missed[-1]]
+                note(pages[: missed[-1]])
+                del pages[: missed[-1]]
+                moved = True
+
+
+def items_of(row: bytes) -> list[FeedItem]:
+    """What a row names."""
+    if len(row) < 32 or (len(row) - 32) % ITEM:
+        raise DamagedRecordError("a feed row cannot be read")
+    return [
+        FeedItem(
+            int.from_bytes(row[at : at + 6], "big"),
+            int.from_bytes(row[at + 6 : at + 8], "big"),
+            int.from_bytes(row[at + 8 : at + 13], "big"),
+            int.from_bytes(row[at + 13 : at + 16], "big"),
+            row[at + 16 : at + 48],
+        )
+        for at in range(0, len(row) - 32, ITEM)
+    ]

@@ -1,0 +1,137 @@
+"""What a timeline knows of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.store.journal.lifetime import NONE, Meta, read_meta
+from holdfast.store.tree import refs
+from holdfast.store.tree.build import Element
+from holdfast.store.tree.tree import Node
+
+
+class Slot(msgspec.Struct, gc=False, eq=False):
+    """What an overlay says of a key: what its value is, where it lies, which entry wrote it."""
+
+    ref: bytes
+    location: Any
+    timeline: int
+    sequence: int
+    tail: tuple[Element, ...] | None = None
+    """Items appended to a list since its tree was made."""
+    meta: bytes = b""
+    """What else is known of the key: see `lifetimes`."""
+
+    def described(self) -> bytes:
+        """The ref that stands in the index."""
+        return refs.described(self.meta, self.ref) if self.meta else self.ref
+
+    def over(self, now: int) -> bool:
+        """Whether the key has expired."""
+        return bool(self.meta) and read_meta(self.meta).over(now)
+
+    def with_meta(self, meta: bytes) -> Slot:
+        """The same value under other terms; it keeps its version."""
+        return Slot(self.ref, self.location, self.timeline, self.sequence, self.tail, meta)
+
+    def hint(self) -> Any:
+        """The hint that stands beside the ref in the index."""
+        at = (self.timeline, self.sequence)
+        location = self.location
+        if location is None:
+            return at
+        if type(location) is Node:
+            return (*at, location)
+        if self.ref[0] == refs.ATOM and location[:2] == at:
+            return (*at, *location[2:])
+        return (*at, *location)
+
+    def size(self) -> int:
+        """Encoded bytes of the value, near enough."""
+        return refs.size_of(self.ref) + sum(refs.size_of(item[1]) for item in self.tail or ())
+
+    def length(self) -> int | None:
+        """Number of items, if it is a list kept as a tree."""
+        if self.ref[0] != refs.TREE or self.ref[1] != refs.LIST:
+            return None
+        return refs.read_tree(self.ref)[2] + (len(self.tail) if self.tail else 0)
+
+
+def meta_of(slot: Slot | None) -> Meta:
+    """What is known of a key besides its value."""
+    return read_meta(slot.meta) if slot is not None else NONE
+
+
+def ref_of(slot: Slot | None) -> bytes | None:
+    """What a key's value is committed to, if it has one."""
+    return slot.ref if slot is not None else None
+
+
+def said_of(slot: Slot | None) -> bytes | None:
+    """All that an index says of a key, apart from which entry wrote it."""
+    return slot.described() if slot is not None else None
+
+
+def slots_in(nodes: Iterable[Node]) -> Iterator[dict[str, bytes]]:
+    """The keys in each leaf among some nodes, with what is known of them besides their values.
+
+    Fields of mappings look like keys here; who asks must not mind.
+    """
+    for node in nodes:
+        if node.level == 0:
+            yield {
+                key: refs.read_described(ref)[0] if ref[0] == refs.META else b""
+                for key, ref, *_ in node.elements
+                if type(key) is str and key
+            }
+
+
+def slot_of(element: Element) -> Slot:
+    """The slot that an index element describes."""
+    _, ref, hint = element
+    location: Any = hint[2:]
+    if not location:
+        location = None
+    elif len(location) == 1:
+        location = location[0]
+    elif len(location) == 2:
+        location = hint
+    if ref[0] == refs.META:
+        meta, ref = refs.read_described(ref)
+        return Slot(ref, location, hint[0], hint[1], None, meta)
+    return Slot(ref, location, hint[0], hint[1])
+
+
+def layered(
+    elements: Iterable[Element], changed: Mapping[str, Slot | None], prefix: str, after: str = ""
+) -> Iterator[tuple[str, Slot]]:
+    """Keys and slots of an index with changes on top of it, in key order.
+
+    `elements` are those of the index from the first key on that begins with `prefix` and is not
+    below `after`, which is left out itself.
+    """
+    start = max(prefix, after)
+    mine = sorted(k for k in changed if k >= start and k.startswith(prefix))
+    position = 0
+    for element in elements:
+        key = element[0]
+        if not key.startswith(prefix):
+            break
+        while position < len(mine) and mine[position] < key:
+            yield from _present(mine[position], changed[mine[position]], after)
+            position += 1
+        if position < len(mine) and mine[position] == key:
+            yield from _present(key, changed[key], after)
+            position += 1
+        elif key != after:
+            yield key, slot_of(element)
+    for key in mine[position:]:
+        yield from _present(key, changed[key], after)
+
+
+def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
+    if slot is not None and key != after:
+        yield key, slot

@@ -1,0 +1,456 @@
+"""One line of a scope's history, as it is held in memory.
+
+The state at an entry is the newest index saved before it and the fold of the entries since.
+In memory that is a tree (`base`) and an `overlay` of the keys changed since; the tree is
+changed only when a root is needed or a save is due.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdfast.errors import (
+    ChainError,
+    DamagedIndexError,
+    DamagedRecordError,
+    NewerFormatError,
+    PrunedError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
+from holdfast.store.journal import entry
+from holdfast.store.journal.entry import Body, split_row
+from holdfast.store.journal.floor import NO_FLOOR, Floor, announced_floor
+from holdfast.store.journal.fold import fold
+from holdfast.store.journal.key_range import KeyOrder, behind, slot_from, timeline_range
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.load import DELTAS, Loading
+from holdfast.store.journal.save import DELTA, INDEX, read_slot
+from holdfast.store.journal.slot import Slot, slot_of
+from holdfast.store.names import rowkinds as rows
+from holdfast.store.rules.declared import PREFIX, Declared, parse_declared
+from holdfast.store.rules.sticky import keep_sticky
+from holdfast.store.tree import refs
+from holdfast.store.tree.tree import Node
+
+DELTA_EVERY = 256
+"""Entries between two saves: what opening and time travel have to replay at most."""
+MOST_BEHIND = 4096
+"""Keys that deltas may hold before the whole index is saved again."""
+HEAVY = 1024
+"""Atoms since the last save after which the next commit saves, whatever the entries."""
+FOUND = 1024
+"""Keys of the base that are remembered once looked up."""
+TAIL = 256
+"""Items appended to a list before they are worked into its tree."""
+
+
+class Timeline(Loading):
+    """The newest known state of one timeline; or, as a copy, its state at an older entry."""
+
+    def __init__(self, ledger: Ledger, number: int) -> None:
+        super().__init__(ledger, number)
+        self.lock = threading.RLock()
+        self.seen: object = None
+        self.sequence = ledger.before
+        self.prefix = rows.line(b"E", ledger.number, number)
+        self.head = entry.first_hash(ledger.prefix, self.prefix)
+        self.base: Node = ledger.trees.empty
+        self._lazy: tuple[Any, bytes] | None = None
+        self.overlay: dict[str, Slot | None] = {}
+        self.stored: dict[str, bytes] = {}
+        """Items of saved deltas, below the overlay: most are never looked at."""
+        self.stranded: StateIntegrityError | None = None
+        """Why the state cannot be made from what is stored; the entries still have their places."""
+        self.order = (KeyOrder(), KeyOrder())
+        """Of `stored` and of `overlay`, for ranges of keys."""
+        self.found: dict[str, Slot] = {}
+        """Keys of the base that were looked up."""
+        self.fresh: set[str] = set()
+        self.checkpoint = self.origin = self.merged = 0
+        self.gone = False
+        self._floor: Floor | None = NO_FLOOR
+        self.bare = False
+        """Made from entries alone: nor are states that these take over made from saved indexes."""
+        self.saved = 0
+        self.behind = 0
+        self.deltas = 0
+        self.atoms_since = self.earliest = self.latest = 0
+        self.blocks: dict[str, int] = {}
+        self.known: Declared | None = None
+        self.lent: Node | None = None
+        """Its tree as those begin with it who fork it, while it is not saved itself."""
+
+    # following
+
+    def _replay(self, last: int, announced: dict[int, tuple[int, bytes]], again: int = 0) -> bool:
+        """Apply the entries behind the save; one of them must vouch for it.
+
+        Tells whether entry `again`, applied before, is there: no more if the scope is erased.
+        """
+        limit = 1000
+        stands = False
+        while self.sequence < last:
+            page = self.ledger.storage.scan(
+                rows.entry(self.prefix, again or self.sequence + 1),
+                rows.entry(self.prefix, last) + b"\0",
+                limit=limit,
+            )
+            for key, row in page:
+                if again and rows.sequence_of(key) == again:
+                    stands = True
+                    continue
+                body = self.follow(key, row)
+                if body.save and body.save[0] in announced:
+                    kind, hash_ = announced.pop(body.save[0])
+                    if (body.save[1], body.save[2]) != (kind, hash_):
+                        raise DamagedIndexError(
+                            f"{self.ledger.scope}: an index save is not the one that was announced"
+                        )
+            again = 0
+            if len(page) < limit:
+                break
+        if announced and (next(iter(announced)) != self.sequence or not self._fits(last)):
+            raise DamagedIndexError(f"{self.ledger.scope}: no entry vouches for an index save")
+        return stands
+
+    def _fits(self, last: int) -> bool:
+        """Whether a save can be of this timeline, which ends here: its entries may be lost.
+
+        An older state that was asked for is had from it though its entry is missing or damaged.
+        """
+        key = rows.entry(self.prefix, self.sequence)
+        row = self.ledger.storage.get([key])[0]
+        if row is None:
+            return last < rows.LAST_SEQUENCE
+        try:
+            return self.ledger.entry_hash(key, split_row(row)[0].data) == self.head
+        except StateIntegrityError:
+            return True
+
+    def follow(self, key: bytes, row: bytes | None) -> Body:
+        """Check the next entry against the chain and apply it."""
+        sequence = rows.sequence_of(key)
+        if sequence != self.sequence + 1:
+            raise self._broken(f"entry {self.sequence + 1} is missing before entry {sequence}")
+        envelope, body = self.ledger.open_entry(key, row)
+        if envelope.before != self.head:
+            raise self._broken(f"entry {sequence} does not follow from the entry before it")
+        self.apply(sequence, body, checkpoint=envelope.statement is not None)
+        self.head = self.ledger.entry_hash(key, envelope.data)
+        return body
+
+    def _broken(self, what: str) -> ChainError:
+        return ChainError(f"{self.ledger.scope}: the chain is broken: {what}")
+
+    def feed_of(self, sequence: int, body: Body) -> Iterator[tuple[bytes, Any]]:
+        """(ref, place) of an entry's atoms, in the order in which its operations take them."""
+        ref_of = self.ledger.splitter.ref_of
+        number = self.number
+        for index, data in enumerate(body.atoms):
+            ref = ref_of(data)
+            yield ref, ((number, sequence, 0, index) if ref[0] else None)
+        if body.packs:
+            line = rows.line(b"V", self.ledger.number, number)
+            for ordinal in range(1, len(body.packs) + 1):
+                key = rows.pack(line, sequence, ordinal)
+                for index, data in enumerate(
+                    self.ledger.atoms_in(key, self.ledger.storage.get([key])[0])
+                ):
+                    ref = ref_of(data)
+                    yield ref, ((number, sequence, ordinal, index) if ref[0] else None)
+
+    # applying
+
+    def apply(self, sequence: int, body: Body, *, checkpoint: bool = False) -> None:
+        """Fold one entry into the state."""
+        if body.save and body.save[0] > self.saved:
+            self.note_save(body.save[0], body.save[1], len(self.fresh))
+            self.fresh = set()
+        ops, atoms = body.ops, body.atoms
+        if len(ops) == 1 and len(atoms) == 1 and ops[0][0] == entry.SET and ops[0][2] == 1:
+            # One key and one short value, as in most entries: no need to hand atoms around.
+            key, data, number = ops[0][1], atoms[0], self.number
+            if len(data) <= refs.INLINE:
+                self.overlay[key] = Slot(b"\0" + data, None, number, sequence)
+            else:
+                ref = self.ledger.splitter.ref_of(data)
+                self.overlay[key] = Slot(ref, (number, sequence, 0, 0), number, sequence)
+            self.fresh.add(key)
+            if key.startswith(PREFIX):
+                self.redeclare()
+        else:
+            self._fold(sequence, body)
+        if checkpoint:
+            self.checkpoint = sequence
+        self.sequence = sequence
+        self.atoms_since += len(atoms) + 8 * len(body.packs)
+        self.note_time(body.time)
+
+    def _fold(self, sequence: int, body: Body) -> None:
+        feed = self.feed_of(sequence, body)
+        for op in body.ops:
+            if op[0] <= entry.DELETE and op[1].startswith(PREFIX):
+                self.redeclare()
+            if op[0] == entry.SET and op[2] == 1:
+                ref, location = next(feed)
+                self.overlay[op[1]] = Slot(ref, location, self.number, sequence)
+                self.fresh.add(op[1])
+            else:
+                self.apply_op(sequence, op, feed)
+
+    def note_time(self, time: int) -> None:
+        """Keep the least and greatest claimed time since the last save."""
+        if time > self.latest:
+            self.latest = time
+        if time < self.earliest or not self.earliest:
+            self.earliest = time
+
+    def apply_op(self, sequence: int, op: Any, feed: Iterator[tuple[bytes, Any]]) -> None:
+        """Fold one operation into the state."""
+        code = op[0]
+        if code in entry.KEYED:
+            self.overlay[op[1]] = self.changed(sequence, op, feed, self.slot)
+            self.fresh.add(op[1])
+        elif code in (entry.RESTORE, entry.FORK):
+            self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
+        elif code in (entry.GONE, entry.END):
+            self.gone = True
+        elif code == entry.MERGE:
+            self.merged = sequence
+        elif code == entry.PRUNE:
+            self.floor = announced_floor(self.floor, sequence, op)
+        elif code not in (entry.CHECKPOINT, entry.REKEY, entry.LOST, entry.TAKEN):
+            raise NewerFormatError(
+                f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
+                "not know; use the newest version of Holdfast"
+            )
+
+    def changed(
+        self, sequence: int, op: Any, feed: Iterator[tuple[bytes, Any]], find: Any
+    ) -> Slot | None:
+        """The slot of the key after an operation that names it."""
+        code, key = op[0], op[1]
+        if code == entry.DELETE:
+            return None
+        grower = self.ledger.grower
+        try:
+            if code == entry.SET:
+                ref, location = next(feed) if op[2] == 1 else grower.grow(op[2], feed)
+                return Slot(ref, location, self.number, sequence)
+            old = find(key)
+            if code == entry.META:
+                return old.with_meta(op[2])  # type: ignore[no-any-return]
+            if code == entry.PATCH:
+                old = self.settled(old)
+                ref, location = grower.patch(old.ref, old.location, op[2], feed)
+                return Slot(ref, location, self.number, sequence)
+            tail = (old.tail or ()) + tuple(grower.elements(None, op[2], feed))
+            slot = Slot(old.ref, old.location, self.number, sequence, tail, old.meta)
+            return self.settled(slot) if len(tail) > TAIL else slot
+        except (StopIteration, AttributeError, TypeError, ValueError, IndexError):
+            raise DamagedRecordError(
+                f"{self.ledger.scope}: entry {sequence} cannot be applied to {key!r}"
+            ) from None
+
+    def settled(self, slot: Slot) -> Slot:
+        """The slot with appended items worked into the list's tree."""
+        if not slot.tail:
+            return slot
+        ref, root = self.ledger.grower.extend(slot.ref, slot.location, list(slot.tail))
+        return Slot(ref, root, slot.timeline, slot.sequence, None, slot.meta)
+
+    def become(
+        self, timeline: int, sequence: int, root: bytes, at: int, sticky: Sequence[str] = ()
+    ) -> None:
+        """Take over the state at an older entry, of this or another timeline of the scope.
+
+        Keys under the prefixes `sticky` stay as they are.
+
+        The save that a restore or fork writes for itself makes this rare: only a reader that
+        comes by way of the entries needs it.
+        """
+        # Else the save that was written with this entry is what we stand on.
+        if self.overlay or self.stored or self.root().hash != root:
+            trees = self.ledger.trees
+            then = trees.empty
+            if sequence:
+                then = folded_at(self.ledger, timeline, sequence, saves=not self.bare)
+            if sticky:
+                then = keep_sticky(trees, then, self.folded(), tuple(sticky)).root
+            self.rebase(then, {})
+        if self.base.hash != root:
+            raise DamagedRecordError(
+                f"{self.ledger.scope}: the state restored by entry {at} is not the one it names"
+            )
+        self.fresh = set()
+        self.origin, self.merged = at, 0
+        self.redeclare()
+
+    # reading
+
+    def root(self) -> Node:
+        """The tree below the overlay, loaded when first needed."""
+        if self.stranded is not None:
+            raise self.stranded
+        if self._lazy is not None:
+            self.base = self.ledger.trees.load(*self._lazy)
+            self._lazy = None
+        return self.base
+
+    def slot(self, key: str) -> Slot | None:
+        """What is known of a key; None if it is not there."""
+        # The overlay is looked at first: a fold that runs meanwhile only moves keys from it
+        # into a new base, which is in place before the overlay is emptied.
+        overlay = self.overlay
+        if key in overlay:
+            return overlay[key]
+        if key in self.stored:
+            return _stored_slot(key, self.stored[key])
+        found = self.found  # taken before the base, so that it is never newer than that
+        slot = found.get(key)
+        if slot is None:
+            slot = self.slot_in(self.ledger, self.root(), key)
+            if slot is not None:
+                if len(found) >= FOUND:
+                    found.clear()
+                found[key] = slot
+        return slot
+
+    @staticmethod
+    def slot_in(ledger: Ledger, root: Node, key: str) -> Slot | None:
+        """What an index says of a key."""
+        element = ledger.trees.find(root, key)
+        return slot_of(element) if element is not None else None
+
+    @property
+    def declared(self) -> Declared:
+        """What is declared of the scope, in this state of it."""
+        found = self.known
+        if found is None:
+            with self.lock:
+                found = parse_declared(self.ledger.scope, self.scan(PREFIX), self._plain)
+                self.known = found
+        return found
+
+    def _plain(self, slot: Slot) -> Any:
+        return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+
+    def redeclare(self) -> None:
+        """What is declared may have changed: it is looked up when next asked for."""
+        self.known = None
+
+    def version(self, slot: Slot | None) -> int:
+        """The entry of this timeline that gave a key its present value; 0 if it is absent."""
+        if slot is None:
+            return 0
+        if slot.timeline == self.number and slot.sequence > self.origin:
+            return slot.sequence
+        return self.origin or slot.sequence
+
+    def edits(self) -> list[tuple[str, bytes | None, Any]]:
+        """The overlay as edits of the tree, in key order."""
+        found: list[tuple[str, bytes | None, Any]] = []
+        for key in sorted({**self.stored, **self.overlay}):
+            if key not in self.overlay:
+                packed = self.stored[key]
+                found.append(read_slot(key, packed) if packed else (key, None, None))
+                continue
+            slot = self.overlay[key]
+            if slot is not None and slot.tail:
+                slot = self.overlay[key] = self.settled(slot)
+            found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
+        return found
+
+    def folded(self) -> Node:
+        """The index as one tree: base and overlay. Nothing is changed."""
+        return fold(self.ledger.trees, self.root(), self.edits())
+
+    def rebase(self, base: Node, overlay: dict[str, Slot | None]) -> None:
+        """Stand on another tree. The base comes first: see `slot`."""
+        self.base, self._lazy, self.stranded = base, None, None
+        self.found = {}
+        self.stored = {}
+        self.overlay = overlay
+
+    def note_save(self, at: int, kind: int, keys: int) -> None:
+        """A save was written; what is counted since then begins anew."""
+        self.saved = at
+        self.deltas = self.deltas + 1 if kind == DELTA else 0
+        self.behind = self.behind + keys if kind == DELTA else 0
+        self.atoms_since = self.earliest = self.latest = 0
+
+    def refresh(self, token: object = None) -> None:
+        """Follow entries that others have committed; `token` is the storage's version now."""
+        if token is None:
+            token = self.ledger.storage.version()
+        if token == self.seen:
+            return
+        with self.lock:
+            try:
+                stands = self._replay(rows.LAST_SEQUENCE, {}, self.sequence)
+            except PrunedError:  # where it stood lies below a floor now
+                self.take_over(Timeline(self.ledger, self.number).load())
+                stands = True
+            except ScopeNotFoundError:  # erased while it was read
+                stands = False
+            except StateIntegrityError as error:
+                stands = not self.ledger.erased()
+                if stands:
+                    self._pass_over(error)
+            self.gone = self.gone or (not stands and self.ledger.erased())
+            self.seen = token
+
+    def _pass_over(self, error: StateIntegrityError) -> None:
+        """Go on behind a damaged entry if somebody has restored a state behind it, as who opens
+        the store now does; what follows must be chained to what was followed here all the same.
+        """
+        if not isinstance(error, DamagedRecordError):
+            raise error
+        try:
+            again = Timeline(self.ledger, self.number).load()
+        except StateIntegrityError:
+            raise error from None
+        low, high = (rows.entry(self.prefix, n + 1) for n in (self.sequence, again.sequence))
+        head = self.head
+        while page := self.ledger.storage.scan(low, high, limit=1000):
+            for key, row in page:
+                envelope, _ = entry.split_row(row)
+                if envelope.before != head:
+                    raise self._broken(f"{rows.describe(key)} does not follow from the one before")
+                head = self.ledger.entry_hash(key, envelope.data)
+            low = page[-1][0] + b"\0"
+        self.take_over(again)
+
+    def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:
+        """Keys and slots in key order, of one moment."""
+        found = timeline_range(self, max(prefix, after), behind(prefix))
+        return ((one[0], slot_from(one)) for one in found if one[0] != after)
+
+    # saving
+
+    def due(self, patient: int = 1) -> int | None:
+        """Which kind of save the next commit should write, if any."""
+        if self.stranded is not None:
+            return None  # there is no state to save
+        since = self.sequence - max(self.saved, self.ledger.before)
+        if since < DELTA_EVERY * patient and (self.atoms_since < HEAVY or patient > 1):
+            return None
+        enough = max(8 * DELTA_EVERY, min(self.root().count // 8, MOST_BEHIND))
+        if self.saved == 0 or self.deltas >= DELTAS - 1 or self.behind + len(self.fresh) >= enough:
+            return INDEX
+        return DELTA
+
+
+def folded_at(ledger: Ledger, timeline: int, sequence: int, *, saves: bool = True) -> Node:
+    """The index at an entry, made from entries alone where a saved one is damaged."""
+    try:
+        return Timeline(ledger, timeline).load(sequence, saves=saves).folded()
+    except DamagedIndexError:
+        return Timeline(ledger, timeline).load(sequence, saves=False).folded()
+
+
+def _stored_slot(key: str, packed: bytes) -> Slot | None:
+    return slot_of(read_slot(key, packed)) if packed else None

@@ -1,0 +1,1 @@
+"""Leases: one holder at a time."""

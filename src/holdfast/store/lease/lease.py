@@ -1,0 +1,500 @@
+"""Leases: one holder at a time, kept apart by terms and not by clocks.
+
+A lease is two cells. The **token** (name, term, owner, duration) changes when the lease is taken,
+freed or broken; it is what a change made under the lease expects in its own storage commit, so
+that a holder which slept while another took over cannot write. The **beat** changes while the
+lease is held: apart from the token, so that renewing disturbs no change on its way.
+
+Whoever wants a lease that is held takes it over once it has itself seen both cells unchanged for
+the whole duration, on its own monotonic clock; or at once, if the holder was a process of the same
+machine and is known to be gone (`processes`). Wall clocks are never compared. No two tokens or
+beats ever have equal bytes: what was expected once and is gone does not come back.
+
+Not promised: who of several that wait is next; and against somebody who can write the storage,
+who can put back an older token together with its beat.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
+    LeaseNotFoundError,
+    StoreClosedError,
+    Unavailable,
+)
+from holdfast.storage.contract import Batch
+from holdfast.store.lease.lease_cells import (
+    Beat,
+    Cells,
+    LeaseInfo,
+    Seen,
+    Token,
+    beat_decoder,
+    encode,
+    token_decoder,
+    told,
+)
+from holdfast.store.lease.process import is_gone, shown
+from holdfast.store.names import rowkinds as rows
+from holdfast.store.names.cell_counts import commit_beside
+from holdfast.store.names.cells import Swap, Swaps
+
+if TYPE_CHECKING:
+    from holdfast.store.commit.core import Core
+
+BEATS = 3
+"""Beats in the time that a lease lasts without one: two may fail."""
+LINGER = 1.0
+"""Seconds for which the thread that renews stays when nothing is held: often there is more soon."""
+ATTEMPTS = 50
+
+_T = TypeVar("_T")
+log = logging.getLogger("holdfast.leases")
+
+_under: ContextVar[tuple[Lease, ...]] = ContextVar("holdfast_leases", default=())
+
+
+def leases_now() -> tuple[Lease, ...]:
+    """The leases under which this task or thread acts."""
+    return _under.get()
+
+
+class Lease:
+    """A lease that was taken; renewed in the background until its block ends.
+
+    Holders use `name`, `owner`, `term`, `duration`, `held` and `fencing`; the rest is the store's.
+    """
+
+    def __init__(self, leases: Leases, key: bytes, token: Token, cell: bytes, begun: float) -> None:
+        self._leases = leases
+        self.core = leases.core
+        self.key = key
+        self.cell = cell
+        """The token as it is stored: what changes under this lease expect."""
+        self.id = token.id
+        self.name = token.name
+        self.term = token.term
+        """Greater than that of all who held it before: a fencing token also for others."""
+        self.owner = shown(token.owner)
+        self.duration = token.duration
+        self.over = False
+        """It is known to be lost or given back."""
+        self.along: Lease | None = None
+        """Another one that was taken with it, and is given back with it."""
+        self.beats = 0
+        self.renewed(begun)
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.name!r} term {self.term}{'' if self.held else ', not held'}>"
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody else can have taken it, as far as this process knows.
+
+        For deciding to stop early: what counts is decided when a change is committed.
+        """
+        return not self.over and self.core.clock.ticks() < self._until
+
+    @contextmanager
+    def fencing(self) -> Iterator[None]:
+        """What this thread or task writes to the store inside the block is under the lease.
+
+        The block of `store.lease` does this by itself, also for tasks begun in it; a thread of
+        your own needs it.
+        """
+        _under.set((*_under.get(), self))
+        try:
+            yield
+        finally:
+            # Not by a token of the variable: the end may run in another context than the begin.
+            _under.set(tuple(lease for lease in _under.get() if lease is not self))
+
+    def check(self) -> None:
+        """Refuse if it is known to be lost."""
+        if self.over:
+            raise self.lost()
+
+    def lost(self) -> LeaseLostError:
+        """Note that it is lost; the error that says so."""
+        self.over = True
+        return LeaseLostError(
+            f"the lease {self.name!r} of term {self.term} is lost or given back; nothing was "
+            "written: stop what rests on it, or take the lease again"
+        )
+
+    def renewed(self, begun: float) -> None:
+        """A beat that began then is stored."""
+        self._until = begun + self.duration
+        self.due = begun + self.duration / BEATS
+
+    def beat(self) -> None:
+        """Renew it; if the storage cannot serve, it is tried again soon."""
+        begun = self.core.clock.ticks()
+        try:
+            if self._leases.renew(self):
+                self.renewed(begun)
+            else:
+                self.over = True
+        except StoreClosedError:
+            self.over = True
+        except Exception as error:  # what ends the thread that renews loses all leases
+            if not isinstance(error, HoldfastError):
+                log.exception("the lease %r could not be renewed just now", self.name)
+            self.due = begun + self.duration / (BEATS * BEATS)
+
+    def release(self) -> None:
+        """Give it back at once. If the storage cannot serve, others get it after its duration."""
+        mine = [one for one in (self, self.along) if one is not None and not one.over]
+        for one in mine:
+            one.over = True
+        if mine:
+            with suppress(HoldfastError):
+                if not self._leases.free(*mine) and mine[1:]:  # broken by others: the first alone
+                    self._leases.free(*mine[1:])
+        for one in mine:
+            self._leases.let_go(one)
+
+
+class Leases:
+    """The leases of one open store: taking, renewing, freeing."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._swaps = Swaps(core.storage)
+        # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
+        self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._lock = threading.RLock()
+        self._stir = threading.Event()
+        self._look = 0.0
+        """When the thread looks next, by the clock's ticks."""
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    # taking
+
+    def take(
+        self, name: str, duration: float, owner: str, along: str | None = None
+    ) -> Lease | None:
+        """The lease, if it is free, or its holder has not renewed it in time or is known to be
+        gone; else None.
+
+        The one called `along` is of whoever holds this one: it is taken in the same commit, from
+        whoever has it.
+        """
+        self.core.check_writable()
+        if self._closing:
+            raise StoreClosedError("the store is being closed; open it again")
+        key = self.key_of(name)
+        if any(one.key == key and one.core is self.core and not one.over for one in leases_now()):
+            raise InvalidInputError(
+                f"what is done here is under the lease {name!r} already: waiting for it could "
+                "never end; take it once, around all that needs it"
+            )
+        for _ in range(ATTEMPTS):
+            begun = self.core.clock.ticks()
+            key, before, cells = self._as_it_stands(name, damaged=False)
+            if (
+                before.owner
+                and not self.core.lapses.lapsed(key, cells, begun - before.duration)
+                and not is_gone(before.owner)
+            ):
+                return None
+            seen = [(key, before, cells)]
+            if along is not None:
+                seen.append(self._as_it_stands(along))
+            taken = self._taken(seen, duration, owner)
+            if taken is not None or along is None:
+                return taken
+        raise Unavailable(f"the lease {along!r} does not stand still; try again")
+
+    def _taken(self, seen: list[Seen], duration: float, owner: str) -> Lease | None:
+        """The first of these, with the other along, in one commit; None if a cell was another."""
+        begun, swaps = self.core.clock.ticks(), list[Swap]()
+        leases: list[Lease] = []
+        for key, before, cells in seen:
+            token = Token(before.name, before.term + 1, owner, duration, os.urandom(16))
+            cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
+            swaps += [(key, cells[0], cell), (rows.beat(key), cells[1], beat)]
+            leases.append(Lease(self, key, token, cell, begun))
+        if not self._swaps.run(swaps):
+            return None
+        for (_, before, _), lease in zip(seen, leases, strict=True):
+            if before.owner:
+                self._broken(before.id)
+            self._hold(lease)
+        first, *others = leases
+        first.along = others[0] if others else None
+        return first
+
+    def _as_it_stands(self, name: str, *, damaged: bool = True) -> Seen:
+        """A lease, whoever has it; one whose token is damaged gets a term above all that it can
+        have had, if that may be."""
+        key = self.key_of(name)
+        cells = self._cells(key)
+        try:
+            token = self._token(key, cells[0])
+        except DamagedRecordError as error:
+            if not damaged:
+                text = f"the lease {name!r} is damaged ({error}): `break_lease` of it mends that"
+                raise DamagedRecordError(text, rows.describe(key)) from None
+            token = Token(name, self.core.clock.claimed(), None, 0.0, b"")
+        return key, token or Token(name, 0, None, 0.0, b""), cells
+
+    def _broken(self, id: bytes) -> None:
+        """Whoever holds a lease under a token of this store knows at once that it is gone."""
+        for lease in self._live():
+            lease.over |= lease.id == id
+
+    # while it is held
+
+    def renew(self, lease: Lease) -> bool:
+        """Store a beat; False if the lease is another's."""
+        lease.beats += 1  # also if it fails: then its bytes may be stored, or may be later
+        beat = self._seal(rows.beat(lease.key), Beat(lease.id, lease.beats))
+        same = (lease.key, lease.cell, lease.cell)
+        return self._swap_mine(lease, lambda old: [(rows.beat(lease.key), old, beat), same])
+
+    def free(self, lease: Lease, *others: Lease) -> bool:
+        """Give leases back, in one commit; False if the first was another's already."""
+
+        def made(beat: bytes | None) -> list[Swap]:
+            swaps = self._freeing(lease, lease.key, (lease.cell, beat))
+            for one in others:
+                cells = self._cells(one.key)
+                swaps += self._freeing(one, one.key, cells) if cells[0] == one.cell else []
+            return swaps
+
+        return self._swap_mine(lease, made)
+
+    def _swap_mine(self, lease: Lease, made: Callable[[bytes | None], list[Swap]]) -> bool:
+        for _ in range(ATTEMPTS):
+            token, beat = self._cells(lease.key)
+            if token != lease.cell:
+                return False
+            if self._swaps.run(made(beat)):
+                return True
+        raise Unavailable(f"the lease {lease.name!r} does not stand still; try again")
+
+    # writing under them
+
+    def stand(self) -> None:
+        """Refuse if a lease under which this is done is lost, as the storage has it now.
+
+        For what is about to be written elsewhere, where no commit can expect the token.
+        """
+        for lease in self._fences().values():
+            lease.check()
+            if self._cells(lease.key)[0] != lease.cell:
+                raise lease.lost()
+
+    def commit(self, batch: Batch) -> None:
+        """Commit what is no change to a scope, if the leases it is done under are still held."""
+        batch.cells += self.expected()
+        try:
+            commit_beside(self.core.storage, batch)
+        except Conflict:
+            self.stand()
+            raise
+
+    def expected(self) -> list[Swap]:
+        """What a commit expects that is made under leases; refused if one is known to be lost."""
+        fences = self._fences().values()
+        for lease in fences:
+            lease.check()
+        return [(lease.key, lease.cell, lease.cell) for lease in fences]
+
+    def _fences(self) -> dict[bytes, Lease]:
+        return {lease.key: lease for lease in leases_now() if lease.core is self.core}
+
+    # for operators
+
+    def infos(self) -> list[LeaseInfo]:
+        """All leases that were ever taken, by their names."""
+        self.core.check_open()
+        found: list[LeaseInfo] = []
+        gone = cache(is_gone)  # one process may hold thousands
+        for key, row in self.cells():
+            try:
+                if key[-1] == rows.TOKEN:
+                    found.append(LeaseInfo(rows.describe(key), None, 0, 0.0, 0))
+                    found[-1] = told(self._opened(key, row, token_decoder), gone)
+                elif found and found[-1].owner is not None:
+                    beats = self._opened(key, row, beat_decoder).count
+                    found[-1] = replace(found[-1], beats=beats)
+            except DamagedRecordError as error:
+                found[-1] = replace(found[-1], damage=str(error))
+        return sorted(found, key=lambda info: info.name)
+
+    def info(self, name: str) -> LeaseInfo | None:
+        """One lease, if it was ever taken."""
+        key = self.key_of(name)
+        token, beat = self._cells(key)
+        if token is None:
+            return None
+        found = told(self._opened(key, token, token_decoder), is_gone)
+        beats = self._opened(rows.beat(key), beat, beat_decoder).count if beat is not None else 0
+        return replace(found, beats=beats)
+
+    def break_(self, name: str, term: int | None = None) -> str | None:
+        """Take a lease from its holder, or only from that of a term; returns who that was.
+
+        One whose token is damaged is broken, too; its term goes on above all that it can have had.
+        """
+        self.core.check_writable()
+        for _ in range(ATTEMPTS):
+            key, token, cells = self._as_it_stands(name, damaged=term is None)
+            if cells[0] is None:
+                raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
+            if term is not None and token.term != term:
+                return None
+            if self._swaps.run(self._freeing(token, key, cells, 1)):
+                self._broken(token.id)
+                return shown(token.owner)
+        raise Unavailable(f"the lease {name!r} does not stand still; try again")
+
+    # cells
+
+    def key_of(self, name: str) -> bytes:
+        """Key of a lease's token."""
+        return rows.lease(self.core.tag(b"lease", name))
+
+    def cells(self) -> Iterator[tuple[bytes, bytes]]:
+        """All cells of leases, each token before its beat."""
+        low, high = rows.LEASES, rows.after(rows.LEASES)
+        while page := self.core.storage.cells(low, high, limit=1000):
+            yield from page
+            low = page[-1][0] + b"\0"
+
+    def check(self, key: bytes, row: bytes) -> None:
+        """Raise if a cell is not what it should be; for `verify`."""
+        if key[-1] == rows.TOKEN:
+            token = self._opened(key, row, token_decoder)
+            if self.key_of(token.name) != key:
+                raise DamagedRecordError(f"{rows.describe(key)}: it names another lease")
+        else:
+            self._opened(key, row, beat_decoder)
+
+    def _cells(self, key: bytes) -> Cells:
+        """Token and beat as they are stored, of one moment."""
+        found = dict(self.core.storage.cells(key, rows.after(key[:-1]), limit=2))
+        return found.get(key), found.get(rows.beat(key))
+
+    def drop_damaged(self) -> int:
+        """Remove leases whose cells are damaged, whoever holds them; how many there were.
+
+        What is held under them is lost, and their terms begin anew: where the name is known,
+        breaking them is better.
+        """
+        self.core.check_writable()
+        damaged = {rows.token(key) for key, row in self.cells() if self._is_damaged(key, row)}
+        return sum(map(self._drop, damaged))
+
+    def _drop(self, key: bytes) -> bool:
+        """Remove a damaged lease; not if somebody mends it meanwhile, and may hold it."""
+        token, beat = self._cells(key)
+        if not self._is_damaged(key, token) and not self._is_damaged(rows.beat(key), beat):
+            return False
+        return self._swaps.run([(key, token, None), (rows.beat(key), beat, None)])
+
+    def _is_damaged(self, key: bytes, row: bytes | None) -> bool:
+        if row is None:
+            return False
+        try:
+            self.check(key, row)
+        except DamagedRecordError:
+            return True
+        return False
+
+    def _token(self, key: bytes, row: bytes | None) -> Token | None:
+        return self._opened(key, row, token_decoder) if row is not None else None
+
+    def _opened(self, key: bytes, row: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
+        try:
+            return decoder.decode(self.core.open_row(key, row))
+        except msgspec.DecodeError:
+            place = rows.describe(key)
+            raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
+
+    def _seal(self, key: bytes, content: Token | Beat) -> bytes:
+        return self.core.seal_row(key, encode(content))
+
+    def _freeing(self, token: Token | Lease, key: bytes, cells: Cells, more: int = 0) -> list[Swap]:
+        """What gives a lease back, as it is stored; or breaks it, with a term that is greater."""
+        free = self._seal(key, Token(token.name, token.term + more, None, 0.0, os.urandom(16)))
+        return [(key, cells[0], free), (rows.beat(key), cells[1], None)]
+
+    # renewing in the background
+
+    def _hold(self, lease: Lease) -> None:
+        with self._lock:
+            self._held.add(lease)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._work, name="holdfast-leases", daemon=True
+                )
+                self._thread.start()
+            elif lease.due < self._look:
+                self._stir.set()
+
+    def let_go(self, lease: Lease) -> None:
+        """A lease was given back; after the last one, the thread need not wait for its beat."""
+        with self._lock:
+            self._held.discard(lease)
+            if not self._held:
+                self._stir.set()
+
+    def _work(self) -> None:
+        """One thread for all leases of the store; it ends soon after the last of them."""
+        while True:
+            pause = self.renew_due()
+            stirred = self._stir.wait(LINGER if pause is None else max(pause, 0))
+            self._stir.clear()
+            if pause is None and (self._closing or not stirred):
+                with self._lock:
+                    if not self._live():
+                        self._thread = None
+                        return
+
+    def renew_due(self) -> float | None:
+        """Renew what is due; seconds until the next is, None if no lease is held."""
+        now = self.core.clock.ticks()
+        for lease in self._live():
+            if lease.due <= now:
+                lease.beat()
+        with self._lock:
+            left, now = [lease.due for lease in self._live()], self.core.clock.ticks()
+            self._look = min(left) if left else now + LINGER
+        return self._look - now if left else None
+
+    def _live(self) -> list[Lease]:
+        with self._lock:  # a set that grows while it is gone through ends the thread that renews
+            return [lease for lease in self._held if not lease.over]
+
+    def close(self) -> None:
+        """Give back what is held and end the thread."""
+        self._closing = True
+        while True:
+            for lease in self._live():
+                lease.release()
+            self._stir.set()
+            thread = self._thread
+            if thread is None or not thread.is_alive():
+                return
+            thread.join(0.1)  # another thread may just have taken one, which is given back, too

@@ -1,0 +1,1 @@
+"""Long values: written and read in pieces."""

@@ -1,0 +1,482 @@
+"""Opening and creating stores: what is checked before anything is touched."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    ForeignSchemaError,
+    HoldfastError,
+    InvalidInputError,
+    KeyMissingError,
+    KeyNotNeededError,
+    KeyringError,
+    NewerFormatError,
+    NotAStoreError,
+    StoreNotFoundError,
+    WitnessError,
+    WrongKeyError,
+)
+from holdfast.seal.codec import Codec
+from holdfast.seal.keys import EnvKey, FileKey, KeySource, key_for
+from holdfast.seal.limits import ValueLimits
+from holdfast.seal.registry import Registry, default_registry
+from holdfast.seal.ring import Ring
+from holdfast.seal.ring_masters import damaged
+from holdfast.seal.ring_storage import RingStorage
+from holdfast.seal.sealer import PlainSeal
+from holdfast.seal.secret_files import check_home
+from holdfast.seal.signer import Identity, Signer, parse_identity
+from holdfast.storage import check_names_file, file_of, on_server, open_storage, shown
+from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.wrappers.cache import Cached
+from holdfast.store import open_leftovers
+from holdfast.store.commit.core import Core
+from holdfast.store.commit.outside_cache import Near
+from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import check_filters, check_flag, check_texts
+from holdfast.store.names.cells import row_at
+from holdfast.store.names.clock import Clock
+from holdfast.store.open_cache import HOUR, CachePlan
+from holdfast.store.open_keys import ring_in_store, ring_place, warn_beside
+from holdfast.store.open_replica import check_replica
+
+FORMAT = 1
+"""Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
+META = rowkinds.meta(b"store")
+_AD = b"holdfast/meta/1\0" + META
+
+
+class Meta(msgspec.Struct, array_like=True):
+    """What a store is; written once, when it is made."""
+
+    format: int
+    oldest_reader: int
+    oldest_writer: int
+    lineage: bytes
+    instance: bytes
+    encrypted: bool
+    public: bytes
+    """Of the signer; verifiers who want more than accidents found pin it."""
+    created: int
+    signer_inside: bool
+    """The signer is kept in the ring, or lies beside the file: reports say self-signed."""
+
+
+_ENGINE = ("limits", *(name for name in vars(Storage) if not name.startswith("_")))
+"""What an engine has."""
+_decode = msgspec.msgpack.Decoder(Meta).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(slots=True, repr=False)
+class Opening:
+    """The arguments of `holdfast.open`, and the steps that make a store of them."""
+
+    url: str
+    source: KeySource | None
+    signer_path: str | None
+    hybrid: bool
+    pinned: Identity | None
+    durability: str
+    create: bool
+    read_only: bool
+    registry: Registry
+    limits: ValueLimits | None
+    clock: Clock
+    cache: CachePlan | None
+
+    def run(self, storage: Storage | None) -> Core:
+        """Open the store, or create it where that is allowed."""
+        self.check_source()
+        if storage is None:
+            path = file_of(self.url)
+            if path is not None:
+                open_leftovers.check_cut_off(path)
+            if path is not None and self.create:
+                open_leftovers.check_lost(path)
+            how = {"create": self.create, "read_only": self.read_only}
+            storage = open_storage(self.url, durability=self.durability, before=self.look, **how)
+        elif not all(hasattr(storage, name) for name in _ENGINE):
+            raise InvalidInputError(
+                "storage is an engine: an object with all that holdfast.storage.contract.Storage "
+                "has; for one of ours give its URL alone"
+            )
+        else:
+            self.check_ring_lasts(storage)
+        try:
+            check_replica(storage, self.url, read_only=self.read_only)
+            meta = read_meta(storage)
+            if meta is not None:
+                return self.open(storage, meta)
+            if self.create:
+                return self.make(storage)
+            raise StoreNotFoundError(
+                f"there is no store at {shown(self.url)}, and none may be created"
+            )
+        except BaseException:
+            storage.close()
+            raise
+
+    def look(self) -> None:
+        """Refuse who must not have the store before anything is touched: whoever opens it to write
+        moves what a crash left in logs.
+
+        Done by one at a time, alone with the file: of several who look at once, each would keep
+        the others from being alone, and nobody would make the log safe.
+        """
+        path = file_of(self.url)
+        if path is None or not open_leftovers.has_logs(path):
+            return
+        try:
+            with open_leftovers.as_left(path) as moment:
+                meta = read_meta(moment)
+            if meta is not None:
+                _, ring_storage, _ = replace(self, create=False, read_only=True).keys(meta)
+                if ring_storage is not None:
+                    ring_storage.close()
+        except (KeyringError, WitnessError):
+            raise
+        except HoldfastError:
+            pass  # opening it says what is wrong
+
+    def check_source(self) -> None:
+        """What cannot be used must not leave half a store behind: a key, or a place for one that
+        is made with the store, or for a signer; a cache whose driver is missing."""
+        source = self.source
+        if self.cache is not None:
+            self.cache.driver()
+        if isinstance(source, EnvKey) or (isinstance(source, FileKey) and source.path.exists()):
+            source.load()
+        elif isinstance(source, FileKey) and self.create:
+            check_home(source.path, "key file")
+        if self.signer_path is not None and os.path.lexists(self.signer_path):
+            self.load_signer(self.signer_path)
+        elif self.signer_path is not None and self.create:
+            check_home(Path(self.signer_path), "signer file")
+            if self.hybrid:
+                Signer.generate(hybrid=True)  # refused where there is no ML-DSA
+        if source is not None and on_server(self.url):
+            self.ring_url()
+
+    def check_ring_lasts(self, storage: Storage) -> None:
+        """An engine of one's own does not say where the ring lies: the URL does."""
+        in_memory = not on_server(self.url) and file_of(self.url) is None
+        if self.source is not None and in_memory and storage.limits.name != "memory":
+            raise InvalidInputError(
+                "the keys of this store would be in memory alone, and its content lost with them: "
+                "beside storage=, give sqlite:PATH as URL, and they are kept in PATH.keys"
+            )
+
+    def open(self, storage: Storage, meta: Meta) -> Core:
+        """Open what is there."""
+        return self.core(storage, meta, *self.keys(meta))
+
+    def keys(self, meta: Meta) -> tuple[Ring | None, Storage | None, Signer | None]:
+        """The ring of a store that may be opened, its storage, and the signer."""
+        self.check(meta)
+        ring = ring_storage = None
+        try:
+            if meta.encrypted:
+                ring_storage = self.ring_storage(create=False)
+                ring = Ring.open(ring_storage, self.source, meta.lineage)
+            return ring, ring_storage, self.find_signer(meta, ring)
+        except BaseException as error:
+            if ring_storage is not None:
+                ring_storage.close()
+            if meta.encrypted and (
+                isinstance(error, (NotAStoreError, ForeignSchemaError))
+                or type(error) is DamagedRecordError  # of the file, not of a row
+            ):
+                raise damaged(f"file ({shown(self.ring_url())})") from None
+            raise
+
+    def make(self, storage: Storage) -> Core:
+        """Create a store: its ring first, then, if nobody was faster, the row that makes it one."""
+        lineage = os.urandom(16)
+        ring = ring_storage = None
+        if self.source is None and file_of(self.url) is not None:
+            open_leftovers.check_no_ring(self.ring_url())
+        if self.source is not None:
+            warn_beside(self.source, self.url)
+            ring_storage = self.ring_storage(create=True)
+            try:
+                ring = Ring.create(ring_storage, self.source, lineage)
+            except Conflict:
+                ring_storage.close()
+                return self.second(storage)
+        return self.found(storage, lineage, ring, ring_storage)
+
+    def found(
+        self, storage: Storage, lineage: bytes, ring: Ring | None, ring_storage: Storage | None
+    ) -> Core:
+        """Write the row that makes it a store; if another process has, use the store it made."""
+        if ring is not None and ring_storage is not None and ring.lies_in(storage):
+            ring.discard()  # it was given by another name of the same place
+            ring_storage.close()
+            raise ring_in_store()
+        signer = self.make_signer(storage, ring)
+        meta = Meta(
+            FORMAT,
+            FORMAT,
+            FORMAT,
+            lineage,
+            os.urandom(16),
+            ring is not None,
+            signer.public,
+            self.clock.claimed(),
+            self.signer_path is None,
+        )
+        row = PlainSeal(bytes(16)).seal(_AD, _encode(meta), bytes(32), compress=False)
+        try:
+            storage.commit(Batch(puts=[(META, row)], absent=[META]))
+        except Conflict:
+            if ring_storage is not None:
+                ring_storage.close()
+            return self.second(storage)
+        # Who opens it later has no signer either; a store has one for good, or never.
+        nowhere = ring is None and self.signer_path is None and on_server(self.url)
+        return self.core(storage, meta, ring, ring_storage, None if nowhere else signer)
+
+    def second(self, storage: Storage) -> Core:
+        """Another process was faster: use the store that it made.
+
+        If that process was cut short, its ring is there and the store is not; nobody can tell
+        that from one that is slow, so it is given two seconds.
+        """
+        for _ in range(200):
+            meta = read_meta(storage)
+            if meta is not None:
+                return self.open(storage, meta)
+            time.sleep(0.01)  # it has its ring and is about to write this row
+        return self.take_over(storage)
+
+    def take_over(self, storage: Storage) -> Core:
+        """Finish a creation that was cut short behind its ring, if nothing rests on that ring."""
+        ring_storage = self.ring_storage(create=False)
+        where = f"there is a ring ({shown(self.ring_url())}), but no store beside it"
+        try:
+            lineage = Ring.unused(ring_storage)
+            if lineage is None:
+                raise open_leftovers.lost(self.ring_url())
+            ring = Ring.open(ring_storage, self.source, lineage)
+        except BaseException as error:
+            ring_storage.close()
+            if isinstance(error, WrongKeyError):
+                raise WrongKeyError(
+                    f"{where}: two seconds were waited for the process that made it, which seems "
+                    "to have been cut short. The key given does not open that ring: give the one "
+                    "that was used then, or remove the ring's file, on which no data rests"
+                ) from None
+            raise
+        return self.found(storage, lineage, ring, ring_storage)
+
+    def check(self, meta: Meta) -> None:
+        """Refuse a store that this call, or this version, must not use."""
+        if meta.oldest_reader > FORMAT:
+            raise NewerFormatError(
+                f"the store needs a reader of format {meta.oldest_reader}; this version has "
+                f"{FORMAT}: use a newer one"
+            )
+        if meta.oldest_writer > FORMAT and not self.read_only:
+            raise NewerFormatError(
+                f"the store needs a writer of format {meta.oldest_writer}; this version has "
+                f"{FORMAT}: use a newer one, or open it with read_only=True"
+            )
+        here = Identity(meta.lineage, meta.encrypted, meta.public)
+        if self.pinned is not None and self.pinned != here:
+            raise WitnessError("this is not the store that the identity names")
+        if meta.encrypted and self.source is None:
+            raise KeyMissingError("the store is encrypted: give its key (key= or HOLDFAST_KEY)")
+        if not meta.encrypted and self.source is not None:
+            raise KeyNotNeededError("the store is not encrypted: open it without a key")
+
+    def core(
+        self,
+        storage: Storage,
+        meta: Meta,
+        ring: Ring | None,
+        ring_storage: Storage | None,
+        signer: Signer | None,
+    ) -> Core:
+        """The open store."""
+        if self.cache is not None:
+            storage = self.cache.before(storage, meta.lineage, meta.instance)
+        core = Core(
+            storage,
+            meta.lineage,
+            instance=meta.instance,
+            public=meta.public,
+            self_signed=meta.signer_inside,
+            ring=ring,
+            ring_storage=ring_storage,
+            signer=signer,
+            codec=Codec(self.registry, self.limits),
+            clock=self.clock,
+            read_only=self.read_only,
+        )
+        if isinstance(storage, Cached):
+            core.near = Near(storage.cache, core.meter)
+        return core
+
+    def ring_url(self) -> str:
+        """Where the ring lies."""
+        return ring_place(self.url)
+
+    def ring_storage(self, *, create: bool) -> Storage:
+        """The ring lies beside the store, never in it: a copy of the one lacks the other."""
+        if self.url == "memory:":
+            return open_storage("memory:", durability=self.durability)
+        url = self.ring_url()
+        try:
+            # Under a passphrase, who reads the ring can guess it at leisure.
+            ring = open_storage(
+                url,
+                durability=self.durability,
+                create=create,
+                read_only=self.read_only,
+                private=True,
+            )
+        except StoreNotFoundError:
+            raise KeyMissingError(
+                f"the store is encrypted and its ring ({shown(url)}) is missing; put it back from "
+                "a copy"
+            ) from None
+        return RingStorage(ring, shown(url))
+
+    def beside(self) -> str | None:
+        """Where the signer of a plain store lies if none is given; none without a file."""
+        path = file_of(self.url)
+        return f"{path}.sign" if path is not None else None
+
+    def make_signer(self, storage: Storage, ring: Ring | None) -> Signer:
+        """The pair that signs for a new store."""
+        path = self.signer_path
+        if path is None and ring is not None:
+            signer = Signer.generate()
+            try:
+                ring.put_signer(signer.seed())
+            except Conflict:  # a creation that was cut short, or is under way, has put its own
+                return Signer.from_seed(ring.signer_seed() or b"")
+            return signer
+        path = path or self.beside()
+        if path is None:
+            return Signer.generate()
+        if not os.path.exists(path):
+            try:
+                return Signer.create(path, hybrid=self.hybrid)
+            except InvalidInputError:
+                pass  # another process that creates this store was faster
+        return self.load_signer(path)
+
+    def load_signer(self, path: str) -> Signer:
+        """The signer in a file, if it is of the kind that was asked for."""
+        signer = Signer.load(path)
+        if self.hybrid and not signer.hybrid:
+            raise InvalidInputError(
+                f"the signer in {path} is not a hybrid one; give it as file:PATH, or give a new "
+                "path for a hybrid signer of a new store"
+            )
+        return signer
+
+    def find_signer(self, meta: Meta, ring: Ring | None) -> Signer | None:
+        """The store's signer, or None if it is not here: checkpoints are then unsigned."""
+        if self.signer_path is not None:
+            signer = self.load_signer(self.signer_path)
+            if signer.public != meta.public:
+                raise WitnessError(
+                    f"the signer in {self.signer_path} is not the one this store was made with"
+                )
+            return signer
+        found: Signer | None = None
+        beside = self.beside()
+        if ring is not None:
+            seed = ring.signer_seed()
+            found = Signer.from_seed(seed) if seed is not None else None
+        elif beside is not None and os.path.exists(beside):
+            found = Signer.load(beside)
+        return found if found is not None and found.public == meta.public else None
+
+
+_OPTIONS = {"Registry": "registry", "ValueLimits": "limits", "Clock": "clock"}
+
+
+def open_core(
+    url: str,
+    *,
+    key: str | None = None,
+    durability: str = "full",
+    create: bool = True,
+    read_only: bool = False,
+    signer: str | None = None,
+    identity: str | None = None,
+    registry: Registry | None = None,
+    limits: ValueLimits | None = None,
+    clock: Clock | None = None,
+    storage: Storage | None = None,
+    cache: str | None = None,
+    cache_ttl: float = HOUR,
+) -> Core:
+    """Open or create a store; see `holdfast.open` for the arguments."""
+    if not isinstance(url, str):
+        raise InvalidInputError("a store is named by text, for example 'sqlite:agents.db'")
+    check_filters(key=key, signer=signer, identity=identity)
+    key = key if key is not None else os.environ.get("HOLDFAST_KEY")
+    check_texts(url=url, key=key, signer=signer)
+    check_flag(create, "create")
+    check_flag(read_only, "read_only")
+    how, _, path = (signer or "").partition(":")
+    if signer is not None and (how not in ("file", "hybrid") or not path):
+        raise InvalidInputError("a signer is given as file:PATH, or hybrid:PATH with ML-DSA, too")
+    for given, kind in ((registry, Registry), (limits, ValueLimits), (clock, Clock)):
+        if given is not None and not isinstance(given, kind):
+            what = kind.__name__
+            raise InvalidInputError(f"{_OPTIONS[what]} is given as holdfast.{what}(...)")
+    for text, named in ((key, "the key's file"), (signer, "the signer's file")):
+        form, _, place = (text or "").partition(":")
+        if form in ("file", "hybrid") and place:
+            check_names_file(place, named)
+    pinned = parse_identity(identity) if identity is not None else None
+    with key_for(key) as source:
+        opening = Opening(
+            url,
+            source,
+            os.path.expanduser(path) if signer else None,
+            how == "hybrid",
+            pinned,
+            durability,
+            create and not read_only and pinned is None,
+            read_only,
+            registry or default_registry,
+            limits,
+            clock or Clock(),
+            CachePlan.of(cache, cache_ttl),
+        )
+        return opening.run(storage)
+
+
+def read_meta(storage: Moment) -> Meta | None:
+    """What the store says of itself; None if there is no store in this storage."""
+    row = row_at(storage, META)
+    if row is None:
+        if not storage.scan(b"A", b"[", limit=1):
+            return None
+        # It is the first row of a store: if another process made the store meanwhile, it is there.
+        row = row_at(storage, META)
+        if row is None:
+            raise DamagedRecordError(
+                "the row that says what this store is, is missing", "store row"
+            )
+    try:
+        return _decode(PlainSeal(bytes(16)).open(_AD, row))
+    except (msgspec.MsgspecError, DamagedRecordError):
+        raise DamagedRecordError(
+            "the row that says what this store is, is damaged", "store row"
+        ) from None

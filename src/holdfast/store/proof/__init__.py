@@ -1,0 +1,1 @@
+"""Verifying a store, and showing others that it is whole."""

@@ -1,0 +1,178 @@
+"""Signatures on a checkpoint that lie beside it: of a hybrid signer, and of co-signers.
+
+Each is a row of its own. It covers the hash of the checkpoint's entry, and so all of it, and was
+made when that hash was known: the checkpoint's bytes and hash do not change when more are added.
+Such a row is evidence, not state: nothing but the rules of who verifies says how many there must
+be. One exception: a checkpoint that says that its signer is hybrid calls for its signature.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+)
+from holdfast.seal.signer import Signer, key_id
+from holdfast.storage.contract import Batch
+from holdfast.store.commit.core import Core
+from holdfast.store.journal import entry
+from holdfast.store.journal.entry import Envelope
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.names import rowkinds as rows
+from holdfast.store.names.arguments import check_count, listed
+
+if TYPE_CHECKING:
+    from holdfast.store.history.handle import LineHandle
+    from holdfast.store.names.items import Checkpoint
+
+ATTEMPTS = 50
+_PUBLIC = re.compile("(?:02)?[0-9a-f]{64}")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[bytes, bytes]).decode
+Signature = tuple[bytes, bytes]
+"""Public key, and signature; empty if the envelope has it."""
+
+
+def signature_row(ledger: Ledger, key: bytes, hash_: bytes, signer: Signer) -> Signature:
+    """The row (key, content at rest) of a signature on the entry with this key and hash."""
+    text = _text(ledger, key, hash_, signer.public)
+    place = rows.signature(key, signer.key_id)
+    plain = _encode((signer.public, signer.sign(text)))
+    return place, ledger.seal_row(place, plain, ledger.commit_signature)
+
+
+def _text(ledger: Ledger, key: bytes, hash_: bytes, public: bytes) -> bytes:
+    return b"".join((b"holdfast/cosign/1\0", ledger.prefix, key, hash_, public))
+
+
+def beside(ledger: Ledger, key: bytes) -> Iterator[tuple[bytes, Signature]]:
+    """Rows of signatures on an entry: their keys, and what they hold."""
+    prefix = rows.signature(key, b"")
+    for place, row in ledger.storage.scan(prefix, rows.after(prefix), limit=rows.MOST_SIGNATURES):
+        try:
+            yield place, _decode(ledger.open_row(place, row))
+        except msgspec.MsgspecError:
+            raise ledger.damage(place, "it cannot be read") from None
+
+
+def signatures_of(core: Core, ledger: Ledger, key: bytes, envelope: Envelope) -> list[Signature]:
+    """Public key and signature of all who signed a checkpoint."""
+    if envelope.statement is None:
+        return []
+    own = [(core.public, b"")] if envelope.statement.algorithm == entry.ED25519 else []
+    return [*own, *(signature for _, signature in beside(ledger, key))]
+
+
+def signers_of(
+    ledger: Ledger, key: bytes, envelope: Envelope, public: bytes
+) -> tuple[set[bytes], list[str]]:
+    """Public keys whose signatures on a checkpoint fit, and what is wrong with the others.
+
+    `public` is the key that is believed to be the store's signer's.
+    """
+    statement = envelope.statement
+    assert statement is not None
+    algorithm = statement.algorithm
+    valid: set[bytes] = set()
+    wrong: list[str] = []
+    hash_ = ledger.entry_hash(key, envelope.data)
+    for place, (other, signature) in beside(ledger, key):
+        fits = Signer.verify(other, _text(ledger, key, hash_, other), signature)
+        if fits and place == rows.signature(key, key_id(other)):
+            valid.add(other)
+        else:
+            wrong.append("a signature beside it does not fit")
+    if algorithm not in (entry.UNSIGNED, entry.ED25519, entry.HYBRID):
+        wrong.append("it is signed in a way that this version does not know")
+    elif algorithm != entry.UNSIGNED and statement.key_id != key_id(public):
+        wrong.append("it was signed by a key that is not trusted here")
+    elif algorithm == entry.HYBRID and public not in valid:
+        wrong.append("the signature of its signer, which it calls for, is missing")
+    elif algorithm == entry.ED25519:
+        text = entry.signed_text(ledger.prefix, key, envelope.data)
+        if Signer.verify(public, text, statement.signature):
+            valid.add(public)
+        else:
+            wrong.append("the signature does not fit")
+    return valid, wrong
+
+
+class Trust(NamedTuple):
+    """Keys that are believed, and how many of them must have signed each checkpoint."""
+
+    keys: frozenset[bytes]
+    require: int
+
+    @classmethod
+    def of(cls, trust: Sequence[str], require: int | None) -> Trust:
+        """What was given to `verify`."""
+        keys = listed(trust, "trust")
+        form = "trust takes public keys in hexadecimal, as `identity()` ends with one"
+        if not all(isinstance(key, str) and _PUBLIC.fullmatch(key) for key in keys):
+            raise InvalidInputError(form)
+        found = frozenset(bytes.fromhex(key) for key in keys)
+        if require is None:
+            return cls(found, min(1, len(found)))
+        check_count(require, "require")
+        if not 1 <= require <= len(found):
+            raise InvalidInputError("require is at least 1 and at most the number of trusted keys")
+        return cls(found, require)
+
+    def missing(self, valid: set[bytes]) -> list[str]:
+        """What to say of a checkpoint that these keys signed; nothing if they are enough."""
+        count = len(valid & self.keys)
+        if count >= self.require:
+            return []
+        return [f"{count} of the trusted keys signed it, {self.require} must"]
+
+
+def cosign(handle: LineHandle, point: Any, signer: str, verify: str) -> Checkpoint:
+    """Add a signature to a checkpoint; see `State.cosign`."""
+    core = handle.core
+    handle.ask("cosign", str(getattr(point, "id", point)))
+    made = _given(signer)
+    timeline, sequence = handle.history.points.find(point)
+    source = handle.history.points.view(timeline, sequence)
+    found = handle.history.checkpoint_at(timeline, sequence)
+    handle.history.check_point(source, sequence, verify)
+    ledger, key = source.ledger, rows.entry(source.prefix, sequence)
+    if any(other == made.public for other, _ in signers(core, ledger, key)):
+        raise Conflict(f"{handle.scope}: {found.id} has a signature of this key already", [])
+    if len(list(beside(ledger, key))) >= rows.MOST_SIGNATURES:
+        raise InvalidInputError(
+            f"{handle.scope}: {found.id} has {rows.MOST_SIGNATURES} signatures; more are not kept"
+        )
+    for _ in range(ATTEMPTS):
+        handle.history.points.line(timeline)  # takes up a newer data key, if there is one
+        rekeyed = ledger.next_epoch()  # before anything is sealed
+        put = signature_row(ledger, key, bytes.fromhex(found.hash), made)
+        try:
+            core.leases.commit(Batch(puts=[put], absent=[put[0], ledger.tombstone, rekeyed]))
+            return found
+        except Conflict:
+            if ledger.erased():
+                raise gone(handle.scope) from None
+            if core.storage.get([put[0]])[0] is not None:
+                break
+    raise Conflict(f"{handle.scope}: {found.id} was signed by this key just now; look again", [])
+
+
+def signers(core: Core, ledger: Ledger, key: bytes) -> list[Signature]:
+    """Public key and signature of all who signed the checkpoint at a row."""
+    row = ledger.storage.get([key])[0]
+    if row is None:
+        raise ledger.damage(key, "it is missing")
+    return signatures_of(core, ledger, key, entry.split_row(row)[0])
+
+
+def _given(signer: object) -> Signer:
+    if not isinstance(signer, str) or not signer.startswith("file:") or len(signer) == 5:
+        raise InvalidInputError("a signer is given as file:PATH")
+    return Signer.load(os.path.expanduser(signer[5:]))

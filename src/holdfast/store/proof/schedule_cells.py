@@ -1,0 +1,125 @@
+"""Cells of schedules: where they lie, how they are sealed, and what `verify` checks of them.
+
+What a schedule says is the business of the layer above: here it is an array that begins with its
+name. One cell more counts how often a schedule was added, replaced or removed, so that a runner
+sees with one small read that it has to read them all again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.errors import DamagedRecordError, Unavailable
+from holdfast.store.lease.lease import Lease
+from holdfast.store.names import rowkinds as rows
+from holdfast.store.names.cells import Swap, cell_at, swap_cells
+from holdfast.store.proof.verify_nodes import DAMAGE
+
+if TYPE_CHECKING:
+    from holdfast.store.commit.core import Core
+    from holdfast.store.proof.verify import _Check
+
+ATTEMPTS = 50
+
+_encode = msgspec.msgpack.Encoder().encode
+_count = msgspec.msgpack.Decoder(list[int]).decode
+_fields = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class ScheduleCells:
+    """The cells of all schedules of one open store."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def key_of(self, name: str) -> bytes:
+        """Key of a schedule's cell."""
+        return rows.schedule(self.core.tag(b"schedule", name))
+
+    def get(self, key: bytes) -> bytes | None:
+        """A cell as it is stored; None if there is none."""
+        return cell_at(self.core.storage, key)
+
+    def all(self) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and cells of all schedules, as they are stored."""
+        low, high = rows.SCHEDULES + b"\0", rows.after(rows.SCHEDULES)
+        while page := self.core.storage.cells(low, high, limit=1000):
+            yield from page
+            low = page[-1][0] + b"\0"
+
+    def count(self) -> bytes | None:
+        """A cell that differs as soon as a schedule was added, replaced or removed."""
+        return self.get(rows.SCHEDULES)
+
+    def seal(self, key: bytes, plain: bytes) -> bytes:
+        """What is stored of a schedule."""
+        return self.core.seal_row(key, plain)
+
+    def open(self, key: bytes, row: bytes) -> bytes:
+        """What a cell says, if it is its own."""
+        plain = self.core.open_row(key, row)
+        try:
+            named = self.key_of(_fields(plain)[0]) == key
+        except (msgspec.DecodeError, IndexError, AttributeError):
+            place = rows.describe(key)
+            raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
+        if not named:
+            raise DamagedRecordError(f"{rows.describe(key)}: it names another schedule")
+        return plain
+
+    def replace(self, name: str, made: Callable[[bytes | None], bytes | None]) -> bool:
+        """Put what `made` gives for what is there (both plain; None: absent), and count it.
+
+        If both are equal nothing is written; tells whether something was. What is damaged counts as
+        absent: this is how it is mended. Done under a lease, it is done only if that is held.
+        """
+        self.core.check_writable()
+        key = self.key_of(name)
+        for _ in range(ATTEMPTS):
+            counted, old = self.count(), self.get(key)
+            before, damaged = None, False
+            try:
+                before = self.open(key, old) if old is not None else None
+            except DamagedRecordError:
+                damaged = True
+            after = made(before)
+            if after == before and not damaged:
+                return False
+            new = self.seal(key, after) if after is not None else None
+            swaps = [(key, old, new), self._next(counted), *self.core.leases.expected()]
+            if swap_cells(self.core.storage, swaps):
+                return True
+            self.core.leases.stand()
+        raise Unavailable("schedules do not stand still; try again")
+
+    def _next(self, counted: bytes | None) -> Swap:
+        key = rows.SCHEDULES
+        try:
+            before = _count(self.core.open_row(key, counted))[0] if counted is not None else 0
+        except (DamagedRecordError, msgspec.DecodeError):
+            before = self.core.clock.claimed()  # more than it can have been
+        return key, counted, self.core.seal_row(key, _encode([before + 1]))
+
+    def advance(self, swaps: list[Swap], lease: Lease) -> bool:
+        """Swap cells, if the lease is still held by whom it was; all of them or none."""
+        return swap_cells(self.core.storage, [*swaps, (lease.key, lease.cell, lease.cell)])
+
+
+def check_schedules(check: _Check) -> None:
+    """Open every cell of schedules, and tell what is no such cell."""
+    cells = ScheduleCells(check.core)
+    counted = cells.count()
+    pairs = [] if counted is None else [(rows.SCHEDULES, counted)]
+    for key, row in (*pairs, *cells.all()):
+        try:
+            if key == rows.SCHEDULES:
+                _count(check.core.open_row(key, row))  # the next change of a schedule mends it
+            elif len(key) == rows.SCHEDULE:
+                cells.open(key, row)
+            else:
+                check.find("unaccounted", rows.describe(key), "it belongs to no schedule")
+        except (*DAMAGE, msgspec.DecodeError) as error:
+            check.find("damage", rows.describe(key), str(error))

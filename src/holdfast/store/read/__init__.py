@@ -1,0 +1,1 @@
+"""Reading states, points, lookups and the feed."""

@@ -1,0 +1,1 @@
+"""What the owner of a scope declares, and every writer follows."""

@@ -1,0 +1,194 @@
+"""State classes: what a key holds, and how it is treated for that.
+
+The class of a key is the one that its write named, else the one declared for the longest prefix
+that fits, else the one that its name tells, else `standard`. A name alone makes no key ephemeral:
+it never lowers what a write survives. docs/state-classes.md has the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from holdfast.errors import InvalidValueError, NewerFormatError, StateIntegrityError
+from holdfast.seal.codec import Codec, Typed
+from holdfast.store.journal.lifetime import check_class, read_meta
+from holdfast.store.names.scope import RESERVED, unescape
+from holdfast.store.names.thread_pauses import SHORT, Breath
+from holdfast.store.rules.declared import NOTHING, Declared, PrefixDeclaration
+from holdfast.store.rules.ephemeral import ephemeral_prefixes
+from holdfast.store.tree import refs
+from holdfast.store.tree.split import Atom, Branch, Part
+
+if TYPE_CHECKING:
+    from holdfast.store.journal.ledger import Ledger
+
+SENSITIVE, EXTERNAL, TRUSTED, STANDARD = "sensitive", "external", "trusted", "standard"
+
+ANYWHERE = frozenset(
+    (
+        "apikey",
+        "credential",
+        "credentials",
+        "passphrase",
+        "passwd",
+        "password",
+        "passwords",
+        "secret",
+        "secrets",
+    )
+)
+"""Words that make a key sensitive wherever they stand in it."""
+AT_THE_END = (("token",), ("api", "key"), ("access", "key"), ("private", "key"))
+"""Words that do so at the end of a part of it: `api_token`, but not `token_count`."""
+OUTSIDE = ("external:", "external/", "user_input:", "user_input/")
+"""What keys of external data begin with."""
+NAMED = "$agent/"
+"""What keys of an agent's fields, memories and components begin with: their names are a user's."""
+DEPTH = 32
+BYTES = 1 << 20
+"""How deep and how long a value of class external may be."""
+
+_PARTS = re.compile(r"[/:.~]")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_TELLING = sorted({*ANYWHERE, *(end[-1] for end in AT_THE_END)})
+_PERHAPS = re.compile("|".join(_TELLING), re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Classed(PrefixDeclaration):
+    """Keys that begin with the prefix have a class, unless a write names another.
+
+    The classes are trusted, standard, sensitive and external.
+    """
+
+    class_: str
+    kind: ClassVar[str] = "class"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_class(self.class_)
+
+
+def class_of(key: str, meta: bytes = b"", declared: Declared = NOTHING) -> str:
+    """The class of a key."""
+    if not meta and declared is NOTHING:
+        return inferred(key)
+    named = read_meta(meta).class_ if meta else ""
+    if named:
+        return named
+    if declared and key.startswith(declared.prefixes(Classed)):
+        found = [one for one in declared.of(Classed) if key.startswith(one.prefix)]
+        return max(found, key=lambda one: len(one.prefix)).class_
+    told = inferred(key)
+    if told == STANDARD and declared and key.startswith(ephemeral_prefixes(declared)):
+        return "ephemeral"
+    return told
+
+
+def any_sensitive(leaves: Iterable[dict[str, bytes]], declared: Callable[[], Declared]) -> bool:
+    """Whether one of some keys, each with its meta, is sensitive, or may be for all we know."""
+    known: Declared | None = None
+    breath = Breath(SHORT)
+    for leaf in leaves:
+        if not leaf:
+            continue
+        breath()
+        if known is None:
+            try:
+                known = declared()
+            except (StateIntegrityError, NewerFormatError):
+                return True
+        if _may_be_sensitive(leaf, known) and any(
+            class_of(key, meta, known) == SENSITIVE for key, meta in leaf.items()
+        ):
+            return True
+    return False
+
+
+def _may_be_sensitive(leaf: dict[str, bytes], declared: Declared) -> bool:
+    """Whether keys have to be looked at one by one: told of all at once, and mostly no."""
+    if declared.of(Classed) or any(leaf.values()):
+        return True
+    names = "\0".join(leaf).lower()
+    return any(word in names for word in _TELLING)
+
+
+@lru_cache(4096)
+def inferred(key: str) -> str:
+    """The class that a key's name tells, by whole words.
+
+    Keys of Holdfast's parts are theirs, but below `NAMED` it is users who give names.
+    """
+    if key[0] == RESERVED:
+        if not key.startswith(NAMED):
+            return STANDARD
+        key = unescape(key)
+    if _PERHAPS.search(key) is None:  # hardly any key has one of these words
+        return EXTERNAL if key.startswith(OUTSIDE) else STANDARD
+    for part in _PARTS.split(key):
+        words = [word.lower() for word in _WORDS.findall(part)]
+        if not ANYWHERE.isdisjoint(words):
+            return SENSITIVE
+        if any(tuple(words[-len(end) :]) == end for end in AT_THE_END):
+            return SENSITIVE
+    return EXTERNAL if key.startswith(OUTSIDE) else STANDARD
+
+
+# external
+
+
+def check_external(
+    ledger: Ledger, key: str, parts: Iterable[Part], size: int, within: int = 0
+) -> None:
+    """Refuse what data from outside may not be.
+
+    `size` is that of all of the value, of which the parts lie `within` so many others.
+    """
+    where, codec = f"{ledger.scope}: the value of {key!r}", ledger.codec
+    if size > BYTES:
+        raise InvalidValueError(f"{where} is external, and takes {size} bytes; at most {BYTES}")
+    for part in parts:
+        depth = _depth(part, codec)
+        if depth is None:
+            raise InvalidValueError(
+                f"{where} is external, and holds an object of a registered type, or what is sealed "
+                "for a subject; give plain data"
+            )
+        if depth + within > DEPTH:
+            raise InvalidValueError(
+                f"{where} is external, and nested {depth + within} deep; at most {DEPTH}: flatten "
+                "it"
+            )
+
+
+def _depth(part: Part, codec: Codec) -> int | None:
+    """How deep a value is nested; None if it holds an object of a registered type."""
+    if type(part) is Atom:
+        return _nested(codec.plain_reader.decode(part.data(codec)))
+    assert type(part) is Branch
+    if part.typed:
+        return None
+    if part.kind in (refs.BYTES, refs.TEXT):
+        return 0
+    return _deepest(_depth(one, codec) for one in part.parts)
+
+
+def _nested(value: Any) -> int | None:
+    if type(value) is Typed:
+        return None
+    if type(value) is dict:
+        return _deepest(map(_nested, value.values()))
+    return _deepest(map(_nested, value)) if type(value) is list else 0
+
+
+def _deepest(depths: Iterable[int | None]) -> int | None:
+    deepest = 0
+    for depth in depths:
+        if depth is None:
+            return None
+        deepest = max(deepest, depth)
+    return deepest + 1

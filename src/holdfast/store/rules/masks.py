@@ -1,0 +1,87 @@
+"""Whether something is sensitive, where several states say different things of its class.
+
+Each point and each timeline has its own declarations. What one of the states that are looked at
+calls sensitive is masked, and its reads are told; and so is what the newest state of a timeline
+calls so, in all of its past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.errors import (
+    DamagedIndexError,
+    NewerFormatError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+    TimelineNotFoundError,
+)
+from holdfast.store.rules.classes import SENSITIVE, class_of
+from holdfast.store.rules.declared import Declared
+
+if TYPE_CHECKING:
+    from holdfast.store.journal.slot import Slot
+    from holdfast.store.journal.timeline import Timeline
+    from holdfast.store.read.reader import Reader
+
+_UNREAD = (StateIntegrityError, NewerFormatError, ScopeNotFoundError, TimelineNotFoundError)
+Rules = Sequence[Declared]
+"""What is declared in each of some states."""
+
+
+def rules_of(*sides: tuple[Reader, Timeline]) -> Rules:
+    """What is declared in states that are read, and in the newest of timelines whose past is."""
+    found: dict[Declared, None] = {}
+    for reader, line in sides:
+        found[line.declared] = None
+        if reader.at is not None:
+            # What cannot be read, or is gone, says nothing: the past can be read all the same.
+            with suppress(*_UNREAD):
+                try:
+                    newest = _newest(reader)
+                except DamagedIndexError:
+                    reader.core.rebuild(reader.scope, reader.timeline)
+                    newest = _newest(reader)
+                if newest is not None:
+                    found[newest] = None
+    return list(found)
+
+
+def _newest(reader: Reader) -> Declared | None:
+    line = reader.core.current(reader.scope, reader.timeline)
+    return line.declared if line is not None else None
+
+
+def sensitive(key: str, slots: Iterable[Slot | None], rules: Rules) -> bool:
+    """Whether one of several values of a key is sensitive by one of the rules."""
+    return any(
+        class_of(key, slot.meta, declared) == SENSITIVE
+        for slot in slots
+        if slot is not None
+        for declared in rules
+    )
+
+
+def class_by(key: str, meta: bytes, rules: Rules) -> str:
+    """The class of a key by the first of the rules, unless another one says sensitive."""
+    found = [class_of(key, meta, declared) for declared in rules]
+    return SENSITIVE if SENSITIVE in found else found[0]
+
+
+def masks(
+    reader: Reader,
+    line: Timeline,
+    key: str,
+    slots: Sequence[Slot | None],
+    rules: Rules,
+    *,
+    reveal: bool = False,
+) -> bool:
+    """Whether values of a key are to be masked; if they are revealed, that is a read."""
+    if not sensitive(key, slots, rules):
+        return False
+    if reveal:
+        reader.told(line, [(key, slot) for slot in slots if slot is not None], rules)
+    return not reveal

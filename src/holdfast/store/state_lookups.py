@@ -1,0 +1,53 @@
+"""Lookups on the blocking face."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.store.read.find import question
+
+if TYPE_CHECKING:
+    from holdfast.store.history.handle import LineHandle
+    from holdfast.store.names.items import Page
+    from holdfast.store.read.reader import Reader
+
+
+class ViewFinding:
+    """What a view can find by something else than the key."""
+
+    _read: Reader
+
+    def find(
+        self,
+        lookup: str,
+        where: Mapping[str, Any] | None = None,
+        /,
+        *,
+        order: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        values: bool = False,
+        plain: bool = False,
+        **terms: Any,
+    ) -> Page:
+        """Keys whose values have these terms: a page of keys, or (`values`) of (key, value).
+
+        A term is asked for by its value, or a `Range`, or what it `Begins` with; those whose names
+        are taken here, in a mapping in front. Answers are sorted by the lookup's terms, then by
+        key; `order="due"`, or `"-due"` for the other direction, says by which, once all terms
+        before it are asked for by value. For the next page give `after=page.after`.
+        """
+        return self._read.find(question(lookup, where, terms, order, limit, after), values, plain)
+
+
+class StateLookups:
+    """What a state can do about its lookups."""
+
+    _handle: LineHandle
+
+    def rebuild(self, lookup: str) -> None:
+        """Make a lookup anew from the values, in entries of bounded size, beside other writers."""
+        from holdfast.store.commit.lookup_build import rebuild_lookup
+
+        rebuild_lookup(self._handle, lookup)

@@ -1,0 +1,426 @@
+"""The one structure for everything long: a scope's index, and lists, mappings and bytes.
+
+A tree is a sequence of elements cut into nodes. What ends a node follows from a keyed hash
+of the element (of its key, where it has one) and a hard bound counted from the last end, so
+equal content has equal nodes and an equal root however it came about. Nodes are never
+changed: an edit makes new nodes along the changed paths and shares the rest.
+
+Words used here:
+- element: a leaf's `(key, ref, hint)`; an inner node's `(last key, child's hash, hint, count,
+  size, end)`. Only indexes keep keys in inner nodes; lists have none at all.
+- ref: the canonical bytes that say what a value is (see `refs.py`). Hashes cover refs.
+- hint: where it lies. Never hashed: what a hint leads to is checked against the hash.
+- end: how many levels an element closes, from its keyed hash.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from holdfast.errors import DamagedIndexError
+from holdfast.store.names.thread_pauses import Breath
+from holdfast.store.tree.build import Builder, Element, Hunk, Splicer
+from holdfast.store.tree.refs import leaf_size, size_of
+
+FANOUT_BITS = 3
+"""A node has 2**3 elements on average: the best compromise of bytes written and depth."""
+LONG_KEY = 1024
+"""A mapping's key longer than this ends its leaf, which bounds the bytes of a node."""
+
+Key = str | int | None
+Place = tuple[int, int, int, int]
+Edit = tuple[str, bytes | None, Any]
+"""A key, and what becomes of it: (ref, hint), or None if it goes."""
+
+_first = itemgetter(0)
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+_decode_node = msgspec.msgpack.Decoder(tuple[bytes, list[int | tuple[int, ...]]]).decode
+
+
+class Node(msgspec.Struct, gc=False, eq=False):
+    """An immutable node; `place` is None until it is saved.
+
+    The garbage collector knows neither nodes nor, soon, the tuples in them: an index of many keys
+    would make it stop everything for long. There is nothing to collect: no node leads to itself.
+    """
+
+    level: int
+    elements: tuple[Element, ...]
+    hash: bytes
+    place: Place | None = None
+    weight: int = -1
+
+    @property
+    def count(self) -> int:
+        """Leaf elements below."""
+        elements = self.elements
+        return sum([e[3] for e in elements]) if self.level else len(elements)
+
+    @property
+    def size(self) -> int:
+        """Encoded bytes of all that is below."""
+        if self.weight < 0:
+            elements = self.elements
+            self.weight = sum([e[4] for e in elements]) if self.level else leaf_size(elements)
+        return self.weight
+
+
+class _Cut(NamedTuple):
+    """A part of an index in which keys come or go, so that its nodes are cut anew."""
+
+    level: int
+    elements: Sequence[Element]
+    """With those children replaced already whose keys stay."""
+    inside: Sequence[tuple[int, _Cut]]
+    """Children, by their place, in which keys come or go."""
+    low: int = 0
+    high: int = 0
+    """Which edits concern a leaf."""
+
+
+class Nodes(Protocol):
+    """Where nodes that were read or saved are kept."""
+
+    def get(self, key: Any) -> Node | None:
+        """The node at a place, if it is held."""
+
+    def put(self, key: Any, node: Node) -> None:
+        """Hold the node at a place."""
+
+
+class Trees:
+    """Makes, reads and edits the trees of one scope.
+
+    `commit` is the scope's commitment for nodes, `ends` the keyed hash that decides where
+    nodes end, `fetch` reads the stored bytes of a node by its place.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[bytes], bytes],
+        ends: Callable[[bytes], bytes],
+        fetch: Callable[[Place], bytes],
+        cache: Nodes,
+    ) -> None:
+        self._commit = commit
+        self._ends = ends
+        self._fetch = fetch
+        self._cache = cache
+        self.empty = self.make(0, [], indexed=False)
+
+    # nodes
+
+    def end_of(self, key: Key, ref: bytes) -> int:
+        """How many levels this element closes."""
+        if key is None:
+            data = ref
+        elif type(key) is str:
+            data = key.encode("utf-8", "surrogatepass")
+        else:
+            data = b"\0" + str(key).encode()
+        number = int.from_bytes(self._ends(data), "big")
+        end = ((number & -number).bit_length() - 1) // FANOUT_BITS if number else 20
+        if end == 0 and len(data) > LONG_KEY and key is not None:
+            return 1
+        return end
+
+    def make(
+        self, level: int, elements: Sequence[Element], *, indexed: bool, weight: int = -1
+    ) -> Node:
+        """A new node of these elements; `weight` is its size, if that is known."""
+        hash_ = self._commit(_canonical(level, elements, indexed))
+        return Node(level, tuple(elements), hash_, None, weight)
+
+    def load(self, hint: Any, hash_: bytes) -> Node:
+        """The node that a hint leads to, checked against its hash."""
+        if type(hint) is Node:
+            return hint
+        node = self._cache.get(hint)
+        if node is None:
+            node = self.unpack(self._fetch(hint), hash_, hint)
+            self._cache.put(hint, node)
+        elif node.hash != hash_:
+            raise DamagedIndexError("a node is not the one that its parent names")
+        return node
+
+    def unpack(self, data: bytes, hash_: bytes, place: Place) -> Node:
+        """The node stored as `data`, checked against its hash."""
+        try:
+            canonical, hints = _decode_node(data)
+            if self._commit(canonical) != hash_:
+                raise DamagedIndexError("a node does not match its hash")
+            elements = _elements(_decode(canonical), [hint or None for hint in hints])
+        except (msgspec.DecodeError, ValueError, TypeError, IndexError):
+            raise DamagedIndexError("a node cannot be read") from None
+        return Node(elements[0], elements[1], hash_, place)
+
+    @staticmethod
+    def canonical(node: Node) -> bytes:
+        """The bytes that the hash of a node commits to."""
+        # Made again rather than kept: nodes wait in memory for long, and most are never saved.
+        elements = node.elements
+        indexed = bool(elements) and elements[0][0] is not None
+        return _canonical(node.level, elements, indexed=indexed)
+
+    @staticmethod
+    def pack(node: Node, places: dict[int, Place]) -> bytes:
+        """The bytes to store; `places` says where children that have no place yet will lie."""
+        hints = [placed(element[2], places) or 0 for element in node.elements]
+        return _encode([Trees.canonical(node), hints])
+
+    # reading
+
+    def find(self, root: Node, key: str) -> Element | None:
+        """The element of an index under a key."""
+        node = root
+        while node.level:
+            position = _child(node.elements, key)
+            if position == len(node.elements):
+                return None
+            element = node.elements[position]
+            node = self.load(element[2], element[1])
+        position = _child(node.elements, key)
+        if position < len(node.elements) and node.elements[position][0] == key:
+            return node.elements[position]
+        return None
+
+    def walk(self, root: Node, start: str = "") -> Iterator[Element]:
+        """Leaf elements of an index in key order from `start` on (or of a list, all)."""
+        if root.level == 0:
+            first = _child(root.elements, start) if start else 0
+            yield from root.elements[first:]
+            return
+        first = _child(root.elements, start) if start else 0
+        for number, element in enumerate(root.elements[first:]):
+            yield from self.walk(self.load(element[2], element[1]), "" if number else start)
+
+    def walk_back(self, root: Node, end: str | None) -> Iterator[Element]:
+        """Leaf elements of an index in falling key order, those below `end` (None: all)."""
+        elements = root.elements
+        last = _child(elements, end) if end is not None else len(elements)
+        if root.level == 0:
+            yield from reversed(elements[:last])
+            return
+        for number, element in enumerate(reversed(elements[: last + 1])):
+            inside = end if number == 0 else None
+            yield from self.walk_back(self.load(element[2], element[1]), inside)
+
+    def all(self, root: Node) -> list[Element]:
+        """Every leaf element."""
+        elements = list(root.elements)
+        for level in reversed(range(root.level)):
+            nodes = [self.load(element[2], element[1]) for element in elements]
+            if {node.level for node in nodes} != {level}:
+                raise DamagedIndexError("a node does not stand on the level below its parent")
+            elements = list(chain.from_iterable([node.elements for node in nodes]))
+        return elements
+
+    def slice(self, root: Node, low: int, high: int) -> Iterator[Element]:
+        """Leaf elements low..high by position."""
+        if low >= high:
+            return
+        if root.level == 0:
+            yield from root.elements[max(low, 0) : high]
+            return
+        at = 0
+        for element in root.elements:
+            after = at + element[3]
+            if after > low:
+                if at >= high:
+                    return
+                yield from self.slice(self.load(element[2], element[1]), low - at, high - at)
+            at = after
+
+    def nodes(self, root: Node) -> Iterator[Node]:
+        """Every node of a tree, parents first; loads them one after the other."""
+        yield root
+        if root.level:
+            for element in root.elements:
+                yield from self.nodes(self.load(element[2], element[1]))
+
+    # making and editing
+
+    def build(self, elements: Iterable[Element]) -> Node:
+        """A tree of a sequence of elements."""
+        builder = Builder(self, indexed=False)
+        for element in elements:
+            builder.push(element, self.end_of(element[0], element[1]))
+        return builder.finish()
+
+    def splice(self, root: Node, hunks: Sequence[Hunk]) -> Node:
+        """The tree after replacing ranges by position; hunks are in order and apart."""
+        splicer = Splicer(self, hunks)
+        splicer.feed(root, 0)
+        splicer.insert(root.count)
+        return splicer.builder.finish()
+
+    def edit(self, root: Node, edits: Sequence[Edit]) -> Node:
+        """The index after setting (ref, hint) or removing (None) keys; edits sorted by key."""
+        if not edits:
+            return root
+        made = self._replaced(root, edits, [e[0] for e in edits], 0, len(edits))
+        if isinstance(made, Node):
+            return made
+        builder = Builder(self, indexed=True)
+        self._edit(builder, made, edits)
+        return builder.finish()
+
+    def _replaced(
+        self, node: Node, edits: Sequence[Edit], keys: list[str], low: int, high: int
+    ) -> Node | _Cut:
+        """The subtree after edits, where all of its keys stay; else what is to be cut anew.
+
+        An index is cut by its keys alone, so that other values change no cut.
+        """
+        elements: list[Element] = list(node.elements)
+        position, last, weight = 0, len(elements) - 1, node.size
+        if node.level == 0:
+            for edit in edits[low:high]:
+                position = bisect_left(elements, edit[0], position, key=_first)
+                if edit[1] is None or position > last or elements[position][0] != edit[0]:
+                    return _Cut(0, node.elements, (), low, high)
+                weight += size_of(edit[1]) - size_of(elements[position][1])
+                elements[position] = edit
+            return self.make(0, elements, indexed=True, weight=weight)
+        inside: list[tuple[int, _Cut]] = []
+        while low < high:
+            # What sorts behind the last child's last key belongs into that child's end.
+            found = min(bisect_left(elements, keys[low], position, key=_first), last)
+            key, hash_, hint, count, size, end = elements[found]
+            until = high if found == last else bisect_right(keys, key, low, high)
+            child = self.load(hint, hash_)
+            if child.weight < 0:
+                child.weight = size
+            changed = self._replaced(child, edits, keys, low, until)
+            if isinstance(changed, Node):
+                weight += changed.weight - size
+                elements[found] = (key, changed.hash, changed, count, changed.weight, end)
+            else:
+                inside.append((found, changed))
+            low, position = until, found + 1
+        if inside:
+            return _Cut(node.level, elements, inside)
+        return self.make(node.level, elements, indexed=True, weight=weight)
+
+    def _edit(self, builder: Builder, cut: _Cut, edits: Sequence[Edit]) -> None:
+        if cut.level == 0:
+            self._edit_leaf(builder, cut.elements, edits[cut.low : cut.high])
+            return
+        position = 0
+        for found, inner in cut.inside:
+            builder.keep_all(cut.level, cut.elements[position:found])
+            self._edit(builder, inner, edits)
+            position = found + 1
+        builder.keep_all(cut.level, cut.elements[position:])
+
+    def _edit_leaf(
+        self, builder: Builder, elements: Sequence[Element], edits: Sequence[Edit]
+    ) -> None:
+        position, total = 0, len(elements)
+        for key, ref, hint in edits:
+            found = bisect_left(elements, key, position, key=_first)
+            if found > position:
+                last = found == total
+                builder.run(elements[position:found], self.last_end(elements) if last else 0)
+                position = found
+            if position < total and elements[position][0] == key:
+                position += 1
+            if ref is not None:
+                builder.push((key, ref, hint), self.end_of(key, ref))
+        if position < total:
+            builder.run(elements[position:], self.last_end(elements))
+
+    def last_end(self, elements: Sequence[Element]) -> int:
+        """Inside a leaf only the last element can end anything."""
+        return self.end_of(elements[-1][0], elements[-1][1])
+
+    # saving
+
+    def unsaved(self, root: Node, found: list[Node], breath: Breath) -> None:
+        """Add the nodes of a tree that have no place yet, children before parents."""
+        if root.place is not None:
+            return
+        breath()
+        for element in root.elements:
+            child = element[2]
+            if type(child) is tuple:
+                child = child[-1]
+            if type(child) is Node:
+                self.unsaved(child, found, breath)
+        found.append(root)
+
+    def own(self, root: Node) -> Node:
+        """The same tree with nodes of its own where they are not saved yet.
+
+        A node knows one place. Where another timeline saves those that this one holds, too, this
+        one would save trees that lead there, and nobody could tell when that other one is pruned.
+        """
+        if root.place is not None:
+            return root
+        elements = tuple([(*e[:2], self._own_hint(e[2]), *e[3:]) for e in root.elements])
+        return Node(root.level, elements, root.hash, None, root.weight)
+
+    def _own_hint(self, hint: Any) -> Any:
+        if type(hint) is Node:
+            return self.own(hint)
+        if type(hint) is tuple and type(hint[-1]) is Node:
+            return (*hint[:-1], self.own(hint[-1]))
+        return hint
+
+    def settle(self, saved: Sequence[Node], places: dict[int, Place]) -> None:
+        """After nodes were stored: note their places and let go of their children."""
+        for node in saved:
+            node.place = places[id(node)]
+        for node in saved:
+            node.elements = tuple([_settled(element, places) for element in node.elements])
+            self._cache.put(places[id(node)], node)
+
+
+def _settled(element: Element, places: dict[int, Place]) -> Element:
+    hint = element[2]
+    if type(hint) is Node or (type(hint) is tuple and type(hint[-1]) is Node):
+        return (*element[:2], placed(hint, places), *element[3:])
+    return element
+
+
+def _canonical(level: int, elements: Sequence[Element], indexed: bool) -> bytes:
+    """The bytes that a node's hash covers."""
+    if level == 0:
+        keys, refs, _ = zip(*elements, strict=False) if elements else ((None,), (), ())
+        return _encode([0, keys if keys[0] is not None else None, refs])
+    named, hashes, _, counts, sizes, ends = zip(*elements, strict=False)
+    return _encode(
+        [level, named if indexed else None, b"".join(hashes), counts, sizes, bytes(ends)]
+    )
+
+
+def placed(hint: Any, places: dict[int, Place]) -> Any:
+    """A hint with places instead of nodes."""
+    if type(hint) is Node:
+        return hint.place or places[id(hint)]
+    if type(hint) is tuple and type(hint[-1]) is Node:
+        return (*hint[:-1], *(hint[-1].place or places[id(hint[-1])]))
+    return hint
+
+
+def _elements(body: list[Any], hints: Sequence[Any]) -> tuple[int, tuple[Element, ...]]:
+    level = body[0]
+    if level == 0:
+        keys = body[1] or repeat(None, len(body[2]))
+        return 0, tuple(zip(keys, body[2], hints, strict=True))
+    hashes = body[2]
+    split = [hashes[n : n + 32] for n in range(0, len(hashes), 32)]
+    keys = body[1] if body[1] is not None else [None] * len(split)
+    return level, tuple(zip(keys, split, hints, body[3], body[4], body[5], strict=True))
+
+
+def _child(elements: Sequence[Element], key: str) -> int:
+    return bisect_left(elements, key, key=_first)

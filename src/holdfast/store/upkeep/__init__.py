@@ -1,0 +1,1 @@
+"""Pruning, erasing, rotation of keys: what is done to a store beside its use."""

@@ -1,0 +1,386 @@
+"""Erasing: a scope's content is removed, not only its name.
+
+1. One commit ends the scope as deleting does, and puts its tombstone. From then on it is gone for
+   every reader, and no writer can add to it: each commit expects that there is no tombstone.
+2. What leads to its entries from outside (ids of changes, correlations) is dropped. That is found
+   by reading its entries, and so comes before
+3. its keys leave the ring,
+4. its rows are dropped in slices, and its other directory rows, which hold the name, last.
+5. The engine's logs, in which all that still lies, are emptied.
+
+Every step can be done again, so whoever was cut short calls once more. The tombstone stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import (
+    Conflict,
+    FormatError,
+    KeyringError,
+    PrunedError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+    StillNeededError,
+)
+from holdfast.storage.contract import Batch
+from holdfast.store.commit.core import Core
+from holdfast.store.commit.outcome import Outcome, id_tag, scope_tag
+from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.journal import entry
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.tombstones import (
+    Tombstone,
+    by_number,
+    entomb,
+    erased_since,
+    read_tombstone,
+)
+from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import check_flag
+from holdfast.store.names.engine_logs import IN_LOGS, settle
+from holdfast.store.names.items import Erased
+from holdfast.store.names.scope import Scope, beside
+from holdfast.store.rules.checkpoint_marks import refuse_held
+from holdfast.store.upkeep.pruner import taken_over
+
+SLICE = 256
+"""Rows that are read and dropped together: what bounds memory and the length of a commit."""
+ATTEMPTS = 50
+BEAT = 0.2
+"""Seconds after which it shows that it goes on, where nothing else does."""
+
+_UNREADABLE = (StateIntegrityError, FormatError, KeyringError)
+_Life = dict[int, tuple[bytes, bytes]]
+"""Directory rows of one scope, by state."""
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def erase_scope(
+    handle: StoreHandle, scope: Any, wait: bool = True, *, despite_holds: bool = False
+) -> Erased:
+    """End a scope and remove what it held: its rows, and its keys from the ring.
+
+    All scopes that ever had this name are erased, deleted ones included; one that somebody makes
+    under the name meanwhile is not. Erasing again finishes what was cut short. What recoveries of
+    it have kept goes first: damaged rows that they set aside are its content, too.
+
+    `wait=False`: only the first step and the third are waited for, however much the scope holds.
+    Its content cannot be read from then on; `sweep`, at any time, does the others, as does erasing
+    again. In a plain store the rows are the content, and are always waited for.
+
+    What stays, without content: the tombstone (numbers and a time), the feed's rows (numbers and
+    hashes), and rows of change ids that scopes which are not erased share (with its name). Out of
+    reach: copies of the files, of the ring and of values made before, and memory of processes.
+    """
+    check_flag(wait, "wait")
+    check_flag(despite_holds, "despite_holds")
+    line = handle.of(scope)
+    line.check_present()
+    wait = wait or handle.core.ring is None
+    if not despite_holds:  # before anything goes; what is put on hold from now on is seen below
+        _refuse_held(line.on("main"))
+    with suppress(ScopeNotFoundError):
+        _Erasure(handle, beside(line.scope), wait, despite_holds=despite_holds).run()
+    return _Erasure(handle, line.scope, wait, despite_holds=despite_holds).run()
+
+
+def _refuse_held(main: LineHandle) -> None:
+    """Refuse if a checkpoint is on hold, or may be; not where the ring says that it is erased."""
+    try:
+        refuse_held(main)
+    except _UNREADABLE as error:
+        tag = main.core.tag(b"directory", str(main.scope))
+        lives = [life for _, life in _lives(main.core, b"D" + tag) if set(life) == {rowkinds.THERE}]
+        if not any(erased_since(main.core, *life[rowkinds.THERE]) for life in lives):
+            raise StillNeededError(
+                f"{main.scope}: whether a checkpoint of it is on hold cannot be read: recover it "
+                f"first, or erase it with despite_holds=True. {error}"
+            ) from error
+
+
+def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
+    """Drop what erasing has left where a tombstone is: how many scopes, rows and bytes.
+
+    One that was made since under the same name is left alone.
+    """
+    scopes = count = size = 0
+    for life in [life for _, life in _lives(handle.core, b"D") if rowkinds.ERASED in life]:
+        if rowkinds.THERE in life:
+            name = _decode(handle.core.open_row(*life[rowkinds.THERE]))[0]
+            work = _Erasure(handle, Scope.parse(name), wait=True)
+            work.clear(read_tombstone(handle.core, *life[rowkinds.ERASED]), life)
+            scopes, count, size = scopes + 1, count + work.rows, size + work.bytes
+    if scopes:
+        settle(handle.core)
+    return scopes, count, size
+
+
+def _lives(core: Core, low: bytes) -> Iterator[tuple[bytes, _Life]]:
+    """What the directory says, below a beginning, of each scope; where its tombstone goes."""
+    found: dict[bytes, _Life] = {}
+    high = rowkinds.after(low)
+    while page := core.storage.scan(low, high, limit=1000):
+        for key, row in page:
+            found.setdefault(rowkinds.tombstone(key), {})[rowkinds.state_of(key)] = key, row
+        low = page[-1][0] + b"\0"
+    yield from found.items()
+
+
+class _Erasure:
+    def __init__(
+        self, handle: StoreHandle, scope: Scope, wait: bool, *, despite_holds: bool = False
+    ) -> None:
+        self.wait = wait
+        self.despite_holds = despite_holds
+        self.handle = handle
+        self.core = handle.core
+        self.storage = handle.core.storage
+        self.scope = scope
+        self.rows = self.bytes = self.keys = 0
+        self.shared: set[bytes] = set()
+        """Change rows that stay, because entries of other scopes rest on them."""
+        self._erased: set[int] | None = None
+        self._settled = True
+        self._shown = time.monotonic()
+
+    def run(self) -> Erased:
+        self.core.leases.stand()
+        readable = self._end()
+        lives = 0
+        tag = self.core.tag(b"directory", str(self.scope))
+        for key, life in list(_lives(self.core, b"D" + tag)):
+            tombstone = self._entombed(key, life, end=not readable)
+            if tombstone is not None:
+                if self.wait:
+                    self.clear(tombstone, life)
+                else:
+                    self._drop_keys(tombstone)
+                lives += 1
+        if not lives:
+            raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
+        self._settled = settle(self.core, data=self.wait)
+        return Erased(
+            self.scope, lives, self.rows, self.bytes, self.keys > 0, tuple(self._still_open())
+        )
+
+    def _still_open(self) -> Iterator[str]:
+        if self.core.ring is None:
+            yield "copies, backups and snapshots of the store's files made before hold the content"
+        else:
+            yield (
+                "copies of the ring made before still hold the key: together with the master key "
+                "they open copies, backups and snapshots of the store's files made before; "
+                "rotate_master(), and destroying the old key, ends that"
+            )
+        if not self.wait:
+            yield "its rows, which nobody can read any more; sweep() drops them"
+        yield "exports made of it before hold its content; this store refuses to import them"
+        if not self._settled:
+            yield IN_LOGS
+        if self.core.near is not None:
+            yield self.core.near.left()
+        yield "processes that had it open keep in memory what they read until they look again"
+        yield (
+            "what other scopes wrote of it names it still, as handovers, letters and checkpoints "
+            "that depend on it do"
+        )
+        if self.shared:
+            yield f"{len(self.shared)} rows of change ids shared with other scopes hold its name"
+
+    # ending
+
+    def _end(self) -> bool:
+        """Put the tombstone of the scope that is there; False if its state cannot be read."""
+        for _ in range(ATTEMPTS):
+            try:
+                change, finish = self.handle.plan_delete(
+                    self.scope, None, erase=True, despite_holds=self.despite_holds
+                )
+                finish(self.core.run(change))
+            except ScopeNotFoundError:
+                pass  # perhaps deleted or erased before
+            except _UNREADABLE:
+                return False
+            except Conflict:
+                continue  # a timeline was forked meanwhile
+            return True
+        raise Conflict(f"{self.scope}: other writers were always faster; try again")
+
+    def _entombed(self, key: bytes, life: _Life, *, end: bool) -> Tombstone | None:
+        """The tombstone, put if need be; None of a scope that was made meanwhile."""
+        if rowkinds.ERASED in life:
+            return read_tombstone(self.core, *life[rowkinds.ERASED])
+        if rowkinds.DELETED not in life and not end:
+            return None
+        number, scope_id = self._opened(life[rowkinds.THERE])[1:3]
+        if rowkinds.DELETED in life:
+            last = self._opened(life[rowkinds.DELETED])[2]
+        else:
+            last = self._last(number)
+        made = entomb(self.core, key, number, last, scope_id)
+        try:
+            self.core.leases.commit(Batch(puts=[made], absent=[key]))
+        except Conflict:  # somebody else is at it, too
+            made = key, self.storage.get([key])[0] or b""
+        return read_tombstone(self.core, *made)
+
+    def _opened(self, found: tuple[bytes, bytes]) -> Any:
+        return _decode(self.core.open_row(*found))
+
+    def _last(self, number: int) -> int:
+        """The highest number of an entry, of a scope whose state cannot be read."""
+        prefix = b"T" + number.to_bytes(rowkinds.SCOPE, "big")
+        last = 0
+        for key, _ in self.storage.scan(prefix, rowkinds.after(prefix), limit=1 << 16):
+            line = b"E" + key[1:]
+            newest = self.storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
+            last = max(last, *(rowkinds.sequence_of(k) for k, _ in newest), 0)
+        return last
+
+    # dropping
+
+    def clear(self, tombstone: Tombstone, life: _Life) -> None:
+        """Drop all but the tombstone. The name goes last: without it nobody could look again."""
+        number = tombstone.number.to_bytes(rowkinds.SCOPE, "big")
+        if rowkinds.THERE in life:
+            self._drop_accounts(tombstone, life)
+        self._drop_keys(tombstone)
+        prefixes = [kind + number for kind in rowkinds.OF_SCOPE]
+        for prefix in prefixes if self.core.ring is None else ():
+            self._blank(prefix, tombstone.number)
+        for kind in (b"A", b"P", b"R"):
+            self._unpin(kind + number)
+        for prefix in prefixes:
+            while page := self.storage.scan(prefix, rowkinds.after(prefix), limit=SLICE):
+                self._drop(page)
+        self._unpin(rowkinds.BESIDE + number)
+        self._drop([life[state] for state in (rowkinds.THERE, rowkinds.DELETED) if state in life])
+
+    def _drop_keys(self, tombstone: Tombstone) -> None:
+        """From here on nobody can read what the scope held, if the store is encrypted."""
+        if self.core.ring is not None:
+            self.core.leases.stand()
+            self.keys += self.core.ring.erase(tombstone.id)
+
+    def _unpin(self, prefix: bytes) -> None:
+        """Drop cells of a scope: pins of values that were not finished, what rested on it, who
+        prunes it.
+
+        The tombstone tells their writers.
+        """
+        while page := self.storage.cells(prefix, rowkinds.after(prefix), limit=SLICE):
+            with suppress(Conflict):  # a beat in the last moment: look again
+                self.core.leases.commit(Batch(cells=[(key, value, None) for key, value in page]))
+
+    def _blank(self, prefix: bytes, scope: int) -> None:
+        """Overwrite content where it lies, of a plain store; without a key it is the content.
+
+        Dropping moves rows that lie near, and where they lay, traces of them can stay: nothing of
+        this scope may be in those that are still to be dropped.
+        """
+        low = prefix
+        while page := self.storage.scan(low, rowkinds.after(prefix), limit=SLICE):
+            self.core.leases.commit(Batch(blanks=[key for key, _ in page]))
+            self._show(scope)
+            low = page[-1][0] + b"\0"
+
+    def _show(self, scope: int) -> None:
+        """Show now and then that it goes on, so that `verify` does not take it for cut short.
+
+        The cell goes with the others of the scope; whoever still prunes it is told.
+        """
+        if time.monotonic() - self._shown > BEAT:
+            with suppress(Conflict):  # somebody else shows it, too
+                self.core.leases.commit(Batch(cells=[taken_over(self.storage, scope)]))
+            self._shown = time.monotonic()
+
+    def _drop(self, found: list[tuple[bytes, bytes]]) -> None:
+        if found:
+            self.core.leases.commit(Batch(drops=[key for key, _ in found]))
+            self.rows += len(found)
+            self.bytes += sum(len(key) + len(row) for key, row in found)
+
+    def _drop_accounts(self, tombstone: Tombstone, life: _Life) -> None:
+        """Drop what leads from ids and correlations to the scope's entries."""
+        try:
+            ledger = self.core.ledger_of(*life[rowkinds.THERE])
+        except (ScopeNotFoundError, KeyringError):
+            self._sweep(tombstone, life)  # its key is gone: entries do not tell any more
+            return
+        readable = True
+        prefix = low = b"E" + tombstone.number.to_bytes(rowkinds.SCOPE, "big")
+        while page := self.storage.scan(low, rowkinds.after(prefix), limit=SLICE):
+            wanted: set[bytes] = set()
+            for key, row in page:
+                try:
+                    body = ledger.open_entry(key, row)[1]
+                    wanted |= self._accounts(ledger, key, body)
+                    if any(op[0] == entry.LOST for op in body.ops):
+                        readable = False  # those that it tells of are not there to be asked
+                except (*_UNREADABLE, ScopeNotFoundError, PrunedError):
+                    readable = False
+            names = sorted(wanted)
+            found = zip(names, self.storage.get(names) if names else [], strict=True)
+            self._drop([(key, row) for key, row in found if row is not None])
+            self._show(tombstone.number)
+            low = page[-1][0] + b"\0"
+        if not readable:
+            self._sweep(tombstone, life)
+
+    def _accounts(self, ledger: Ledger, key: bytes, body: Body) -> set[bytes]:
+        """Keys of the rows that lead to an entry and to none of a scope that is not erased."""
+        found: set[bytes] = set()
+        if body.cause is not None and body.cause.correlation is not None:
+            tag = self.core.tag(b"correlation", body.cause.correlation)
+            line = rowkinds.line_of(key)
+            found.add(rowkinds.correlation(tag, ledger.number, line, rowkinds.sequence_of(key)))
+        if body.change is not None:
+            alone = not body.also and not body.reads
+            name = rowkinds.change(id_tag(self.core, ledger if alone else None, body.change))
+            if all(self._is_erased(number) for number, _, _ in body.also):
+                found.add(name)
+            else:
+                self.shared.add(name)
+        return found
+
+    def _is_erased(self, number: int) -> bool:
+        if self._erased is None:
+            found = by_number(self.core).items()
+            self._erased = {n for n, (key, _) in found if key[21] == rowkinds.ERASED}
+        return number in self._erased
+
+    def _sweep(self, tombstone: Tombstone, life: _Life) -> None:
+        """The same without the entries: all rows of the two kinds are looked through."""
+        before = self._opened(life[rowkinds.THERE])[5]
+        number = tombstone.number.to_bytes(rowkinds.SCOPE, "big")
+        low = b"R"
+        while page := self.storage.scan(low, b"S", limit=SLICE):
+            self._drop([(key, row) for key, row in page if key[17:23] == number])
+            self._show(tombstone.number)
+            low = page[-1][0] + b"\0"
+        low = b"I"
+        while page := self.storage.scan(low, b"J", limit=SLICE):
+            self._drop([one for one in page if self._alone(one, before, tombstone.last)])
+            self._show(tombstone.number)
+            low = page[-1][0] + b"\0"
+
+    def _alone(self, found: tuple[bytes, bytes], before: int, last: int) -> bool:
+        """Whether a change row speaks of this scope alone; one that names others, too, is noted."""
+        try:
+            outcome = Outcome(*self._opened(found))
+        except StateIntegrityError:
+            return False  # whose it was cannot be known; `verify` names it
+        scope, tag = str(self.scope), scope_tag(self.core, str(self.scope))
+        named = [name == scope and before < n <= last for name, _, n, *_ in outcome.places]
+        mine = [*named, *(one == tag for one, _ in outcome.others)]
+        if any(named) and not all(mine):
+            self.shared.add(found[0])
+        return all(mine)

@@ -1,0 +1,277 @@
+"""Entries that the feed names and a timeline does not have any more.
+
+Nothing in what is left of a timeline shows that its newest entries were dropped: all of it can be
+read, and what is written next takes the number of a lost one. The feed still names each entry that
+was ever committed, with the hash of the last of each commit. So a commit is *lost* if the entry
+that it ended with is not here, or another one is in its place; and a timeline has lost something
+if the feed names more entries of it than it has.
+
+What is lost stays lost. An entry can say so: it names the numbers, and how far the feed had been
+read. `verify` then tells of it as something that is known, and judges the timeline by what the feed
+names behind that. The entry is part of the chain like any other: in a timeline that was put back it
+is missing, and all that the feed names counts again.
+
+Rows that were stored with a lost entry lie where those of the entry that takes its number would
+lie. Other timelines may have begun from the lost state and lead to them. So of a scope that has
+other timelines none is dropped: entries that do nothing take the numbers, and what is lost is
+nobody's past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from holdfast.errors import Conflict, PrunedError, StateIntegrityError
+from holdfast.storage.contract import Batch
+from holdfast.store.commit.change import Change, Target
+from holdfast.store.commit.core import Core
+from holdfast.store.commit.stage import Stage
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.journal import entry as entries
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.feed import LANES, FeedItem, Position, items_of
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.save import read_save
+from holdfast.store.names import rowkinds
+from holdfast.store.names.cause import cause_now
+
+PAGE = 1000
+
+
+class Loss(NamedTuple):
+    """Entries of a timeline that are lost."""
+
+    first: int
+    last: int
+    """The lowest and the highest number of an entry that is lost."""
+    head: int
+    """The newest entry that the timeline had then."""
+    surplus: int
+    """How many more entries the feed named, all in all, than the timeline had."""
+    position: Position
+    """How far the feed was read."""
+    at: int = 0
+    """The entry that says so; 0 if none does."""
+
+    def __str__(self) -> str:
+        return loss_text(self.first, self.last)
+
+    def operation(self) -> list[object]:
+        """What the entry that tells of it says."""
+        lanes = sorted(self.position.items())
+        return [entries.LOST, self.first, self.last, self.head, self.surplus, lanes]
+
+
+def loss_text(first: int, last: int) -> str:
+    """What is lost, for people."""
+    if first == last:
+        return f"entry {first}, which the feed names"
+    return f"entries {first} to {last}, which the feed names"
+
+
+def told(sequence: int, op: list[object]) -> Loss:
+    """What an entry says is lost."""
+    _, first, last, head, surplus, lanes = op
+    return Loss(first, last, head, surplus, dict(lanes), sequence)  # type: ignore[arg-type, call-overload]
+
+
+def newest_told(ledger: Ledger, number: int) -> Loss | None:
+    """The newest loss that a timeline tells of."""
+    return next(all_told(ledger, number), None)
+
+
+def all_told(ledger: Ledger, number: int) -> Iterator[Loss]:
+    """The losses that a timeline tells of, the newest first; what cannot be read is passed over."""
+    line = rowkinds.line(b"E", ledger.number, number)
+    high = rowkinds.after(line)
+    while page := ledger.storage.scan(line, high, limit=PAGE, reverse=True):
+        for key, row in page:
+            with suppress(PrunedError, StateIntegrityError):
+                for op in ledger.open_entry(key, row)[1].ops:
+                    if op[0] == entries.LOST:
+                        yield told(rowkinds.sequence_of(key), op)
+        high = page[-1][0]
+
+
+def newest_entry(ledger: Ledger, number: int) -> int:
+    """The number of the newest entry of a timeline that is here."""
+    line = rowkinds.line(b"E", ledger.number, number)
+    newest = ledger.storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
+    return rowkinds.sequence_of(newest[0][0]) if newest else ledger.before
+
+
+def find_loss(core: Core, ledger: Ledger, number: int) -> Loss | None:
+    """What a timeline has lost that none of its entries tells of."""
+    known = newest_told(ledger, number)
+    here = newest_entry(ledger, number)
+    # The feed after the timeline: so it names all that is here. Its rows before their entries: so
+    # these are here, unless they are lost.
+    position = {lane: core.lanes.end(lane)[0] for lane in range(LANES)}
+    commits = _Commits(ledger, number, known.position if known is not None else {}, position)
+    named = known.head + known.surplus if known is not None else ledger.before
+    head, last, first = here, 0, rowkinds.LAST_SEQUENCE
+    lowest: FeedItem | None = None
+    for item, there in commits.look():
+        named += item.entries
+        if there:
+            head = max(head, _last(item))
+        else:
+            first, last = min(first, _last(item)), max(last, _last(item))
+            lowest = item if lowest is None or item.first < lowest.first else lowest
+    if lowest is None:
+        return None
+    first = min(first, commits.first(lowest, here))
+    return Loss(first, last, head, named - head, position)
+
+
+def hash_of(ledger: Ledger, key: bytes, row: bytes) -> bytes:
+    """The hash of an entry; empty if its envelope cannot be read."""
+    try:
+        return ledger.entry_hash(key, entries.split_row(row)[0].data)
+    except StateIntegrityError:
+        return b""
+
+
+class _Commits:
+    """What the feed names of one timeline, between two positions."""
+
+    def __init__(self, ledger: Ledger, number: int, since: Position, until: Position) -> None:
+        self._ledger = ledger
+        self._number = number
+        self._since, self._until = since, until
+
+    def look(self) -> Iterator[tuple[FeedItem, bool]]:
+        """Each commit, and whether the entry that it ended with is here."""
+        for lane, until in self._until.items():
+            low, high = (
+                rowkinds.feed(lane, self._since.get(lane, 0) + 1),
+                rowkinds.feed(lane, until + 1),
+            )
+            while page := self._ledger.storage.scan(low, high, limit=PAGE):
+                yield from self._looked_up(page)
+                low = page[-1][0] + b"\0"
+
+    def _looked_up(self, page: list[tuple[bytes, bytes]]) -> Iterator[tuple[FeedItem, bool]]:
+        ledger, mine = self._ledger, []
+        for _, row in page:
+            with suppress(StateIntegrityError):  # one that cannot be read names nothing
+                found = items_of(row)
+                line = ledger.number, self._number
+                mine += [i for i in found if i.entries and (i.scope, i.timeline) == line]
+        prefix = rowkinds.line(b"E", ledger.number, self._number)
+        keys = [rowkinds.entry(prefix, _last(item)) for item in mine]
+        for item, key, there in zip(mine, keys, ledger.storage.get(keys), strict=True):
+            yield item, there is not None and hash_of(ledger, key, there) == item.hash
+
+    def first(self, lost: FeedItem, here: int) -> int:
+        """The first entry of a commit that is lost; some of its entries may be here.
+
+        Those are the ones up to the newest of all, or before what was written later.
+        """
+        last = _last(lost)
+        if lost.first == last:
+            return last
+        later = [i.first for i, there in self.look() if there and lost.first <= i.first <= last]
+        return min([*later, *([max(lost.first, here + 1)] if here < last else [])], default=last)
+
+
+def _last(item: FeedItem) -> int:
+    return item.first + item.entries - 1
+
+
+def make_room(handle: LineHandle, last: int) -> int:
+    """Let nothing of lost entries, up to `last`, be in the way of the next; how many rows went.
+
+    A timeline that is the only one of its scope leads to nothing of them: all of it is dropped.
+    """
+    ledger = handle.history.points.line().ledger
+    head = handle.place()[2]
+    alone = len(handle.core.timelines(ledger)) == 1
+    dropped = _drop_behind(handle, head, (b"S", b"C", *((b"V", b"N") if alone else ())))
+    line = handle.history.points.line()
+    announce = _unannounced(ledger, line.number, head)
+    last = max(head + (announce is not None), 0 if alone else last)
+    while newest_entry(ledger, line.number) < last:
+        _take_numbers(handle, ledger, head, last, announce)
+    return dropped
+
+
+def _drop_behind(handle: LineHandle, head: int, kinds: tuple[bytes, ...]) -> int:
+    """Drop rows behind the newest entry; nothing is dropped once somebody has written there."""
+    line = handle.history.points.line()
+    storage, following, dropped = line.ledger.storage, rowkinds.entry(line.prefix, head + 1), 0
+    for kind in kinds:
+        prefix = rowkinds.line(kind, line.ledger.number, line.number)
+        while page := storage.scan(
+            rowkinds.entry(prefix, head + 1), rowkinds.after(prefix), limit=PAGE
+        ):
+            batch = Batch(drops=[key for key, _ in page], absent=[following])
+            try:
+                handle.core.leases.commit(batch)
+            except Conflict:
+                return dropped
+            dropped += len(page)
+    return dropped
+
+
+def _unannounced(ledger: Ledger, number: int, head: int) -> tuple[int, int, bytes] | None:
+    """The save at the newest entry, if that one was lost which said that it is there."""
+    keys = [
+        rowkinds.entry(rowkinds.line(kind, ledger.number, number), head) for kind in (b"S", b"E")
+    ]
+    save, entry = ledger.storage.get(keys)
+    if save is None or entry is None:
+        return None
+    said = ledger.open_entry(keys[1], entry)[1].save
+    if said is not None and said[0] == head:
+        return None
+    plain = ledger.open_row(keys[0], save)
+    return head, read_save(plain).kind, ledger.commit_save(plain)
+
+
+def _take_numbers(
+    handle: LineHandle,
+    ledger: Ledger,
+    head: int,
+    last: int,
+    announce: tuple[int, int, bytes] | None,
+) -> None:
+    """Write entries that do nothing, with the numbers behind the newest one, up to `last`."""
+    line = rowkinds.line(b"N", ledger.number, handle.history.points.line().number)
+
+    def special(stage: Stage, body: Body) -> None:
+        if stage.ledger.number != ledger.number:
+            raise gone(ledger.scope)
+        if stage.sequence == head:
+            stage.announce = announce
+        end = min(last, stage.sequence + PAGE)
+        while True:
+            stage.finish(Body(body.time, [[entries.TAKEN]], [], body.cause))
+            nodes = rowkinds.entry(line, stage.sequence)
+            here = ledger.storage.scan(nodes, rowkinds.after(nodes), limit=1)
+            # The next commit may save the state that it rests on: its nodes lie under that number.
+            if stage.sequence >= end and not here:
+                return
+
+    target = Target(handle.scope, handle.timeline, special=special, create=False)
+    handle.core.run(Change([target], cause_now(reason="numbers of lost entries")))
+
+
+def tell(handle: LineHandle, reason: str) -> Loss | None:
+    """Let a timeline tell what it has lost, if that is something; the loss that was told."""
+    ledger = handle.history.points.line().ledger
+    lost = find_loss(handle.core, ledger, handle.history.points.line().number)
+    if lost is None:
+        return None
+
+    def special(stage: Stage, body: Body) -> None:
+        if stage.ledger.number != ledger.number:
+            raise gone(ledger.scope)
+        body.ops = [lost.operation()]
+        stage.finish(body)
+
+    target = Target(handle.scope, handle.timeline, special=special, create=False)
+    written = handle.core.run(Change([target], cause_now(reason=reason)))[0]
+    return lost._replace(at=written.sequence)

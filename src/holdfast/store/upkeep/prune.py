@@ -1,0 +1,507 @@
+"""Pruning: the content of old entries is dropped, and the timeline says so itself.
+
+What is promised: the state at the floor and at every entry behind it, and at the entries below it
+that are kept, stays readable and provable; below it nothing else is. The chain of envelopes stays
+whole, so that a witness, a chain that was exported and every signature above can still be checked
+against it. An entry that was dropped by somebody else is still found: only what lies below a floor
+that an anchor in the chain announces, and that no kept state uses, may be missing.
+
+The steps, each of which may be the last one (killed, refused, storage lost):
+
+1. Whoever prunes a scope puts a random token into the cell `A`; every commit of the steps below
+   expects it there. Another one waits as long as that goes on (`pruner`), then puts its own there,
+   which takes over: the first is told. Who finds one there does steps 4 and 5 for all timelines of
+   the scope: nobody else comes back for them.
+2. The states to be kept are saved as whole indexes, *bases*: at the floor, at the checkpoints that
+   are kept, and at the sources of restores and forks that lie behind a floor, for these are made
+   from their sources when they are verified. Nodes that older saves hold are shared, not copied.
+   Until step 3 nothing leads to what is written here.
+3. One commit adds the **anchor**: an entry that names the floor, the hash of the entry there and
+   the commitments of all bases; the bases' rows `B`; and the row `A` that leads to the anchor. It
+   expects that no other timeline has grown: a fork, a restore or a mark (`needed`) that rests on
+   what is to be pruned is either seen here, or its own commit, which expects no further anchor,
+   fails. A checkpoint of another scope that comes to rest on it (`dependencies`) changes the cell.
+4. What kept states use is *marked*: from the bases of all timelines and from each index saved
+   behind their floors. All that the states in between use is in one of these, or in rows behind
+   the floor. A reference that is made later comes from a kept state, and so leads to what is
+   marked.
+5. The rest is dropped in slices: saves and packs of nodes and values; and of entries the bodies,
+   so that a row is the envelope alone. An entry stays whole if a kept value lies in it, if it
+   wrote a key that is kept (it says when and why), if its state is kept, if it brought a long
+   value of which any part is kept; or if it is a restore, a fork, a merge or the rotation of a
+   key, on which the past of later states rests, or tells of a loss.
+6. The token is removed. While it is there, pruning again takes all of this up.
+
+Nothing is moved: what stays lies where it was, so that readers and writers of other processes go
+on. One that looked at a state which is pruned meanwhile gets `PrunedError`.
+
+What stays of each pruned entry are the envelope (about 100 bytes, 193 of a checkpoint), the feed's
+row and, if the change had an id, the row that keeps it from being applied twice. Pruning again
+reads all envelopes below the floor once more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    PrunedError,
+    StateIntegrityError,
+    StillNeededError,
+)
+from holdfast.storage.contract import Batch
+from holdfast.store.commit.change import Change, Target
+from holdfast.store.commit.packs import node_packs
+from holdfast.store.commit.stage import Stage
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.journal import entry as entries
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.floor import Floor, floor_of
+from holdfast.store.journal.ledger import gone
+from holdfast.store.journal.save import INDEX, Save
+from holdfast.store.journal.slot import slots_in
+from holdfast.store.journal.timeline import Timeline
+from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import check_flag, check_text
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.items import Pruned
+from holdfast.store.names.threads import safe_point
+from holdfast.store.rules.classes import any_sensitive
+from holdfast.store.rules.pins import SWEPT
+from holdfast.store.tree.tree import Node, Place
+from holdfast.store.tree.value import AHEAD
+from holdfast.store.upkeep.mark import Marks, mark_all, saves_of, sources_of
+from holdfast.store.upkeep.past_needs import PastNeeds
+from holdfast.store.upkeep.pruner import Pruner, Working
+
+SLICE = 64
+"""Rows that are dropped together: what bounds memory and the time that writers wait."""
+PAUSE = 0.001
+"""Seconds between two slices: those who wait for their turn to write get it."""
+ATTEMPTS = 20
+MOST_BASES = 10_000
+"""States kept below a floor: they are all named in one entry."""
+
+_encode = msgspec.msgpack.Encoder().encode
+Row = tuple[bytes, bytes]
+Needed = Callable[[], Iterable[int]]
+
+
+def prune_state(
+    handle: LineHandle,
+    before: Any,
+    *,
+    keep: Iterable[Any] | None,
+    dry_run: bool,
+    reason: str | None,
+    needed: Needed = frozenset,
+    rested: Needed | None = None,
+    alone: bool = False,
+) -> Pruned:
+    """Drop the content of entries before a point; see `State.prune`.
+
+    `needed` gives entries of the timeline whose states stay, too. It is asked again in the commit
+    that announces what goes; whoever adds to them stands on the state (`floors.stand_on`). `rested`
+    gives more such entries; whoever adds to them later tells who prunes (`dependencies`). `alone`:
+    refused with `StillNeededError`, before anything goes, if any state but that at the point stays.
+    """
+    check_flag(dry_run, "dry_run")
+    if reason is not None:
+        check_text(reason, "the reason of a change")
+    handle.ask("prune", str(getattr(before, "id", before)))
+    points = handle.history.points
+    if keep is not None and (isinstance(keep, str) or not isinstance(keep, Iterable)):
+        raise InvalidInputError("keep takes a list of checkpoints or other points, or None for all")
+    wanted = None if keep is None else [points.find(point) for point in keep]
+    timeline, last = points.find(before)
+    for name, _ in [(timeline, last), *(wanted or ())]:
+        if name != handle.timeline:
+            raise InvalidInputError(
+                f"{handle.scope}: a point of {handle.timeline} is needed, not one of {name}; "
+                "each timeline is pruned by itself"
+            )
+    kept = None if wanted is None else {sequence for _, sequence in wanted}
+    pruner = Pruner(points.line().ledger)
+    try:
+        for _ in range(ATTEMPTS):
+            work = _Pruning(handle, pruner, last, kept, needed, rested, dry_run)
+            if alone and work.kept != {last}:
+                raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
+            with suppress(_Again):
+                return work.count() if dry_run else work.run(reason)
+        raise Conflict(f"{handle.scope}: others forked, restored or marked all the time; try again")
+    except BaseException:
+        pruner.give_up()
+        raise
+
+
+class _Again(Exception):
+    """Others have made a restore or fork meanwhile: what is kept has to be found anew."""
+
+
+class _Pruning:
+    def __init__(
+        self,
+        handle: LineHandle,
+        pruner: Pruner,
+        last: int,
+        wanted: set[int] | None,
+        needed: Needed,
+        rested: Needed | None,
+        dry_run: bool,
+    ) -> None:
+        self.handle = handle
+        self.core = handle.core
+        self.storage = handle.core.storage
+        self.pruner = pruner
+        self._breath = Working(pruner)
+        if not dry_run:
+            handle.core.leases.stand()  # what is no entry expects no lease
+            pruner.take()
+        # Only now: an anchor that somebody else announced before the right was taken is seen.
+        self.line = handle.history.points.line()
+        self.ledger = self.line.ledger
+        if pruner.key != rowkinds.pruner(self.ledger.number):
+            raise gone(self.ledger.scope)
+        self.cell = self.pruner.cell
+        self.rested = None if rested is None else set(rested())
+        """All that there are, as long as the cell is the same."""
+        self.old = self.line.floor
+        self.needs = PastNeeds(self.line)
+        self.last = max(last, self.old.sequence, self.ledger.before)
+        self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
+        self.heads = {number: self._head(number) for number in self.lines}
+        self.wanted = self._wanted(wanted)
+        self.needed = needed
+        self.kept = self._kept()
+        self.entries = self.rows = self.bytes = 0
+
+    # what is kept
+
+    def _head(self, number: int) -> int:
+        line = rowkinds.line(b"E", self.ledger.number, number)
+        found = self.storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
+        return rowkinds.sequence_of(found[0][0]) if found else self.ledger.before
+
+    def _wanted(self, named: set[int] | None) -> set[int]:
+        """Points that are to stay: all checkpoints, or those named and all behind the floor."""
+        statements = self.handle.history.points.statements
+        if named is None:
+            return {self.last, *(at for _, at, _, _ in statements())}
+        newest_first = (at for _, at, _, _ in statements(passed=[]))
+        return {self.last, *named, *takewhile(lambda at: at > self.last, newest_first)}
+
+    def _kept(self) -> set[int]:
+        """Entries up to the floor whose states are needed, the floor itself included.
+
+        The floor is lowered to where no state that stays is made of anything below it, and no
+        more are needed than an anchor can name.
+        """
+        while True:
+            stay = self.wanted | self._needed()
+            for number in self.lines:
+                stay.update(self._sources(number, floor_of(self.ledger, number).sequence))
+            if (spared := self._spared(stay, self.line)) < self.last:
+                self.last = spared
+                continue
+            found = {at for at in stay if at <= self.last} | {self.last}
+            if len(found) <= MOST_BASES or self.last == self.old.sequence:
+                return {at for at in found if at > self.ledger.before}
+            self.last = max(sorted(found)[MOST_BASES - 1], self.old.sequence)
+
+    def _spared(self, stay: set[int], newest: Timeline | Stage) -> int:
+        """The floor, lowered to what the newest state and those that stay need (`past_needs`)."""
+        points = [(self.line.number, at) for at in stay]
+        for number in self.lines:
+            if number != self.line.number:
+                kept = floor_of(self.ledger, number).bases
+                points += [(number, at) for at in (*kept, self.heads[number])]
+        needed = [*self.needs.of(newest), *self.needs.of_points(points)]
+        return min([self.last, *(entry - 1 for entry in needed)])
+
+    def _needed(self) -> set[int]:
+        """Entries that others need, but those that are gone already."""
+        before = self.ledger.before
+        found = {*(self.rested or ()), *self.needed()}
+        return {at for at in found if self.old.holds(at, before)}
+
+    def _sources(self, number: int, behind: int) -> Iterator[int]:
+        """Entries of the timeline that restores and forks of one begin from."""
+        own = number == self.line.number
+        low = max(behind, self.last if own else 0) + 1
+        for timeline, entry in sources_of(self.ledger, number, low):
+            if timeline == self.line.number:
+                yield entry
+
+    # running
+
+    def count(self) -> Pruned:
+        """What would be dropped; nothing is written."""
+        marks = Marks(self.ledger, self.line.number, self.last, self._breath)
+        mark_all(marks, self.lines, without=self.line.number)
+        for _, save in saves_of(self.ledger, self.line.number, self.last + 1):
+            marks.save(save)
+        for at in sorted(self.kept):
+            marks.root(self._at(at).folded())
+        floor = Floor(self.old.number, self.last, self.old.anchor, dict.fromkeys(self.kept, b""))
+        for batch, dropped in self._slices(marks, floor):
+            self._tally(batch, dropped)
+        return self._pruned(floor, dry_run=True)
+
+    def run(self, reason: str | None) -> Pruned:
+        """Prune, or finish what was begun."""
+        floor = self.old
+        if self.last > self.ledger.before and (self.kept != set(floor.bases) or not floor.anchor):
+            floor = self._announce(reason)
+        self._drop(self.line.number, floor)
+        if self.pruner.inherited:  # nobody else will finish what was begun on other timelines
+            for number, *_ in self.core.lines(self.ledger):  # one that is ended was pruned whole
+                if number != self.line.number:
+                    self._drop(number, floor_of(self.ledger, number))
+        self.pruner.leave()
+        return self._pruned(floor)
+
+    def _drop(self, number: int, floor: Floor) -> None:
+        """Drop what no kept state uses of a timeline up to its floor."""
+        if not floor.sequence:
+            return
+        marks = Marks(self.ledger, number, floor.sequence, self._breath)
+        mark_all(marks, self.lines)
+        for batch, dropped in self._slices(marks, floor):
+            given_up = [key for key, _, new in batch.cells if new == SWEPT]
+            self._commit(batch)
+            self._tally(batch, dropped)
+            for key in given_up:
+                dropped, size = self.core.pins.drop(key)
+                self.rows, self.bytes = self.rows + dropped, self.bytes + size
+            safe_point()
+            time.sleep(PAUSE)
+
+    def _pruned(self, floor: Floor, *, dry_run: bool = False) -> Pruned:
+        kept = tuple(sorted(at for at in floor.bases if at < floor.sequence))
+        return Pruned(
+            self.handle.scope, self.handle.timeline, floor.sequence, floor.anchor, kept,
+            self.entries, self.rows, self.bytes, dry_run,
+        )  # fmt: skip
+
+    def _tally(self, batch: Batch, dropped: int) -> None:
+        self.entries += len(batch.swaps)
+        self.rows += len(batch.drops)
+        self.bytes += sum(len(old) - len(new) for _, old, new in batch.swaps) + dropped
+
+    def _commit(self, batch: Batch) -> None:
+        self.core.leases.stand()
+        if not self.pruner.commit(batch):
+            raise _Again  # rows were sealed again meanwhile
+
+    # bases and the anchor
+
+    def _at(self, sequence: int) -> Timeline:
+        return Timeline(self.ledger, self.line.number).load(sequence)
+
+    def _announce(self, reason: str | None) -> Floor:
+        """Save the states that are kept, then commit the anchor."""
+        rekeyed = self.ledger.next_epoch()  # nothing may be stored under a key that is retired
+        bases = {at: self.old.bases[at] for at in self.kept & self.old.bases.keys()}
+        self._clear_bases(bases)
+        made: list[Row] = []
+        for at in sorted(self.kept - bases.keys()):
+            self._breath()
+            row, bases[at] = self._base(self._at(at))
+            made.append(row)
+        key = rowkinds.entry(self.line.prefix, self.last)
+        envelope = entries.split_row(self.storage.get([key])[0] or b"")[0]
+        hash_ = self.ledger.entry_hash(key, envelope.data)
+        op = [entries.PRUNE, self.last, hash_, sorted(bases.items())]
+        coming = Floor(self.old.number + 1, self.last, 0, bases)
+        # In this process, what begins to rest on something else from now on waits: see `stand_on`.
+        self.ledger.pruning[self.line.number] = coming
+        self.core.announcing.append(self.ledger.number)
+        target = Target(self.handle.scope, self.handle.timeline, create=False)
+        target.special = self._special(op, made, rekeyed)
+        try:
+            written = self.core.run(Change([target], cause_now(reason=reason)))
+        except Conflict:
+            raise _Again from None
+        finally:
+            del self.ledger.pruning[self.line.number]
+            self.core.announcing.remove(self.ledger.number)
+        floor = coming._replace(anchor=written[0].sequence)
+        line = self.core.timeline(self.ledger, self.handle.timeline)
+        with line.lock:
+            line.floor = floor
+        self.ledger.views.clear()
+        return floor
+
+    def _special(
+        self, op: list[Any], made: list[Row], rekeyed: bytes
+    ) -> Callable[[Stage, Body], None]:
+        def special(stage: Stage, body: Body) -> None:
+            ledger, number = self.ledger, self.line.number
+            if stage.ledger.number != ledger.number:
+                raise gone(ledger.scope)
+            self._check_since(stage)
+            key = rowkinds.anchor(ledger.number, number, self.old.number + 1)
+            leads = _encode(stage.sequence + 1)
+            stage.rows += [*made, (key, ledger.seal_row(key, leads, ledger.commit_line))]
+            stage.absent += [key, rekeyed]
+            stage.absent.append(rowkinds.line(b"T", ledger.number, self.lines[-1] + 1))
+            for other in self.lines:
+                if other != number:
+                    line = rowkinds.line(b"E", ledger.number, other)
+                    stage.absent.append(rowkinds.entry(line, self.heads[other] + 1))
+            stage.cells.append((self.pruner.key, self.cell, self.cell))
+            body.ops = [op]
+            stage.finish(body)
+
+        return special
+
+    def _check_since(self, stage: Stage) -> None:
+        """Refuse if a restore, fork or mark that came meanwhile rests on what is not kept."""
+        came: set[int] = set()
+        for number, head in self.heads.items():
+            self.heads[number] = self._head(number)
+            came.update(self._sources(number, head))
+        if self.pruner.look() != self.cell:  # others came to rest on the scope: on what is kept?
+            self.cell = self.pruner.cell
+            if self.rested is not None:
+                self.rested |= self.pruner.came(self.line.number)
+        came |= self._needed()
+        if not self.kept.issuperset(at for at in came if self.ledger.before < at <= self.last):
+            raise Conflict(f"{self.ledger.scope}: restored, forked or marked meanwhile; try again")
+        if self._spared(came, stage) < self.last:
+            raise Conflict(f"{self.ledger.scope}: its state rests on older entries; try again")
+
+    def _clear_bases(self, bases: dict[int, bytes]) -> None:
+        """Drop bases that no anchor names: of one that was released, or never came to be."""
+        line = rowkinds.line(b"B", self.ledger.number, self.line.number)
+        named = self.old.bases.keys() | bases.keys()
+        for page in self._pages(line, rowkinds.after(line)):
+            drops = [key for key, _ in page if rowkinds.sequence_of(key) not in named]
+            if drops:
+                self._commit(Batch(drops=drops))
+
+    def _base(self, view: Timeline) -> tuple[Row, bytes]:
+        """The row of a state's saved index, and its commitment; its nodes are stored."""
+        root = view.folded()
+        nodes: list[Node] = []
+        if root.count:
+            self.ledger.trees.unsaved(root, nodes, self._breath)
+        quiet = any_sensitive(slots_in(nodes), lambda: view.declared)
+        places = self._lay(view.sequence, nodes, quiet=quiet)
+        place = (root.place or places[id(root)]) if root.count else 0
+        self.ledger.trees.settle(nodes, places)
+        save = Save(
+            INDEX, 0, view.head, view.checkpoint, view.origin, 0, 0, root.hash, place, [], [], 0,
+            view.merged,
+        )  # fmt: skip
+        plain = _encode(save)
+        key = rowkinds.entry(
+            rowkinds.line(b"B", self.ledger.number, self.line.number), view.sequence
+        )
+        row = self.ledger.seal_row(key, plain, self.ledger.commit_save, quiet=quiet)
+        return (key, row), self.ledger.commit_save(plain)
+
+    def _lay(self, at: int, nodes: list[Node], *, quiet: bool) -> dict[int, Place]:
+        """Store nodes behind those that another attempt may have left."""
+        ledger, number = self.ledger, self.line.number
+        line = rowkinds.line(b"N", ledger.number, number)
+        low, high = rowkinds.pack(line, at, rowkinds.BASES), rowkinds.pack(line, at + 1, 0)
+        found = self.storage.scan(low, high, limit=1, reverse=True)
+        ordinal = int.from_bytes(found[0][0][14:17], "big") + 1 if found else rowkinds.BASES
+        places: dict[int, Place] = {}
+        waiting: list[Row] = []
+        for row in node_packs(ledger, (number, at, ordinal), nodes, places, quiet=quiet):
+            waiting.append(row)
+            if len(waiting) >= SLICE:
+                self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
+                waiting = []
+        if waiting:
+            self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
+        return places
+
+    # dropping
+
+    def _pages(self, low: bytes, high: bytes) -> Iterator[list[Row]]:
+        while page := self.storage.scan(low, high, limit=SLICE):
+            yield page
+            low = page[-1][0] + b"\0"
+
+    def _slices(self, marks: Marks, floor: Floor) -> Iterator[tuple[Batch, int]]:
+        """What is to be dropped, in commits of bounded size, and the bytes of the rows that go.
+
+        Each can be done again.
+        """
+        line = rowkinds.line(b"E", self.ledger.number, marks.timeline)
+        end = rowkinds.entry(line, floor.sequence) + b"\0"
+        for page in self._pages(rowkinds.entry(line, 0), end):
+            batch = Batch()
+            for key, row in page:
+                self._entry(batch, key, row, marks, floor)
+                self._breath()
+            if batch.swaps:
+                yield batch, sum(map(len, batch.drops))
+        for kind, stays in self._stays(marks, floor):
+            line = rowkinds.line(kind, self.ledger.number, marks.timeline)
+            high = (
+                rowkinds.after(line) if kind == b"A" else rowkinds.entry(line, floor.sequence + 1)
+            )
+            for page in self._pages(line, high):
+                gone = [(key, row) for key, row in page if not stays(key)]
+                if gone:
+                    size = sum(len(key) + len(row) for key, row in gone)
+                    yield Batch(drops=[key for key, _ in gone]), size
+
+    def _stays(self, marks: Marks, floor: Floor) -> list[tuple[bytes, Callable[[bytes], bool]]]:
+        """For each kind of row up to the floor, which of them stay."""
+
+        def number(key: bytes) -> tuple[int, int]:
+            return rowkinds.sequence_of(key), int.from_bytes(key[14:17], "big")
+
+        newest = rowkinds.anchor(self.ledger.number, marks.timeline, floor.number)
+        return [
+            (b"V", lambda key: number(key) in marks.values),
+            (b"N", lambda key: number(key) in marks.nodes),
+            (b"S", lambda _: False),
+            (b"C", lambda key: rowkinds.sequence_of(key) in floor.bases),
+            (b"B", lambda key: rowkinds.sequence_of(key) in floor.bases),
+            (b"A", lambda key: key >= newest),
+        ]
+
+    def _entry(self, batch: Batch, key: bytes, row: bytes, marks: Marks, floor: Floor) -> None:
+        """Add an entry to what is dropped, and the upload that it brought, unless it stays."""
+        sequence = rowkinds.sequence_of(key)
+        if sequence in floor.bases or (sequence, 0) in marks.values:
+            return
+        try:
+            envelope, body = self.ledger.open_entry(key, row)
+        except (PrunedError, StateIntegrityError):
+            return  # done before; or damaged, which `verify` names
+        long = [op[2] for op in body.ops if op[0] == entries.SET and type(op[2]) is list]
+        uploads = [value[3] for value in long if value[0] == AHEAD and value[3]]
+        if any(op[0] in entries.STAY for op in body.ops) or not marks.uploads.isdisjoint(uploads):
+            return
+        # As with one that was never finished: who finds the cell may drop the rows; see `pins`.
+        batch.cells += [
+            (rowkinds.pin(self.ledger.number, number), None, SWEPT) for number in uploads
+        ]
+        batch.swaps.append((key, row, envelope.data))
+        if body.cause is not None and body.cause.correlation is not None:
+            self._correlation(batch, key, body.cause.correlation, floor)
+
+    def _correlation(self, batch: Batch, entry: bytes, correlation: str, floor: Floor) -> None:
+        """Drop what leads from a correlation to a block of entries that are all pruned."""
+        line, sequence = rowkinds.line_of(entry), rowkinds.sequence_of(entry)
+        if (sequence // rowkinds.BLOCK + 1) * rowkinds.BLOCK - 1 <= floor.sequence:
+            tag = self.core.tag(b"correlation", correlation)
+            key = rowkinds.correlation(tag, self.ledger.number, line, sequence)
+            if key not in batch.drops:
+                batch.drops.append(key)

@@ -1,0 +1,258 @@
+"""Rotation of a scope's data key, and sealing what is stored again under the new one.
+
+`rotate`: the new key is in the ring first. Then one commit adds an entry to every timeline, which
+is sealed under the new key, and a row that announces it. Whoever still seals under the old key
+finds the place of its next entry taken (or, to make a fork, that row), follows, meets a record
+under a key that it does not know, and looks it up. So behind these entries nothing is ever sealed
+under an older key.
+
+`reseal`: what lies before them is opened and sealed again, in slices, each row only if it is still
+the one that was read. Commitments, and with them the chain, roots and signatures, do not change.
+When nothing is left under older keys, they leave the ring, and what was replaced leaves the
+engine's logs. Cut short, it is done again: what has the new key already is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.errors import Conflict, DamagedRecordError, KeyMissingError, ScopeNotFoundError
+from holdfast.seal.sealer import sealed_under
+from holdfast.storage.contract import Batch
+from holdfast.store.commit.change import Change, Target
+from holdfast.store.commit.core import Core
+from holdfast.store.commit.stage import Stage
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal import entry
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.names import rowkinds as rows
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.engine_logs import IN_LOGS, settle
+from holdfast.store.names.scope import Scope
+from holdfast.store.names.threads import safe_point
+from holdfast.store.upkeep.keyring import ring_of
+
+SLICE = 64
+"""Rows that are read and sealed again together: what bounds memory and the length of a commit."""
+ATTEMPTS = 50
+
+_T = TypeVar("_T")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Resealed:
+    """What `reseal` did to a scope."""
+
+    scope: Scope
+    epoch: int
+    """Nothing is stored under an older data key than that of this epoch."""
+    rows: int
+    """Rows that this call sealed again; 0 if all had the key already."""
+    bytes: int
+    keys_removed: int
+    """Rows with older data keys that this call took out of the ring."""
+    open: tuple[str, ...] = ()
+    """Where the older keys, or records under them, may still be, for people."""
+
+
+_COPIES = (
+    "copies of the ring made before still hold the older data keys, and copies of the store's "
+    "files made before hold records under them"
+)
+
+
+def rotate_scope(handle: StoreHandle, scope: Scope | str) -> int:
+    """Give a scope a new data key for all that is written from now on; its epoch."""
+    core = handle.core
+    ring = ring_of(core, write=True)
+    line = handle.line(scope)
+    line.ask("rotate key", str(line.scope))
+    for _ in range(ATTEMPTS):
+        ledger = _ledger(core, line.scope)
+        epoch = _announced(core, ledger) + 1
+        core.leases.stand()  # the ring is another storage: its commit expects no token
+        # A key that an attempt which was cut short has left is as good as a new one.
+        if ring.add_epoch(ledger.id, epoch) is None:
+            raise gone(line.scope)
+        ledger.seal.know(epoch)
+        try:
+            core.run(_announcement(core, ledger, epoch))
+            return epoch
+        except Conflict:
+            continue  # a timeline was forked, or somebody else has rotated the key
+    raise Conflict(f"{line.scope}: other writers were always faster; try again")
+
+
+def rotate_all(handle: StoreHandle) -> int:
+    """Give every scope that is there a new data key; how many that were."""
+    return sum(1 for _ in _each(handle, rotate_scope))
+
+
+def reseal_all(handle: StoreHandle) -> list[Resealed]:
+    """Seal everything of every scope that is there under its newest data key."""
+    return _settled(handle.core, list(_each(handle, _resealed)))
+
+
+def _each(handle: StoreHandle, do: Callable[[StoreHandle, Scope], _T]) -> Iterator[_T]:
+    ring_of(handle.core, write=True)
+    for scope in sorted((scope for scope, _, _, _ in handle.core.scopes()), key=str):
+        safe_point()
+        with suppress(ScopeNotFoundError):  # deleted meanwhile
+            yield do(handle, scope)
+
+
+def _ledger(core: Core, scope: Scope) -> Ledger:
+    main = core.current(scope)
+    if main is None:
+        raise ScopeNotFoundError(f"there is no scope {scope} in this store")
+    return main.ledger
+
+
+def _announced(core: Core, ledger: Ledger) -> int:
+    """The epoch of the data key under which everything new is sealed."""
+    prefix = rows.epoch(ledger.number, 0)[:7]
+    found = core.storage.scan(prefix, rows.after(prefix), limit=1, reverse=True)
+    return int.from_bytes(found[0][0][7:], "big") if found else 1
+
+
+def _announcement(core: Core, ledger: Ledger, epoch: int) -> Change:
+    """An entry on every timeline that is not ended, and the row that forks look at."""
+    known, lines = core.timelines(ledger), core.lines(ledger)
+    if not lines:
+        raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
+    key = rows.epoch(ledger.number, epoch)
+    # A timeline that is forked meanwhile would not hear of it: then nothing is done.
+    next_line = rows.line(b"T", ledger.number, known[-1][0] + 1)
+
+    def special(stage: Stage, body: Body) -> None:
+        body.ops = [[entry.REKEY, epoch]]
+        stage.finish(body)
+        if stage.timeline.number == lines[-1][0]:
+            row = ledger.seal_row(key, _encode(core.clock.claimed()), ledger.commit_line)
+            stage.rows.append((key, row))
+            stage.absent += [key, next_line]
+
+    targets = [Target(ledger.scope, name, special=special, create=False) for _, name, _, _ in lines]
+    return Change(targets, cause_now())
+
+
+def reseal_scope(handle: StoreHandle, scope: Scope | str) -> Resealed:
+    """Seal everything of a scope under its newest data key, and remove the older ones."""
+    return _settled(handle.core, [_resealed(handle, scope)])[0]
+
+
+def _settled(core: Core, done: list[Resealed]) -> list[Resealed]:
+    """What was done, once the engine's logs are rid of the keys and records that were replaced."""
+    still = [_COPIES] if settle(core) else [_COPIES, IN_LOGS]
+    still += [core.near.left()] if core.near is not None else []
+    return [replace(one, open=tuple(still)) for one in done]
+
+
+def _resealed(handle: StoreHandle, scope: Scope | str) -> Resealed:
+    core = handle.core
+    ring = ring_of(core, write=True)
+    ledger = _ledger(core, handle.line(scope).scope)
+    epoch = _announced(core, ledger)
+    ledger.seal.know(epoch)
+    work = _Resealing(core, ledger, epoch)
+    while work.sweep():
+        pass  # until one finds nothing to do: then nothing is left, and nothing can come
+    core.leases.stand()
+    removed = ring.drop_epochs(ledger.id, epoch)
+    return Resealed(ledger.scope, epoch, work.rows, work.bytes, removed)
+
+
+class _Resealing:
+    def __init__(self, core: Core, ledger: Ledger, epoch: int) -> None:
+        self.core = core
+        self.storage = core.storage
+        self.ledger = ledger
+        self.epoch = epoch
+        self.rows = self.bytes = 0
+
+    def sweep(self) -> int:
+        """Seal again what is found under older keys; how many rows that were.
+
+        Damage in one row does not keep the others from it, but it keeps the old key.
+        """
+        before = self.rows
+        damage: Exception | None = None
+        number = self.ledger.number.to_bytes(rows.SCOPE, "big")
+        for kind in rows.OF_SCOPE:
+            low = kind + number
+            while page := self.storage.scan(low, rows.after(kind + number), limit=SLICE):
+                safe_point()
+                damage = self._slice(page) or damage
+                low = page[-1][0] + b"\0"
+        if damage is not None:
+            raise damage
+        return self.rows - before
+
+    def _slice(self, page: list[tuple[bytes, bytes]]) -> Exception | None:
+        damage: Exception | None = None
+        for _ in range(ATTEMPTS):
+            swaps: list[tuple[bytes, bytes, bytes]] = []
+            for key, row in page:
+                try:
+                    again = sealed_again(self.ledger, key, row, self.epoch)
+                except (DamagedRecordError, KeyMissingError) as error:
+                    damage = self.ledger.damage(key, f"{error}; the old key stays")
+                    continue
+                if again is not None:
+                    swaps.append((key, row, again))
+            if not swaps:
+                return damage
+            try:
+                self.core.leases.commit(Batch(swaps=swaps, absent=[self.ledger.tombstone]))
+            except Conflict:
+                page = self._read(page)
+                continue
+            self.rows += len(swaps)
+            self.bytes += sum(len(new) for _, _, new in swaps)
+            return damage
+        raise Conflict(f"{self.ledger.scope}: others were always faster; try again")
+
+    def _read(self, page: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """The rows as they are now: somebody else reseals, or erases, the scope, too."""
+        if self.ledger.erased():
+            raise gone(self.ledger.scope)
+        keys = [key for key, _ in page]
+        found = zip(keys, self.storage.get(keys), strict=True)
+        return [(key, row) for key, row in found if row is not None]
+
+
+def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | None:
+    """A row under the newest key; None if it is not under one older than that of `epoch`."""
+    ad, seal = ledger.ad(key), ledger.seal
+    if key[:1] != b"E":
+        found, compressed, quiet = sealed_under(row)
+        if found >= epoch:
+            return None
+        plain = seal.open(ad, row)
+        return seal.seal(ad, plain, ledger.commit_pack(plain), compress=compressed, quiet=quiet)
+    envelope, sealed = entry.split_row(row)
+    if not sealed:
+        return None  # pruned
+    start = len(envelope.data)
+    found, compressed, quiet = sealed_under(row, start)
+    if found >= epoch:
+        return None
+    plain = seal.open(ad, row, envelope.writer, start)
+    if ledger.commit_body(plain) != envelope.commitment:
+        raise DamagedRecordError("the body is not the one that the envelope commits to")
+    return envelope.data + seal.seal(
+        ad + envelope.data,
+        plain,
+        envelope.commitment,
+        writer_outside=True,
+        writer=envelope.writer,
+        compress=compressed,
+        quiet=quiet,
+    )

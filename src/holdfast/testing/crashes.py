@@ -1,0 +1,402 @@
+"""Crash-testing an agent: it is killed around every commit, started again, and judged by its end.
+
+    report = crash(run_agent)
+    assert report.ok, str(report)
+
+Each trial has a new store. The agent runs in a process of its own, which is killed with SIGKILL
+just before or just after one of its commits; then it is started again and runs to its end. The end
+must be that of a run that nobody disturbed, and the store must verify.
+
+What it cannot show: power loss (the file system is not cut off), and what happens between two
+commits, unless something there is seen from outside: the two moments around a gap are its ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import selectors
+import signal
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast import sync
+from holdfast.agents.machines.record_reader import machines_of
+from holdfast.agents.machines.records import Keys, MachineIntent
+from holdfast.errors import InvalidInputError
+from holdfast.seal.keys import variable_of
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.wrappers.faults import Counting
+from holdfast.store.names.arguments import check_flag, check_run, check_seconds, is_async, ran
+from holdfast.store.tree.difference import same
+
+MOMENTS = ("before", "after")
+"""Of a commit: nothing of it is stored, or all of it."""
+SEEN = ("", "$agent/")
+"""Prefixes of the keys that are compared, beside where machines are; what else Holdfast keeps holds
+times and attempts."""
+_MOST_TOLD = 8
+_OURS = {"url", "storage", "read_only", "create"}
+_OPTIONS = frozenset(inspect.signature(sync.open).parameters) - _OURS
+Kill = tuple[str, int]
+"""A moment, and the number of a commit, counted from the start of the process."""
+
+
+@dataclass(frozen=True)
+class CrashFinding:
+    """A trial whose end was another than that of the undisturbed run."""
+
+    kills: tuple[Kill, ...]
+    why: str
+
+    def __str__(self) -> str:
+        where = ", then ".join(f"{moment} commit {commit}" for moment, commit in self.kills)
+        return f"killed {where}: {self.why}"
+
+
+@dataclass(frozen=True)
+class CrashReport:
+    """What killing an agent showed."""
+
+    commits: int
+    """Of the run that nobody disturbed."""
+    kills: int
+    findings: tuple[CrashFinding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was killed at all, and every end was that of the undisturbed run."""
+        return self.kills > 0 and not self.findings
+
+    def __str__(self) -> str:
+        head = f"{self.kills} kills around {self.commits} commits, {len(self.findings)} findings"
+        return "\n".join([head, *map(str, self.findings)])
+
+
+class Killing(Counting):
+    """A storage that ends its own process with SIGKILL at one of its commits."""
+
+    def __init__(self, storage: Storage, moment: str = "", commit: int = 0) -> None:
+        super().__init__(storage)
+        self._moment = moment
+        self._commit = commit
+
+    def commit(self, batch: Batch) -> None:
+        """Commit, unless this is the moment."""
+        here = self.calls["commit"] + 1 == self._commit
+        if here and self._moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().commit(batch)
+        if here:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def contents(store: sync.Store, world: Path) -> dict[str, Any]:
+    """What is compared unless you say otherwise: all keys of all scopes, where their machines are,
+    with data and metadata, and the world's files."""
+    found: dict[str, Any] = {}
+    for info in store.scopes().items:
+        state = store.scope(info.scope)
+        for prefix in SEEN:
+            for key, value in state.items(prefix, plain=True):
+                found[f"{info.scope} {key}"] = value
+        for name in machines_of(state._handle):
+            found |= {f"{info.scope} {key}": value for key, value in _machine(state, name).items()}
+    for path in sorted(world.rglob("*")):
+        if path.is_file():
+            found[f"file {path.relative_to(world)}"] = path.read_bytes()
+    return found
+
+
+def _machine(state: sync.State, name: str) -> dict[str, Any]:
+    """What a machine keeps, but for times, ids and the number of its version."""
+    keys = Keys.of(name)
+    kept = state.get_many([keys.now, keys.data, keys.intent], plain=True)
+    now, intent = kept.get(keys.now) or {}, kept.get(keys.intent)
+    found = {keys.now: (now.get("state"), now.get("metadata")), keys.data: kept.get(keys.data)}
+    return found | ({keys.intent: MachineIntent.of(intent).trigger} if intent is not None else {})
+
+
+def crash(
+    run: Callable[..., Any],
+    *,
+    prepare: Callable[..., Any] | None = None,
+    see: Callable[..., Any] = contents,
+    moments: tuple[str, ...] = MOMENTS,
+    every: int = 1,
+    twice: bool = False,
+    timeout: float = 60.0,
+    folder: Path | None = None,
+    **options: Any,
+) -> CrashReport:
+    """Kill `run(store)` around each of its commits, start it again, and compare the ends.
+
+    A coroutine function gets a store of `holdfast`, any other one of `holdfast.sync`. With a second
+    parameter it also gets the world: an empty folder of the trial, that outlives the kills, for
+    tools to leave their traces in. `prepare` makes what is there at first, `see` what is compared;
+    both take what `run` takes, and a blocking store. `every=5` kills around each fifth commit only;
+    with `twice` the run after a kill is killed as well, around each of its own commits, which takes
+    about as many trials as the square of the commits. A run of more than `timeout` seconds is a
+    finding. `options` are those of
+    `holdfast.open`. Trials lie in `folder`, which keeps them, or in a temporary one.
+
+    The agent has to come to its end by itself, and to do the same each time: what is random, or is
+    told by the clock, is left out by a `see` of yours. Needs `os.fork`: Linux or macOS; call it
+    where no store is in use by other threads.
+    """
+    for name, function in (("run", run), ("prepare", prepare), ("see", see)):
+        if function is not None:
+            check_run(function, name, awaited=name == "run")
+            _parameters(function, name)
+    if type(every) is not int or every < 1:
+        raise InvalidInputError("every is a whole number from 1 up: around each, each second ...")
+    unknown = sorted(options.keys() - _OPTIONS)
+    if unknown:
+        raise InvalidInputError(
+            f"there is no option {', '.join(unknown)}; there are those of this function and "
+            f"{', '.join(sorted(_OPTIONS))}, of `holdfast.open`"
+        )
+    check_flag(twice, "twice")
+    check_seconds(timeout, "timeout")
+    if not hasattr(os, "fork"):
+        raise InvalidInputError("crash-testing needs os.fork, which this system does not have")
+    if not moments or not set(moments) <= set(MOMENTS):
+        raise InvalidInputError(f"moments are {' and '.join(MOMENTS)}")
+    with _place(folder) as place:
+        agent = _Agent(run, prepare, see, timeout, options, place)
+        expected, commits = agent.undisturbed()
+        findings = []
+        killed = 0
+        waiting: list[tuple[Kill, ...]] = [(kill,) for kill in _around(commits, moments, every)]
+        while waiting:
+            kills = waiting.pop(0)
+            trial = agent.trial(kills, expected)
+            killed += trial.killed
+            if trial.why:
+                findings.append(CrashFinding(kills, trial.why))
+            if twice and len(kills) == trial.killed == 1:
+                waiting += [(*kills, next) for next in _around(trial.commits, moments, every)]
+        return CrashReport(commits, killed, tuple(findings))
+
+
+def _around(commits: int, moments: tuple[str, ...], every: int) -> list[Kill]:
+    return [(moment, n) for n in range(1, commits + 1, every) for moment in moments]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What became of an agent that was killed."""
+
+    killed: int
+    why: str
+    """What is wrong with its end."""
+    commits: int = 0
+    """Of its last run."""
+
+
+@contextmanager
+def _place(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        yield Path(folder)
+        return
+    # In memory where the system offers that: syncs cost nothing there, and nobody cuts the power.
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="holdfast-crash-", dir=base) as made:
+        yield Path(made)
+
+
+class _Agent:
+    """The agent under test, and how it is run."""
+
+    def __init__(
+        self,
+        run: Callable[..., Any],
+        prepare: Callable[..., Any] | None,
+        see: Callable[..., Any],
+        timeout: float,
+        options: Mapping[str, Any],
+        place: Path,
+    ) -> None:
+        self._run = run
+        self._prepare = prepare
+        self._see = see
+        self._timeout = timeout
+        self._options = {"durability": "normal", **options}
+        self._place = place
+        key = options.get("key")
+        self._secrets = variable_of(os.environ.get("HOLDFAST_KEY") if key is None else str(key))
+
+    def _open(self, opened: Callable[..., Any], trial: Path, **more: Any) -> Any:
+        """Open a store; a key in an environment variable is gone once it is read: set it again."""
+        os.environ.update(self._secrets)
+        return opened(self._url(trial), **more, **self._options)
+
+    def undisturbed(self) -> tuple[Any, int]:
+        """The end of a run that is not killed, and the number of its commits."""
+        with self._open(sync.open, self._new("options", prepared=False)):
+            pass  # what is wrong with the options is no failure of the agent
+        trial = self._new("undisturbed")
+        died, told = self._process(trial, "", 0)
+        if died:
+            raise InvalidInputError(f"the agent fails without being killed: {told or died}")
+        commits, own = map(int, told.split())
+        if not own:
+            raise InvalidInputError(
+                "the agent commits nothing: there is nothing that it could be killed around"
+            )
+        return self._end(trial)[0], commits
+
+    def trial(self, kills: tuple[Kill, ...], expected: Any) -> _Trial:
+        """Run the agent, kill it, and let it come to its end."""
+        trial = self._new("-".join(f"{moment}-{commit}" for moment, commit in kills))
+        killed, commits = 0, 0
+        for moment, commit in (*kills, ("", 0)):
+            died, told = self._process(trial, moment, commit)
+            if died == "SIGKILL" and moment:
+                killed += 1
+            elif died:
+                started = "started again, it" if killed else "it"
+                return _Trial(killed, f"{started} failed: {told or died}")
+            else:
+                commits = int(told.split()[0])
+                break  # it came to its end, perhaps before it could be killed once more
+        end, findings = self._end(trial)
+        why = "; ".join([*_differences(expected, end), *findings][:_MOST_TOLD])
+        return _Trial(killed, why, commits)
+
+    def _new(self, name: str, *, prepared: bool = True) -> Path:
+        trial = self._place / name
+        try:
+            (trial / "world").mkdir(parents=True)
+        except OSError as error:
+            raise InvalidInputError(
+                f"{trial / 'world'} cannot be made ({error.strerror}): give a folder without trials"
+            ) from error
+        if prepared and self._prepare is not None:
+            with self._open(sync.open, trial) as store:
+                ran(_call(self._prepare, store, trial), "prepare")
+        return trial
+
+    def _url(self, trial: Path) -> str:
+        return f"sqlite:{trial / 'store.db'}"
+
+    def _end(self, trial: Path) -> tuple[Any, list[str]]:
+        with self._open(sync.open, trial) as store:
+            seen = ran(_call(self._see, store, trial), "see")
+            return seen, [f"verify: {one.message}" for one in store.verify().findings]
+
+    def _process(self, trial: Path, moment: str, commit: int) -> tuple[str, str]:
+        """Run the agent in a process of its own; the signal that ended it, and what it told."""
+        reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            # That other threads may hold locks is said in the docstring, and bounded by `timeout`.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            told, code = "", 1
+            try:
+                told, code = " ".join(map(str, self._live(trial, moment, commit))), 0
+            except BaseException:
+                told = traceback.format_exc()
+            finally:
+                os.write(writing, told[-4000:].encode())
+                os._exit(code)
+        os.close(writing)
+        try:
+            text = _read(reading, self._timeout)
+            if text is None:
+                os.kill(pid, signal.SIGKILL)
+        finally:
+            os.close(reading)
+            status = os.waitpid(pid, 0)[1]
+        if text is None:
+            return "timeout", f"it did not come to its end in {self._timeout:g} s"
+        if os.WIFSIGNALED(status):
+            return signal.Signals(os.WTERMSIG(status)).name, text
+        if not text:
+            return "error", "it ended its own process instead of coming back"
+        return ("" if os.waitstatus_to_exitcode(status) == 0 else "error"), text
+
+    def _live(self, trial: Path, moment: str, commit: int) -> tuple[int, int]:
+        """The agent's life, in its own process; how many commits there were, and by itself."""
+        inner = open_storage(self._url(trial), durability=self._options["durability"])
+        storage = Killing(inner, moment, commit)
+        own = 0
+        if is_async(self._run):
+
+            async def live() -> None:
+                nonlocal own
+                async with self._open(holdfast.open, trial, storage=storage) as store:
+                    own -= storage.calls["commit"]
+                    await _call(self._run, store, trial)
+                    own += storage.calls["commit"]
+
+            asyncio.run(live())
+        else:
+            with self._open(sync.open, trial, storage=storage) as store:
+                own -= storage.calls["commit"]
+                ran(_call(self._run, store, trial), "what is crash-tested")
+                own += storage.calls["commit"]
+        return storage.calls["commit"], own
+
+
+def _call(function: Callable[..., Any], store: Any, trial: Path) -> Any:
+    """Call with the store, and with the world if there is a second parameter for it."""
+    return function(*(store, trial / "world")[: _parameters(function, "it")])
+
+
+def _parameters(function: Callable[..., Any], name: str) -> int:
+    """Whether a function takes the store alone (1), or also the world (2)."""
+    signature = inspect.signature(function)
+    needed = [
+        one
+        for one in signature.parameters.values()
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) and one.default is one.empty
+    ]
+    count = 2 if len(needed) > 1 else 1
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        raise InvalidInputError(f"{name} takes the store, or the store and the world") from None
+    return count
+
+
+def _read(pipe: int, timeout: float) -> str | None:
+    """All that a process tells before it ends; None if that takes too long."""
+    end = time.monotonic() + timeout
+    found = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while selector.select(max(0.0, end - time.monotonic())):
+            piece = os.read(pipe, 4096)
+            if not piece:
+                return found.decode(errors="replace")
+            found += piece
+    return None
+
+
+def _differences(expected: Any, end: Any) -> list[str]:
+    """Where two ends differ, by name: values may be long, or secret."""
+    if not (isinstance(expected, dict) and isinstance(end, dict)):
+        return [] if _same(expected, end) else ["the end is another"]
+    both = [name for name in expected if name in end]
+    return [
+        *(f"{name} is missing" for name in expected if name not in end),
+        *(f"{name} is new" for name in end if name not in expected),
+        *(f"{name} differs" for name in both if not _same(expected[name], end[name])),
+    ]
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other) or same(one, other)  # nan is not equal to itself
