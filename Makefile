@@ -1,9 +1,11 @@
 # Every target sets itself up; it needs python3 (3.11 or newer), make and git, nothing else.
 PY := .venv/bin/python
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal tests
 SABOTAGE ?=
+SCRIPTS := scripts/reference scripts/weight # Python without an ending, which ruff must be told of
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench prove soak lock
+.PHONY: help setup demo test lint style types reference bench prove soak lock
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -14,15 +16,29 @@ setup: ## make .venv with the locked dependencies
 demo: setup ## an agent fails and is put back; SABOTAGE=n breaks something on purpose
 	@$(PY) examples/demo.py $(if $(SABOTAGE),--sabotage $(SABOTAGE))
 
-test: ## lint, then all tests but the slow ones
+# Types are checked while the tests run, and told after them. Bytecode is kept, whatever the
+# environment says, for the processes that tests start would compile everything anew.
+test: export PYTHONDONTWRITEBYTECODE =
+test: ## style, then all tests but the slow ones, each in one place, and types beside them
 	@scripts/setup --tests
-	@$(MAKE) --no-print-directory lint
-	$(PY) -m pytest -n 2 tests
+	@$(MAKE) --no-print-directory style
+	@nice $(MAKE) --no-print-directory types >.venv/types.txt 2>&1 & types=$$!; \
+	echo "$(PYTEST)"; $(PYTEST); tests=$$?; \
+	wait $$types; types=$$?; cat .venv/types.txt; \
+	[ $$tests = 0 ] && [ $$types = 0 ]
 
-lint: setup ## style, format and types
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
+lint: style types ## style, format, types and weight
+	@$(PY) scripts/weight
+
+style: setup
+	$(PY) -m ruff check . $(SCRIPTS)
+	$(PY) -m ruff format --check . $(SCRIPTS)
+
+types: setup
 	$(PY) -m mypy --strict src
+
+reference: setup ## write docs/reference anew, from the code
+	@$(PY) scripts/reference
 
 bench: setup ## measure
 	@$(PY) bench/run.py
@@ -31,10 +47,11 @@ prove: ## crash, damage and race it, and check every promise
 	@scripts/setup --tests
 	@$(PY) prove/run.py
 
-soak: ## the same for long, then the slow tests and LangGraph's own
+soak: ## the same for long, then all tests in all places, the slow ones and LangGraph's own
 	@scripts/setup --tests
 	@$(PY) prove/run.py --long
-	$(PY) -m pytest -n 2 -m slow --hypothesis-profile=soak tests
+	$(PYTEST) --all-places
+	$(PY) -m pytest -n 2 -m slow --all-places --hypothesis-profile=soak tests
 	@$(PY) tests/langgraph/behaviour/run.py
 
 lock: setup ## lock the dependencies anew, after pyproject.toml changed

@@ -9,7 +9,7 @@ from typing import Any
 
 from common import Row, at_most, in_child, median, peak_memory, place, told
 
-from holdfast.sync import attach
+from holdfast.sync.agents import attach
 
 AGENTS = 10_000
 _letters = random.Random(7)

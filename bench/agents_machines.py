@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from common import Row, at_most, median, place, told
 
-from holdfast import MachineDefinition, MachineState
-from holdfast.sync import Machine
+from holdfast.agents import MachineDefinition, MachineState
+from holdfast.sync.agents import Machine
 
 TURNS = MachineDefinition(
     initial="thinking",

@@ -102,7 +102,7 @@ def auditing(count: int) -> list[Row]:
 
         plain = timed(read)
         start = time.perf_counter()
-        with sync.Audit(store):
+        with sync.access.Audit(store):
             read()
         noted = time.perf_counter() - start
     return [told("a read of a secret that is noted, more", (noted - plain) / count * 1e6, "µs")]

@@ -18,7 +18,7 @@ from common import Row, at_most, cpu, median, timed, told
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.sqlite import SqliteStore
 
-from holdfast.integrations.langgraph.store.store import HoldfastStore
+from holdfast.integrations.langgraph.store.langgraph_store import HoldfastStore
 
 DIMS = 384
 SPACE = ("memories", "all")

@@ -7,8 +7,8 @@ from typing import Any
 
 from common import Row, at_most, median, place, told
 
-from holdfast import Condition, Policy
-from holdfast.sync import Policies
+from holdfast.checkpoints import Condition, Policy
+from holdfast.sync.checkpoints import Policies
 
 AGENTS = 10_000
 TEN = (

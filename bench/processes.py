@@ -27,7 +27,7 @@ def run(quick: bool) -> list[Row]:
         both = [answer(child) for child in children]
         with here.sync() as store:
             report = store.verify()
-            last = store.agent("a").place()[2]
+            last = store.agent("a")._handle.place()[2]
     together = sum(one["rate"] for one in both)
     written = 1 + alone["done"] + sum(one["done"] for one in both)
     return [

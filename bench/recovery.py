@@ -7,14 +7,16 @@ import time
 from common import Row, at_most, median, place, told
 
 from agents import FIELDS, Talker
-from holdfast.sync import Recovery, Store, attach
+from holdfast.sync import Store
+from holdfast.sync.agents import attach
+from holdfast.sync.recovery import Recovery
 
 AGENTS = 1000
 
 
 def run(quick: bool) -> list[Row]:
-    """One agent of 1 MB, a thousand small ones, and one that is recovered again and again."""
-    return [*alone(3 if quick else 9), *fleet(100 if quick else AGENTS), *learned(10)]
+    """One agent of 1 MB, and a thousand small ones."""
+    return [*alone(3 if quick else 9), *fleet(100 if quick else AGENTS)]
 
 
 def alone(rounds: int) -> list[Row]:
@@ -80,26 +82,4 @@ def fleet(count: int) -> list[Row]:
     return [
         at_most(f"{count:,} crashed agents recovered", took, 10 * count / AGENTS, "s"),
         told("CPU for each of them", used / count * 1e3, "ms"),
-    ]
-
-
-def learned(rounds: int) -> list[Row]:
-    """What looking for a state takes in the order that past recoveries speak for.
-
-    Damage was suspected again and again, and none was found: damaged keys are looked for in vain.
-    """
-    with place() as here, here.sync("normal") as store:
-        state, recovery = store.agent("a"), Recovery(store)
-        with state.change() as change:
-            for number in range(1000):
-                change.set(f"facts/{number}", "x" * 1000)
-        state.checkpoint("good")
-        for _ in range(rounds):
-            recovery.recover(state, "corruption_detected")
-        found = recovery.proposal(state, "corruption_detected")
-    if found.seconds > found.fixed_seconds:
-        raise RuntimeError("what was learned is worse than the fixed order")
-    return [
-        told("looking for a state, fixed order, 1 MB", found.fixed_seconds * 1e3, "ms"),
-        told(f"in the order learned from {rounds} recoveries", found.seconds * 1e3, "ms"),
     ]

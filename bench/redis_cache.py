@@ -10,13 +10,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from common import Place, Row, in_turns, message, place, told
 from postgres import URL as POSTGRES
 
 from holdfast import sync
-from holdfast.storage import open_storage
+from holdfast.storage import Storage, open_storage
 from holdfast.storage.wrappers.faults import Counting
 
 URL = "HOLDFAST_BENCH_REDIS"
@@ -26,13 +27,11 @@ Call = Callable[[int], object]
 
 
 def run(quick: bool) -> list[Row]:
-    """Reads of what is not in memory, and writes: SQLite, PostgreSQL, and a storage far away."""
+    """Reads of what is not in memory, and writes: PostgreSQL, and a storage far away."""
     cache = os.environ.get(URL)
     if not cache:
         return []
     rows: list[Row] = []
-    with place() as here:
-        rows += _Case("SQLite", here.url, here.key, cache).rows(quick)
     if server := os.environ.get(POSTGRES):
         with place() as here, _schema(server, here) as url:
             rows += _Case("PostgreSQL", url, here.key, cache).rows(quick)
@@ -95,6 +94,10 @@ class _Case:
 
 class _Away(Counting):
     """A storage of which each call takes a while."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        self.limits = replace(storage.limits, embedded=False)
 
     def _count(self, name: str) -> None:
         super()._count(name)

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 
 from common import Row, at_most, place, quantile, told
 
-from holdfast import Rule
-from holdfast.sync import Retention, Store
+from holdfast.checkpoints import RetentionRule
+from holdfast.sync import Store
+from holdfast.sync.checkpoints import Retention
 
 
 def run(quick: bool) -> list[Row]:
@@ -27,7 +28,7 @@ def run(quick: bool) -> list[Row]:
             waits: list[float] = []
             with writing(store, waits):
                 started = time.perf_counter()
-                Retention(store, rules={"routine": Rule(max_count=10)}).run("agent:a")
+                Retention(store, rules={"routine": RetentionRule(max_count=10)}).run("agent:a")
                 seconds = time.perf_counter() - started
         after = here.bytes()
     return [

@@ -80,7 +80,7 @@ def use_keys(folder: str, count: int) -> dict[str, Any]:
         start, before = time.perf_counter(), time.process_time()
         store = here.sync("normal")
         state = store.agent("a")
-        state.place()
+        state._handle.place()
         opened.append(time.perf_counter() - start)
         used.append(time.process_time() - before)
         key = f"memory/facts/{number * count // 7}"
@@ -203,24 +203,20 @@ def many_entries(count: int) -> list[Row]:
         folder = str(here.folder.parent)
         made = in_child("scale:make_entries", folder=folder, count=count)
         opened = in_child("scale:open_entries", folder=folder)
-        checked = in_child("scale:verify_entries", folder=folder, parallel=True)
-        alone = in_child("scale:verify_entries", folder=folder, parallel=False)
+        checked = in_child("scale:verify_entries", folder=folder)
         size = here.bytes()
     name = f"{count:,} entries"
     return [
         at_most(f"{name}: memory to write them", made["memory"], MEMORY, "MB"),
         at_most(f"{name}: memory to open and read", opened["memory"], MEMORY, "MB"),
         at_least(
-            f"verify, in two processes, at {name}",
+            f"verify at {name}",
             checked["entries"] / checked["seconds"],
             80_000,
             "entries/s",
             note=f"{checked['findings']} findings",
         ),
-        told(
-            f"verify, in one process, at {name}", alone["entries"] / alone["seconds"], "entries/s"
-        ),
-        told(f"{name}: memory to verify them", alone["memory"], "MB"),
+        told(f"{name}: memory to verify them", checked["memory"], "MB"),
         told(
             f"{name}: written", count / made["seconds"], "entries/s", f"{size / count:.0f} B each"
         ),
@@ -255,16 +251,16 @@ def open_entries(folder: str) -> dict[str, Any]:
     for _ in range(7):
         start = time.perf_counter()
         with here.sync() as store:
-            store.agent("a").place()
+            store.agent("a")._handle.place()
             opened.append(time.perf_counter() - start)
             store.agent("a").get("memory/facts/7")
     return {"open": median(opened)}
 
 
-def verify_entries(folder: str, *, parallel: bool) -> dict[str, Any]:
-    """Everything in the store, checked; with a second process, as the command does it, or not."""
+def verify_entries(folder: str) -> dict[str, Any]:
+    """Everything in the store, checked."""
     with at(folder).sync() as store:
         start = time.perf_counter()
-        report: Report = store.verify(parallel=parallel)
+        report: Report = store.verify()
         seconds = time.perf_counter() - start
     return {"entries": report.entries, "findings": len(report.findings), "seconds": seconds}

@@ -28,7 +28,7 @@ def run(quick: bool) -> list[Row]:
     agents, seconds = (2_000, 4.0) if quick else (10_000, 20.0)
     shifted = Shifted()
     with place() as here, sync.open(here.url, durability="normal", clock=shifted.clock) as store:
-        scheduler = sync.Scheduler(store)
+        scheduler = sync.checkpoints.Scheduler(store)
         for first in range(0, agents, 500):
             with store.change() as change:
                 for number in range(first, first + 500):

@@ -26,7 +26,7 @@ def travel(count: int, points: int) -> list[Row]:
         used: list[float] = []
         with here.sync() as store:
             state = store.agent("a")
-            last = state.place()[2]
+            last = state._handle.place()[2]
             for _ in range(points):
                 at = pick.randrange(last // 20, last)
                 key = f"memory/facts/{pick.randrange(1000)}"

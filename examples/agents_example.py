@@ -26,18 +26,20 @@ def main() -> None:
         repository.git("init", "--quiet", "--initial-branch=main")
         repository.git("commit", "--quiet", "--allow-empty", "--message=Begin")
 
-        sync.Mailbox(store.agent("greeter")).send({"name": "Ann", "topic": "rain"}, id="visit-1")
+        sync.agents.Mailbox(store.agent("greeter")).send(
+            {"name": "Ann", "topic": "rain"}, id="visit-1"
+        )
         work_together(
             store, GreeterAgent, HaikuAgent, lambda store: GitAssistant(store, repository.path)
         )
 
         greeter = store.agent("greeter")
-        for message in sync.AgentState(greeter).get("conversation"):
+        for message in sync.agents.AgentState(greeter).get("conversation"):
             print(f"{message.name}: {message.content}")
-        for one in sync.Handovers(store).chain(greeter, "visit-1"):
+        for one in sync.agents.Handovers(store).chain(greeter, "visit-1"):
             print(f"  {one.giver.id} → {one.taker.id}: {one.reason}")
         assert repository.git("show", "poem/visit-1:visit-1.txt").startswith("rain in the morning")
-        assert sync.AgentState(greeter).item("tasks", "visit-1").status == "completed"
+        assert sync.agents.AgentState(greeter).item("tasks", "visit-1").status == "completed"
 
 
 main()

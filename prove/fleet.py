@@ -47,10 +47,10 @@ class Process:
     def __init__(self, url: str) -> None:
         self.storage = Faulty(open_storage(url))
         self.store = sync.Store(StoreHandle(open_core(url, storage=self.storage)))
-        self.agents = sync.Agents(
+        self.agents = sync.agents.Agents(
             self.store, {"worker": lambda _: Worker()}, fields={"worker": ["work"]}
         )
-        self.recovery = sync.Recovery(self.store)
+        self.recovery = sync.recovery.Recovery(self.store)
 
     def die(self, after: int = 1) -> None:
         """From some commit on nothing of it reaches the storage."""

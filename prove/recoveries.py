@@ -19,7 +19,10 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from holdfast import sync
@@ -32,10 +35,11 @@ from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 from holdfast.store.names import rowkinds
 from prove import fleet
-from prove.common import LONG, SHORT, Findings, Result, TooMany, folder
+from prove.common import LONG, MOST_FINDINGS, SHORT, Findings, Result, TooMany, folder
 
-LITTLE = 0.07
-"""Seconds that a step is given which takes longer."""
+LITTLE = 0.2
+"""Seconds that a step is given which takes longer: what it does otherwise must fit, beside what
+else the machine does."""
 STORE = 30
 """Cases in one store."""
 MISHAPS = ("before", "after", "once", "late", "stuck", "ended", "ended twice")
@@ -65,7 +69,7 @@ class Case:
         return f"{what} by {self.procedure}, {self.step} {self.mishap}"
 
 
-def cases(recovery: sync.Recovery, *, every: bool) -> Iterator[Case]:
+def cases(recovery: sync.recovery.Recovery, *, every: bool) -> Iterator[Case]:
     """Each kind of failure, each step of what answers it, or of every procedure, each mishap."""
     for kind in FAILURES:
         answers = recovery.procedures() if every else [recovery.select(sync_failure(kind))]
@@ -79,9 +83,9 @@ def cases(recovery: sync.Recovery, *, every: bool) -> Iterator[Case]:
 
 def sync_failure(kind: str) -> Any:
     """A failure of a kind, as users make it."""
-    from holdfast import Failure
+    from holdfast.recovery import AgentFailure
 
-    return Failure(kind).check()
+    return AgentFailure(kind).check()
 
 
 class Spoiled:
@@ -108,15 +112,19 @@ class Spoiled:
                 return do(stuck, action)
             finally:
                 self.over.set()
+        if mishap == "late" and self.calls == 1:
+            try:
+                return self._come_late(context, do(context, action))
+            finally:
+                self.over.set()
         result = do(context, action)
         if mishap == "after":
             raise OSError("the disk went away")
-        if mishap == "late" and self.calls == 1:
-            time.sleep(1.4 * LITTLE)
-            try:
-                context.state.set("late", True)
-            finally:
-                self.over.set()
+        return result
+
+    def _come_late(self, context: Any, result: Any) -> Any:
+        time.sleep(1.4 * LITTLE)
+        context.state.set("late", True)
         return result
 
     def refuse(self, context: Any, action: Mapping[str, Any]) -> None:
@@ -155,12 +163,12 @@ def hurried(procedure: Procedure, case: Case) -> dict[str, Any]:
     return data
 
 
-def made(store: sync.Store, case: Case, spoiled: Spoiled) -> sync.Recovery:
+def made(store: sync.Store, case: Case, spoiled: Spoiled) -> sync.recovery.Recovery:
     """What recovers, with the mishap in it."""
     steps: dict[str, Any] = {case.step: spoiled, "refuse": spoiled.refuse}
     if case.mishap.startswith("ended"):
         steps = {}
-    recovery = sync.Recovery(store, steps=steps)
+    recovery = sync.recovery.Recovery(store, steps=steps)
     recovery.set(hurried(recovery.select(sync_failure(case.kind), case.procedure), case))
     return recovery
 
@@ -246,7 +254,11 @@ def wrong_with(store: sync.Store, case: Case, name: str) -> Iterator[str]:
         if plain(state) != wanted:
             yield f"{report.status} by {report.strategy}, and the agent has {plain(state)}"
     yield from _wrong_with_report(case, report)
-    told = [one for one in sync.Recovery(store).notices(limit=1000) if one.agent == f"agent:{name}"]
+    told = [
+        one
+        for one in sync.recovery.Recovery(store).notices(limit=1000)
+        if one.agent == f"agent:{name}"
+    ]
     if len(told) != 1:
         yield f"told {len(told)} times"
     held = [
@@ -254,7 +266,9 @@ def wrong_with(store: sync.Store, case: Case, name: str) -> Iterator[str]:
     ]
     if held:
         yield f"leases are held: {held}"
-    again = sync.Recovery(store).recover(state, case.kind if case.damaged else "agent_crash")
+    again = sync.recovery.Recovery(store).recover(
+        state, case.kind if case.damaged else "agent_crash"
+    )
     if not again.success or plain(state) != wanted:
         yield "it could not be recovered again"
 
@@ -291,23 +305,36 @@ def _wrong_with_report(case: Case, report: RecoveryReport) -> Iterator[str]:
         yield f"rolled back, but: {report.why!r}, lost: {report.lost}"
 
 
-def injected(seed: int, scale: int, found: Findings) -> int:
-    """Every mishap; how many cases there were."""
+def chosen_cases(seed: int, scale: int) -> list[list[Case]]:
+    """The mishaps to try, those of one store together."""
     with sync.open("memory:") as store:
-        chosen = list(cases(sync.Recovery(store), every=scale == LONG))
+        chosen = list(cases(sync.recovery.Recovery(store), every=scale == LONG))
     if scale == SHORT:
         chosen = random.Random(seed).sample(chosen, 60)
-    for first in range(0, len(chosen), STORE):
-        with folder() as place:
-            url, some = f"sqlite:{place / 'store.db'}", chosen[first : first + STORE]
-            durability = "full" if scale == LONG else "normal"
-            with sync.open(url, durability=durability) as store:
-                states = [(case, agent(store, str(n))) for n, case in enumerate(some)]
-                damaged = [newest_row(state) for case, state in states if case.damaged]
-            damage(url, damaged)
-            with sync.open(url, durability=durability) as store:
-                _inject(store, some, found)
-    return len(chosen)
+    return [chosen[first : first + STORE] for first in range(0, len(chosen), STORE)]
+
+
+def injected(some: list[Case], scale: int) -> list[str]:
+    """Try mishaps in a store of their own; what is wrong."""
+    found = Findings()
+    with folder() as place, suppress(TooMany):
+        url, durability = f"sqlite:{place / 'store.db'}", "full" if scale == LONG else "normal"
+        with sync.open(url, durability=durability) as store:
+            states = [(case, agent(store, str(n))) for n, case in enumerate(some)]
+            damaged = [newest_row(state) for case, state in states if case.damaged]
+        damage(url, damaged)
+        with sync.open(url, durability=durability) as store:
+            _inject(store, some, found)
+    return list(found)
+
+
+def failing(seed: int, scale: int) -> tuple[int, list[str]]:
+    """Let a fleet fail; how often it did, and what is wrong."""
+    found = Findings()
+    count = 0
+    with suppress(TooMany):
+        count = fleet.run(seed, *FLEETS[scale], found)
+    return count, list(found)
 
 
 def _inject(store: sync.Store, chosen: list[Case], found: Findings) -> None:
@@ -325,17 +352,16 @@ def _inject(store: sync.Store, chosen: list[Case], found: Findings) -> None:
 
 
 def run(seed: int, scale: int) -> Result:
-    """Mishaps at every step, then the fleet."""
-    found = Findings()
-    count = failures = 0
-    try:
-        count = injected(seed, scale, found)
-        failures = fleet.run(seed, *FLEETS[scale], found)
-    except TooMany:
-        pass
-    agents = FLEETS[scale][0]
+    """Mishaps at every step, and beside them the fleet."""
+    stores = chosen_cases(seed, scale)
+    with ProcessPoolExecutor(2) as pool:
+        fleet_failing = pool.submit(failing, seed, scale)
+        wrong = [text for told in pool.map(injected, stores, repeat(scale)) for text in told]
+        failures, more = fleet_failing.result()
+    count, agents = sum(map(len, stores)), FLEETS[scale][0]
     scope = f"{count} mishaps at steps, {failures} failures of {agents} agents"
-    return Result(f"{count + failures} recoveries", scope, seed, list(found))
+    found = (wrong + more)[:MOST_FINDINGS]
+    return Result(f"{count + failures} recoveries", scope, seed, found)
 
 
 FLEETS = ((10, 40), (50, 500), (50, 5000))

@@ -10,7 +10,14 @@ import importlib
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prove.common import Result
 
 ROOT = Path(__file__).resolve().parent.parent
 # Another source than this tree's own is what the seeded bugs are tried on.
@@ -20,12 +27,14 @@ CHECKS = (
     *("power", "faults", "flips", "pages", "forgeries"),
     *("kills", "model", "recoveries", "seeded"),
 )
+SERIAL = ("faults", "model", "kills", "forgeries")
+"""Those that use one processor: two of them run side by side, the longest first."""
 
 
 def main() -> int:
     """Run the checks that were asked for; the exit code."""
     from prove.bugs import caught_by
-    from prove.common import LONG, NORMAL, SHORT, Result
+    from prove.common import LONG, NORMAL, SHORT
 
     parser = argparse.ArgumentParser(description="crash, damage and race it, check every promise")
     parser.add_argument("--only", choices=CHECKS, action="append", help="run this check alone")
@@ -35,29 +44,56 @@ def main() -> int:
     group.add_argument("--short", action="store_true", help="a selection, in seconds")
     given = parser.parse_args()
     scale = LONG if given.long else SHORT if given.short else NORMAL
-    lines: list[tuple[str, Result, str, float]] = []
-    for name in given.only or CHECKS:
-        check = importlib.import_module(f"prove.{name}")
-        print(f"{name}: {(check.__doc__ or '').splitlines()[0]}", flush=True)
-        started = time.monotonic()
-        result = check.run(given.seed, scale)
-        lines.append((name, result, caught_by(name), time.monotonic() - started))
+    lines: dict[str, tuple[str, Result, str, float]] = {}
+    for name, result, seconds in results(given.only or CHECKS, given.seed, scale):
+        lines[name] = name, result, caught_by(name), seconds
         for finding in result.findings:
             print(f"  FINDING {finding}", flush=True)
-    show(lines, " --long" if given.long else " --short" if given.short else "")
-    return 1 if any(result.findings for _, result, _, _ in lines) else 0
+    names = [name for name in CHECKS if name in lines]
+    how = " --long" if given.long else " --short" if given.short else ""
+    show([lines[name] for name in names], how)
+    return 1 if any(lines[name][1].findings for name in names) else 0
 
 
-def show(lines: list[tuple[str, object, str, float]], how: str) -> None:
+def results(names: Sequence[str], seed: int, scale: int) -> Iterator[tuple[str, Result, float]]:
+    """Run checks; each with what it found and the seconds that it took."""
+    beside = [name for name in SERIAL if name in names] if len(names) > 1 else []
+    with ProcessPoolExecutor(2) as pool:
+        for told in zip(
+            beside, pool.map(run_one, beside, repeat(seed), repeat(scale)), strict=True
+        ):
+            yield told[0], *told[1]
+    for name in names:
+        if name not in beside:
+            yield name, *run_one(name, seed, scale)
+
+
+def run_one(name: str, seed: int, scale: int) -> tuple[Result, float]:
+    """Run one check; an error that it did not expect is a finding as well."""
+    from holdfast.errors import HoldfastError
+    from prove.common import Result
+
+    check = importlib.import_module(f"prove.{name}")
+    print(f"{name}: {(check.__doc__ or '').splitlines()[0]}", flush=True)
+    started = time.monotonic()
+    try:
+        result = check.run(seed, scale)
+    except HoldfastError as error:
+        found = [f"it was stopped by {type(error).__name__}: {error}"]
+        result = Result("stopped", "not to its end", seed, found)
+    return result, time.monotonic() - started
+
+
+def show(lines: list[tuple[str, Result, str, float]], how: str) -> None:
     """One table, one block a check."""
     print()
     print(f"{'check':<11}{'figure':<21}{'found':<7}{'seconds':<9}{'seed':<6}scope")
     for name, result, catches, seconds in lines:
-        found = str(len(result.findings)) if result.findings else "none"  # type: ignore[attr-defined]
-        row = f"{name:<11}{result.figure:<21}{found:<7}{seconds:<9.1f}{result.seed:<6}"  # type: ignore[attr-defined]
-        print(row + result.scope)  # type: ignore[attr-defined]
+        found = str(len(result.findings)) if result.findings else "none"
+        row = f"{name:<11}{result.figure:<21}{found:<7}{seconds:<9.1f}{result.seed:<6}"
+        print(row + result.scope)
         print(f"{'':<11}catches: {catches}")
-        print(f"{'':<11}repeat:  python prove/run.py --only {name} --seed {result.seed}{how}")  # type: ignore[attr-defined]
+        print(f"{'':<11}repeat:  python prove/run.py --only {name} --seed {result.seed}{how}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store.journal import timeline
-from holdfast.store.long import write
+from holdfast.store.long import long_writer as write
 from holdfast.store.names import rowkinds as rows
 from prove.ops import Op, Plain, carry_out
 

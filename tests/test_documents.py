@@ -426,7 +426,7 @@ def test_the_manual_recovery_procedure(url: str, tmp_path: Path) -> None:
         latest = state.checkpoints(type="routine", limit=1)[0]
         assert latest.name == "latest"
         file = tmp_path / "latest.json"
-        sync.export_checkpoint(state, file, at=latest, format="json", plain=True)
+        sync.checkpoints.export_checkpoint(state, file, at=latest, format="json", plain=True)
         assert json.loads(file.read_text())["state"] == AGENT, "readable without Holdfast"
         assert dict(state.at(latest).items()) == AGENT, "looked into before anything is changed"
         assert state.restore(latest, dry_run=True).diff
@@ -466,7 +466,7 @@ def test_recovery_from_the_newest_good_snapshot(url: str) -> None:
 def test_versions_and_rollbacks_of_others_by_our_names(store: sync.Store) -> None:
     """docs/names.md, "Versions and rollbacks of others": each row of it does what it says."""
     state = store.agent("a")
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     with state.change() as change:
         for number in range(200):
             change.set(f"k{number:03}", os.urandom(300))

@@ -214,13 +214,13 @@ def test_3_restore_that_fails_leaves_the_state_before(url: str, options: dict[st
         fill(store)
         state = store.agent("a")
         state.set("key/0", "other")
-        before, head = dict(state.items()), state.place()[2]
+        before, head = dict(state.items()), state._handle.place()[2]
         storage.plan = (Fault("commit", storage.calls["commit"] + 1),)
         with pytest.raises(Unavailable):
             state.restore("safe")
         assert storage.failed
         assert dict(state.items()) == before
-        assert state.place()[2] == head  # and no backup without its restore
+        assert state._handle.place()[2] == head  # and no backup without its restore
 
 
 @pytest.mark.spec("K98", "K99")
@@ -232,10 +232,10 @@ def test_3_damaged_point_is_refused_and_nothing_is_changed(url: str) -> None:
     put(url, (row := entry(url, 4))[0], flipped(row[1]))
     with sync.open(url) as store:
         state = store.agent("a")
-        before, head = state.get("key/3"), state.place()[2]
+        before, head = state.get("key/3"), state._handle.place()[2]
         with pytest.raises(StateIntegrityError):
             state.restore(point)
-        assert (state.get("key/3"), state.place()[2]) == (before, head)
+        assert (state.get("key/3"), state._handle.place()[2]) == (before, head)
 
 
 # ---- 4: damage and tampering ---------------------------------------------------------------
@@ -472,7 +472,7 @@ def test_5_damage_behind_the_newest_save_is_left_behind_on_demand(url: str) -> N
 
 def store_head(url: str) -> int:
     with sync.open(url) as store:
-        return store.agent("a").place()[2]
+        return store.agent("a")._handle.place()[2]
 
 
 def test_5_a_transient_error_is_not_damage(url: str) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from holdfast import Handover, Message, Task, Worked, sync
+from holdfast import sync
+from holdfast.agents import Handover, Message, StepResult, Task
 from holdfast.errors import AgentValidationError, HandoverValidationError
 
-NOTHING = Worked(idle=True, done=True)
+NOTHING = StepResult(idle=True, done=True)
 """There is nothing to do: the loop ends. An agent that waits for work would not say `done`."""
 
 
-class Colleague(sync.Agent):
+class Colleague(sync.agents.Agent):
     """An agent that takes tasks from others, works on one at a time, and hands it on.
 
     A step that was cut short is done again, and so is all that was done after a checkpoint that the
@@ -25,9 +26,9 @@ class Colleague(sync.Agent):
     def __init__(self, store: sync.Store) -> None:
         self.store = store
         self.state = store.agent(self.role)
-        self.typed = sync.AgentState(self.state)
-        self.effects = sync.Effects(self.state)
-        self.handovers = sync.Handovers(store)
+        self.typed = sync.agents.AgentState(self.state)
+        self.effects = sync.agents.Effects(self.state)
+        self.handovers = sync.agents.Handovers(store)
         self.set_state(self.state)
 
     def task(self) -> Task | None:
@@ -44,7 +45,7 @@ class Colleague(sync.Agent):
         """Whether a handover brought its task here."""
         return handover.status == "accepted" and handover.taker == self.state.scope
 
-    def take_offer(self, check: Any = None, task: str = "") -> Worked | None:
+    def take_offer(self, check: Any = None, task: str = "") -> StepResult | None:
         """Answer the oldest offer: accept it, or refuse it by what the check says.
 
         With a task, only an offer of that one is meant.
@@ -57,8 +58,8 @@ class Colleague(sync.Agent):
             except HandoverValidationError:
                 if offer in self.handovers.offers(self.state):
                     continue  # its giver is not ready: it stays, to be taken later
-                return Worked("refuse", task=offer.task)
-            return Worked("accept", task=offer.task)
+                return StepResult("refuse", task=offer.task)
+            return StepResult("accept", task=offer.task)
         return None
 
     def say(self, task: str, text: str, **fields: Any) -> None:
@@ -85,13 +86,15 @@ def work(store: sync.Store, make: Any, **options: Any) -> int:
         return True
 
     try:
-        return sync.run(lambda _: make(store), agent.state, signals=(), **options).cycles
+        return sync.agents.run(lambda _: make(store), agent.state, signals=(), **options).cycles
     except AgentValidationError:
-        report = sync.Recovery(store, validate=[valid]).recover(agent.state, "validation_failed")
+        report = sync.recovery.Recovery(store, validate=[valid]).recover(
+            agent.state, "validation_failed"
+        )
         if not report.success:
             raise
     agent.handovers.reconcile(agent.state)  # what was handed over since stays so
-    return sync.run(lambda _: make(store), agent.state, signals=(), **options).cycles
+    return sync.agents.run(lambda _: make(store), agent.state, signals=(), **options).cycles
 
 
 def work_together(store: sync.Store, *makes: Any, **options: Any) -> None:

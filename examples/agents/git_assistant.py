@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.colleague import NOTHING, Colleague
-from holdfast import Package, Worked, sync
+from holdfast import sync
+from holdfast.agents import HandoverPackage, StepResult
 
 AUTHOR = {
     "GIT_AUTHOR_NAME": "Git Assistant",
@@ -114,7 +115,7 @@ class GitAssistant(Colleague):
         """Called before each step: know the repository as it is now."""
         self.typed.put("short_term_memory", "repository", self.repository.look())
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         task = self.task()
         if task is None:
             return self.take_offer(self._can_publish) or NOTHING
@@ -132,9 +133,9 @@ class GitAssistant(Colleague):
         if last is not None and last.status == "offered":
             return NOTHING  # it is given back, and waits to be taken
         self.handovers.give_back(self.state, task.id, reason="it is published")
-        return Worked("publish", task=task.id, progress=0.9)
+        return StepResult("publish", task=task.id, progress=0.9)
 
-    def _can_publish(self, state: sync.State, package: Package) -> str | None:
+    def _can_publish(self, state: sync.State, package: HandoverPackage) -> str | None:
         if not re.fullmatch(r"[\w-]+", package.task["id"]):
             return "its id is no name for a branch"
         return None if package.task.get("data", {}).get("poem") else "there is no poem in it"

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agents.colleague import NOTHING, Colleague
-from holdfast import Message, Task, Worked, sync
+from holdfast import sync
+from holdfast.agents import Message, StepResult, Task
 
 
 @dataclass
@@ -42,13 +43,13 @@ class GreeterAgent(Colleague):
     def validate_state(self) -> list[str]:
         return [f"visits.{id}: has no name" for id, one in self.visits.items() if not one.name]
 
-    def on_letter(self, mail: sync.Mail) -> None:
+    def on_letter(self, mail: sync.agents.Mail) -> None:
         name, topic = mail.content["name"], mail.content["topic"]
         if not isinstance(name, str) or not name:
             raise ValueError("a visitor has a name")
         self.visits[mail.letter.id] = Visit(name, topic)
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         taken = self.take_offer()
         if taken is not None:
             return taken
@@ -57,7 +58,7 @@ class GreeterAgent(Colleague):
                 return self._serve(id, visit)
         return NOTHING
 
-    def _serve(self, id: str, visit: Visit) -> Worked:
+    def _serve(self, id: str, visit: Visit) -> StepResult:
         last = self.last(id)
         here = self.typed.item("tasks", id) is not None
         if last is None or not (here or last.status == "accepted"):
@@ -65,7 +66,7 @@ class GreeterAgent(Colleague):
                 self._welcome(id, visit)
             if last is None or last.status != "offered":
                 self.handovers.offer(self.state, "agent:poet", id, reason="a poem is wanted")
-            return Worked("welcome", task=id, progress=0.1)
+            return StepResult("welcome", task=id, progress=0.1)
         if last.status == "refused":
             visit.answer = f"Alas: {last.answer}."
             self.say(id, visit.answer, status="failed", error=last.answer)
@@ -78,7 +79,7 @@ class GreeterAgent(Colleague):
                 self.say(id, visit.answer, status="failed", error=last.reason)
         else:
             return NOTHING  # it is with the others
-        return Worked("answer", task=id, progress=1.0)
+        return StepResult("answer", task=id, progress=1.0)
 
     def _welcome(self, id: str, visit: Visit) -> None:
         # With a key, a call that was cut short may be made again; its result is kept.

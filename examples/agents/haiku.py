@@ -9,17 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.colleague import NOTHING, Colleague
-from holdfast import (
+from holdfast import sync
+from holdfast.agents import (
     Handover,
+    HandoverPackage,
     MachineArrow,
     MachineDefinition,
     MachineRule,
     MachineSnapshot,
     MachineState,
     MachineStep,
-    Package,
-    Worked,
-    sync,
+    StepResult,
 )
 
 
@@ -45,7 +45,7 @@ class HaikuAgent(Colleague):
         self.written = []
         self.model = model
         super().__init__(store)
-        self.machine = sync.Machine(self.state, self.definition())
+        self.machine = sync.agents.Machine(self.state, self.definition())
 
     def definition(self) -> MachineDefinition:
         """The states; interrupted work is done again, for a poem may be written twice."""
@@ -80,16 +80,16 @@ class HaikuAgent(Colleague):
     def handle_recovery(self) -> None:
         self.machine.recover()
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         now = self.machine.start()
         if now.state == "awaiting_topic":
             return self._await_topic()
         if now.state == "generating":
             self.machine.fire("done")
-            return Worked("write", task=now.data["task"], progress=0.3)
+            return StepResult("write", task=now.data["task"], progress=0.3)
         return self._deliver(now)
 
-    def _await_topic(self) -> Worked:
+    def _await_topic(self) -> StepResult:
         task = self.task()
         if task is None:
             return self.take_offer(self._can_write) or NOTHING
@@ -97,13 +97,13 @@ class HaikuAgent(Colleague):
         if last is not None and last.status == "offered":  # before the agent was put back
             self.handovers.withdraw(self.state, last.id, reason="it is written anew")
         self.machine.fire("topic", topic=task.data["topic"], task=task.id)
-        return Worked("begin", task=task.id, progress=0.1)
+        return StepResult("begin", task=task.id, progress=0.1)
 
-    def _can_write(self, state: sync.State, package: Package) -> str | None:
+    def _can_write(self, state: sync.State, package: HandoverPackage) -> str | None:
         topic = package.task.get("data", {}).get("topic")
         return None if self.machine.can("topic", topic=topic) else "that is no topic for a haiku"
 
-    def _deliver(self, now: MachineSnapshot) -> Worked:
+    def _deliver(self, now: MachineSnapshot) -> StepResult:
         """To the git assistant to be published, from there back to who wanted it."""
         id, haiku = now.data["task"], now.data["haiku"]
         taken = self.take_offer(task=id)
@@ -117,7 +117,7 @@ class HaikuAgent(Colleague):
             if id not in self.written:
                 self.written.append(id)
             self.machine.fire("yes")
-            return Worked("deliver", task=id, progress=0.8)
+            return StepResult("deliver", task=id, progress=0.8)
         if task.data.get("poem") != haiku:
             self.say(id, haiku, data={**task.data, "poem": haiku}, progress=0.5)
         if last.status == "offered":
@@ -128,7 +128,7 @@ class HaikuAgent(Colleague):
             self.handovers.give_back(self.state, id, reason=last.answer)
         else:
             self.handovers.offer(self.state, "agent:git", id, reason="to be published")
-        return Worked("deliver", task=id, progress=0.8)
+        return StepResult("deliver", task=id, progress=0.8)
 
 
 def _before(handover: Handover, now: MachineSnapshot) -> bool:

@@ -1,6 +1,6 @@
 """Made-up work of agents, normal and drifting, and how well drift is found in it.
 
-Run as a program it prints the table of docs/drift.md, from far more cycles than the test takes.
+Run as a program it prints the table of drift_figures.md, from far more cycles than the test takes.
 
 Every trace is normal work of one of the kinds below, and from some cycle on a drift of one kind.
 Normal work has tasks one after the other, each a few dozen cycles long. What is random is drawn
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.agents.drift_signs import WINDOW, Alarm, Cycle, Signal, Signs
+from holdfast.agents.drift_signs import WINDOW, Cycle, DriftAlarm, DriftSignal, Signs
 
-SIGNS = Signs(signals=(Signal("tokens"),))
+SIGNS = Signs(signals=(DriftSignal("tokens"),))
 WITHIN = 20
 FULL = (40, 20_000)
-"""Traces of each pair of normal work and drift, and cycles of normal work, for docs/drift.md."""
+"""Traces of each pair of normal work and drift, and cycles of normal work, for drift_figures.md."""
 ACTIONS = ("read", "search", "edit", "test", "ask", "plan", "write", "run")
 
 
@@ -167,7 +167,7 @@ DRIFTS: dict[str, tuple[str, Drift]] = {
 
 
 class Watching:
-    """Leads cycles through the signs as `holdfast.Drift` does, without a store."""
+    """Leads cycles through the signs as `holdfast.agents.Drift` does, without a store."""
 
     def __init__(self, signs: Signs = SIGNS) -> None:
         self._signs = signs
@@ -175,7 +175,7 @@ class Watching:
         self._alarmed: dict[str, int] = {}
         self._said = False
 
-    def note(self, cycle: Cycle, *, judge: bool = True) -> list[Alarm]:
+    def note(self, cycle: Cycle, *, judge: bool = True) -> list[DriftAlarm]:
         """The alarms that a cycle raises."""
         self._cycles = [*self._cycles[-WINDOW + 1 :], cycle.after(self._cycles)]
         self._said = self._said or cycle.progress is not None
@@ -199,7 +199,7 @@ def delay(name: str, work: Work, seed: int, before: int) -> int | None:
     return None
 
 
-def false_alarms(work: Work, cycles: int, seed: int = 0, *, told: bool = True) -> list[Alarm]:
+def false_alarms(work: Work, cycles: int, seed: int = 0, *, told: bool = True) -> list[DriftAlarm]:
     """The alarms that normal work raises; `told`: whether it says its progress."""
     source, watching = normal(work, random.Random(f"{work.says} {seed}")), Watching()
     noted = (next(source) for _ in range(cycles))
@@ -217,7 +217,7 @@ def found(name: str, each: int) -> list[int | None]:
 
 
 def table(each: int, cycles: int) -> str:
-    """The figures of docs/drift.md."""
+    """The figures of drift_figures.md."""
     lines = [
         "| drift | found in 20 cycles | cycles, median | slowest |",
         "| --- | --- | --- | --- |",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import MachineArrow, MachineDefinition, MachineRule, MachineState
+from holdfast.agents import MachineArrow, MachineDefinition, MachineRule, MachineState
 
 HAIKU = MachineDefinition(
     initial="awaiting_topic",

@@ -16,7 +16,7 @@ import holdfast
 from holdfast import Classed, sync
 from holdfast.agents.state.shapes import Decision, OperationalContext, Task, TaskStack
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError
-from holdfast.sync import AgentState, Mailbox, export_agent
+from holdfast.sync.agents import AgentState, Mailbox, export_agent
 
 
 def busy(store: sync.Store, name: str = "7") -> sync.State:
@@ -192,8 +192,8 @@ def test_async(tmp_path: Path) -> None:
             state = store.agent("7")
             await state.set("k", 1)
             await state.checkpoint("noon")
-            path = await holdfast.export_agent(state, tmp_path)
+            path = await holdfast.agents.export_agent(state, tmp_path)
             assert read(path)["agent_id"] == "7"
 
     asyncio.run(main())
-    assert holdfast.export_agent.__doc__ == export_agent.__doc__
+    assert holdfast.agents.export_agent.__doc__ == export_agent.__doc__

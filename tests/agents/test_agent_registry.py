@@ -19,7 +19,8 @@ import pytest
 from store_kit import Hands, Place, put_row, rows_of, same
 
 import holdfast
-from holdfast import Worked, sync
+from holdfast import sync
+from holdfast.agents import StepResult
 from holdfast.errors import (
     AgentValidationError,
     InvalidInputError,
@@ -27,7 +28,7 @@ from holdfast.errors import (
     LeaseLostError,
     MissingError,
 )
-from holdfast.sync import Agent, Agents
+from holdfast.sync.agents import Agent, Agents
 
 
 class Greeter(Agent):
@@ -104,9 +105,9 @@ def test_who_they_are(timed: sync.Store, hands: Hands) -> None:
     first = agents.register("7", kind="greeter", version="1")
     assert first.created_at == hands.time(0)
     hands.move(5)
-    entries = timed.agent("7").place()[2]
+    entries = timed.agent("7")._handle.place()[2]
     assert agents.register("7", kind="greeter", version="1") == first
-    assert timed.agent("7").place()[2] == entries
+    assert timed.agent("7")._handle.place()[2] == entries
     assert agents.register("7", kind="greeter", version="2").created_at == hands.time(0)
     with pytest.raises(InvalidInputError, match="give the new one another id"):
         agents.register("7", kind="counter")
@@ -195,9 +196,9 @@ def test_an_agent_that_ended_by_itself_is_spawned_anew(plain: Place, end: str) -
 
 def test_an_agent_that_ended_by_itself_can_be_stopped_or_run(plain: Place) -> None:
     class Worker(Greeter):
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.greet("in a loop")
-            return Worked("greet", done=True)
+            return StepResult("greet", done=True)
 
     agents = Agents(plain.open(), {"worker": lambda _: Worker()})
     agents.register("7", kind="worker")
@@ -412,20 +413,20 @@ def test_a_killed_process_loses_its_agents_to_another(tmp_path: Path) -> None:
 
 
 def test_the_async_face(place: Place, tmp_path: Path) -> None:
-    class Talker(holdfast.Agent):
+    class Talker(holdfast.agents.Agent):
         persistent = ("lines",)
 
         def __init__(self) -> None:
             self.lines: list[str] = []
 
-        async def step(self) -> Worked:
-            return Worked("talk", done=True)
+        async def step(self) -> StepResult:
+            return StepResult("talk", done=True)
 
     async def main() -> None:
         options = place.options()
         async with holdfast.open(place.url, **options) as store:
             kinds = {"talker": lambda identity: Talker()}
-            async with holdfast.Agents(store, kinds, duration=5) as agents:
+            async with holdfast.agents.Agents(store, kinds, duration=5) as agents:
                 await agents.register("7", kind="talker", name="Seven")
                 both = await asyncio.gather(agents.get("7"), agents.get("7"))
                 assert both[0] is both[1]
@@ -435,7 +436,7 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
                 assert (info.here, info.status) == (True, "running")
                 assert await agents.export_identities(tmp_path / "who.json", plain=True) == 1
                 assert await agents.import_identities(tmp_path / "who.json") == 0
-                other = holdfast.Agents(store, kinds)
+                other = holdfast.agents.Agents(store, kinds)
                 with pytest.raises(LeaseHeldError):
                     await other.spawn("7")
                 await agents.stop("7")
@@ -450,7 +451,7 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
                 assert again is not over
                 again.lines.append("again")
             assert (await store.agent("7").get("$agent/attached/lines")) == ["hi", "again"]
-            async with holdfast.Agents(store, kinds) as agents:
+            async with holdfast.agents.Agents(store, kinds) as agents:
                 await (await agents.get("7")).stop()
                 assert (await agents.run("7", signals=())).cycles == 1
             assert (await agents.identity("7")).name == "Seven"
@@ -461,7 +462,7 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
 
 
 def test_both_faces_are_equal() -> None:
-    mine, theirs = vars(Agents), vars(holdfast.Agents)
+    mine, theirs = vars(Agents), vars(holdfast.agents.Agents)
     named = {one for one in mine if not one.startswith("__")}
     assert named == {one for one in theirs if not one.startswith("__")}
     for one in named:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Component, Message, Worked, sync
+from holdfast import sync
+from holdfast.agents import Component, Message, StepResult
 from holdfast.errors import HoldfastError, InternalError
-from holdfast.sync import Agents, AgentState, attach
+from holdfast.sync.agents import Agents, AgentState, attach
 
 ODD = (None, 3, -1, "", "a//b", "..", "\ud800", b"x", [], {}, 1.5, object(), True, "x" * 600)
 
@@ -50,15 +51,15 @@ CALLS: dict[str, Callable[[sync.Store, Any], Any]] = {
         store.agent("7"), components=[Component("x", odd)]
     ).set("x", {}),
     "component upgrade": lambda store, odd: _upgraded(store, odd),
-    "worked action": lambda store, odd: Worked(odd),
-    "worked task": lambda store, odd: Worked(task=odd),
-    "worked progress": lambda store, odd: Worked(progress=odd),
-    "worked signals": lambda store, odd: Worked(signals=odd),
-    "worked idle": lambda store, odd: Worked(idle=odd),
-    "worked done": lambda store, odd: Worked(done=odd),
-    "drift failed": lambda store, odd: sync.Drift(store.agent("7")).note(failed=odd),
-    "drift progress": lambda store, odd: sync.Drift(store.agent("7")).note(progress=odd),
-    "drift signals": lambda store, odd: sync.Drift(store.agent("7")).note(signals=odd),
+    "worked action": lambda store, odd: StepResult(odd),
+    "worked task": lambda store, odd: StepResult(task=odd),
+    "worked progress": lambda store, odd: StepResult(progress=odd),
+    "worked signals": lambda store, odd: StepResult(signals=odd),
+    "worked idle": lambda store, odd: StepResult(idle=odd),
+    "worked done": lambda store, odd: StepResult(done=odd),
+    "drift failed": lambda store, odd: sync.agents.Drift(store.agent("7")).note(failed=odd),
+    "drift progress": lambda store, odd: sync.agents.Drift(store.agent("7")).note(progress=odd),
+    "drift signals": lambda store, odd: sync.agents.Drift(store.agent("7")).note(signals=odd),
     "loop signals": lambda store, odd: _run(store, signals=[odd]),
     "loop restart": lambda store, odd: _run(store, restarted=odd),
     "loop reason": lambda store, odd: _run(store, reason=odd),
@@ -104,13 +105,13 @@ def _upgraded(store: sync.Store, odd: Any) -> None:
 
 
 class Done:
-    def step(self) -> Worked:
-        return Worked(done=True)
+    def step(self) -> StepResult:
+        return StepResult(done=True)
 
 
 def _run(store: sync.Store, *, signals: Any = (), restarted: Any = None, reason: Any = "") -> None:
     state = store.agent("7")
-    loop = sync.Loop(state, Done(), signals=signals)
+    loop = sync.agents.Loop(state, Done(), signals=signals)
     if restarted is not None or reason != "":
         point = state.checkpoint("c") if restarted is None else restarted
         loop.restart(point, reason=reason)

@@ -16,7 +16,8 @@ import pytest
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import Component, Message, Task, ToolCall, sync
+from holdfast import sync
+from holdfast.agents import Component, Message, Task, ToolCall
 from holdfast.agents.agent_keys import own_change, task_key
 from holdfast.agents.state import shapes
 from holdfast.agents.state.components import BUILT_IN
@@ -32,7 +33,7 @@ from holdfast.errors import (
     NewerFormatError,
     ReadOnlyError,
 )
-from holdfast.sync import AgentState
+from holdfast.sync.agents import AgentState
 
 THEN = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -171,9 +172,9 @@ def test_the_flat_record(timed: sync.Store, hands: Hands) -> None:
         {"asked": True},
     )
     assert found.conversation == [Message(role="user", content="hi")]
-    assert (found.version, found.metadata) == (state.place()[2], {"owner": "ann"})
+    assert (found.version, found.metadata) == (state._handle.place()[2], {"owner": "ann"})
     assert (found.created_at, found.updated_at) == (hands.time(0), hands.time(60))
-    state.prune(state.place()[2])
+    state.prune(state._handle.place()[2])
     assert state.log(limit=1, newest_first=False)[0].time > found.created_at
     assert agent.persisted().created_at == found.created_at  # type: ignore[union-attr]
 
@@ -322,9 +323,9 @@ def test_none_is_an_item_like_others_where_its_type_allows_it(store: sync.Store)
         ["answer"],
         None,
     )
-    before = store.agent("7").place()
+    before = store.agent("7")._handle.place()
     agent.put("short_term_memory", "answer", None)
-    assert store.agent("7").place() == before, "nothing differs"
+    assert store.agent("7")._handle.place() == before, "nothing differs"
     agent.set("session_memory", {"a": None, "b": 1})
     assert agent.get("session_memory") == {"a": None, "b": 1}
     agent.remove("short_term_memory", "answer")
@@ -437,7 +438,7 @@ def test_ids_that_only_look_alike_are_not_the_same(store: sync.Store) -> None:
     goal = Goal(id="g", dependencies=[apart])
     refused(lambda: agent.put("goals", "g", goal), "goals.g.dependencies")
     with pytest.raises(InvalidInputError, match="normal form C"):
-        sync.Handovers(store).offer(state, "agent:8", apart, reason="yours")
+        sync.agents.Handovers(store).offer(state, "agent:8", apart, reason="yours")
     assert agent.item("tasks", apart).id == whole
     agent.remove("tasks", apart)
     assert agent.ids("tasks") == []
@@ -787,7 +788,7 @@ def test_the_async_face(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
             state = store.agent("7")
-            agent = holdfast.AgentState(state)
+            agent = holdfast.agents.AgentState(state)
             async with agent.change(reason="all") as change:
                 for name, value in WHOLE.items():
                     change.set(name, value)
@@ -821,11 +822,11 @@ def test_the_async_face(place: Place) -> None:
 
 
 def test_both_faces_are_equal() -> None:
-    mine, theirs = vars(AgentState), vars(holdfast.AgentState)
-    assert mine.keys() == theirs.keys()
-    for name, method in mine.items():
-        if callable(method):
-            assert method.__doc__ == theirs[name].__doc__, name
+    mine, theirs = vars(AgentState), vars(holdfast.agents.AgentState)
+    public = [[name for name in face if not name.startswith("_")] for face in (mine, theirs)]
+    assert public[0] == public[1]
+    for name in public[0]:
+        assert mine[name].__doc__ == theirs[name].__doc__, name
 
 
 def refused(write: Callable[[], Any]) -> set[str]:
@@ -837,7 +838,7 @@ def refused(write: Callable[[], Any]) -> set[str]:
 
 def test_one_wrong_part_does_not_hide_what_is_wrong_with_others(store: sync.Store) -> None:
     """What breaks a rule is told also beside what is no such thing at all."""
-    agent = sync.AgentState(store.agent("7"))
+    agent = sync.agents.AgentState(store.agent("7"))
     stack = {
         "current": {"id": "1", "status": "completed"},
         "pending": [{"id": "1"}, {"id": "2", "progress": 2}, {"id": "4", "parent": "zz"}, 5],
@@ -862,11 +863,11 @@ def test_one_wrong_part_does_not_hide_what_is_wrong_with_others(store: sync.Stor
     assert any("there is no task 'no'" in text for text in found)
     assert any("commands[1].id" in text for text in found)
     assert refused(lambda: agent.set("tasks", 5))
-    assert store.agent("7").place()[2] == 0
+    assert store.agent("7")._handle.place()[2] == 0
 
 
 def test_all_items_that_are_wrong_are_told(store: sync.Store) -> None:
-    agent = sync.AgentState(store.agent("7"))
+    agent = sync.agents.AgentState(store.agent("7"))
     items = {"content": 1}, {"role": "user", "content": "fine"}, {"role": ""}
     found = refused(lambda: agent.append("conversation", *items))
     assert {text.split(":")[0] for text in found} == {
@@ -879,4 +880,4 @@ def test_all_items_that_are_wrong_are_told(store: sync.Store) -> None:
         "execution_trace.commands",
         "execution_trace/commands[1].id",
     }
-    assert store.agent("7").place()[2] == 0
+    assert store.agent("7")._handle.place()[2] == 0

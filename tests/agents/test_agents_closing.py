@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Worked, sync
-from holdfast.agents import registry
+from holdfast import sync
+from holdfast.agents import StepResult
+from holdfast.agents import agent_registry as registry
 from holdfast.errors import InvalidInputError
 from holdfast.store.lease.wait import Asking
-from holdfast.sync import Agents
+from holdfast.sync.agents import Agents
 
 LIMIT = 60.0
 """Seconds after which a test that hangs ends."""
@@ -101,7 +102,7 @@ def test_a_loop_that_is_about_to_run_does_not(
 
     def closing(*given: Any, **named: Any) -> Any:
         agents.close()
-        return sync.Loop(*given, **named)
+        return sync.agents.Loop(*given, **named)
 
     monkeypatch.setattr(registry, "Loop", closing)
     with pytest.raises(InvalidInputError, match="these Agents are closed"):
@@ -119,8 +120,8 @@ def test_a_loop_that_ends_by_itself_meanwhile_is_no_error(store: sync.Store) -> 
                 until(lambda: not agents.loops())
 
     class Working(Kept):
-        def step(self) -> Worked:
-            return Worked(done=over.wait(LIMIT))
+        def step(self) -> StepResult:
+            return StepResult(done=over.wait(LIMIT))
 
     kinds: dict[str, Any] = {"slow": lambda _: Slow(), "working": lambda _: Working()}
     agents = Agents(store, kinds, fields={name: ["x"] for name in kinds})
@@ -139,10 +140,10 @@ def test_agents_that_all_close_in_their_steps_wait_for_no_other(store: sync.Stor
     both = threading.Barrier(2)
 
     class Closing(Kept):
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             both.wait(LIMIT)
             agents.close()
-            return Worked()
+            return StepResult()
 
     agents = made(store, Closing)
     agents.register("8", kind="kept")
@@ -155,25 +156,25 @@ def test_an_agent_that_closes_waits_for_those_that_work(store: sync.Store) -> No
     begun, go, seen = threading.Event(), threading.Event(), []
 
     class Working:
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             begun.set()
             assert go.wait(LIMIT)
-            return Worked()
+            return StepResult()
 
     class Inner:
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             threading.Timer(0.05, go.set).start()
             agents.close()
             seen.append(list(agents.loops()))
-            return Worked()
+            return StepResult()
 
     class Outer:
         """Runs another in its step: who is in there waits for neither."""
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             assert begun.wait(LIMIT)
             agents.run("inner", signals=())
-            return Worked()
+            return StepResult()
 
     kinds: dict[str, Any] = {"outer": Outer, "inner": Inner, "working": Working}
     agents = Agents(store, {name: lambda _, kind=kind: kind() for name, kind in kinds.items()})
@@ -193,7 +194,7 @@ def test_the_async_face_waits_for_none_that_closes(how: str) -> None:
             begun = asyncio.Event()
 
             class Closing:
-                async def step(self) -> Worked:
+                async def step(self) -> StepResult:
                     nonlocal both
                     both += 1
                     if both == 2:
@@ -203,9 +204,9 @@ def test_the_async_face_waits_for_none_that_closes(how: str) -> None:
                         await agents.close()
                     else:
                         await asyncio.create_task(agents.close())
-                    return Worked()
+                    return StepResult()
 
-            agents = holdfast.Agents(store, {"closing": lambda _: Closing()})
+            agents = holdfast.agents.Agents(store, {"closing": lambda _: Closing()})
             for id in ("7", "8"):
                 await agents.register(id, kind="closing")
             runs = [agents.run(id, signals=()) for id in ("7", "8")]
@@ -233,7 +234,7 @@ def test_agents_that_are_made_or_stopped_may_ask_for_others() -> None:
                 return Boss([one, *await asyncio.gather(*map(agents.get, "1223"))])
 
             kinds: dict[str, Any] = {"kept": lambda _: Kept(), "boss": boss}
-            agents = holdfast.Agents(store, kinds, fields={name: ["x"] for name in kinds})
+            agents = holdfast.agents.Agents(store, kinds, fields={name: ["x"] for name in kinds})
             for id in (*"123", "late"):
                 await agents.register(id, kind="kept")
             await agents.register("boss", kind="boss")
@@ -277,7 +278,9 @@ def test_a_cancelled_close_can_be_done_again() -> None:
                         begun.set()
                         await asyncio.Event().wait()
 
-            agents = holdfast.Agents(store, {"slow": lambda _: Slow()}, fields={"slow": ["x"]})
+            agents = holdfast.agents.Agents(
+                store, {"slow": lambda _: Slow()}, fields={"slow": ["x"]}
+            )
             await agents.register("7", kind="slow")
             (await agents.get("7")).x = 5
             closing = asyncio.create_task(agents.close())
@@ -288,7 +291,9 @@ def test_a_cancelled_close_can_be_done_again() -> None:
             assert list(agents.running()) == ["7"]
             await agents.close()
             assert agents.running() == {}
-            async with holdfast.Agents(store, agents._core.kinds, fields={"slow": ["x"]}) as more:
+            async with holdfast.agents.Agents(
+                store, agents._core.kinds, fields={"slow": ["x"]}
+            ) as more:
                 assert (await more.get("7")).x == 5
 
     asyncio.run(asyncio.wait_for(main(), LIMIT))
@@ -306,13 +311,13 @@ def test_the_async_face(waits: threading.Event) -> None:
                         await until_async(lambda: not agents.loops())
 
             class Working(Kept):
-                async def step(self) -> Worked:
+                async def step(self) -> StepResult:
                     await over.wait()
-                    return Worked(done=True)
+                    return StepResult(done=True)
 
             kinds: dict[str, Any] = {"slow": lambda _: Slow(), "working": lambda _: Working()}
             fields = {name: ["x"] for name in kinds}
-            agents, other = (holdfast.Agents(store, kinds, fields=fields) for _ in range(2))
+            agents, other = (holdfast.agents.Agents(store, kinds, fields=fields) for _ in range(2))
             for id, kind in (("1", "slow"), ("2", "working"), ("3", "slow")):
                 await agents.register(id, kind=kind)
             await agents.spawn("1")
@@ -340,7 +345,7 @@ def test_the_async_face_stops_one_that_is_just_being_made() -> None:
                 await go.wait()
                 return Kept()
 
-            agents = holdfast.Agents(store, {"kept": make}, fields={"kept": ["x"]})
+            agents = holdfast.agents.Agents(store, {"kept": make}, fields={"kept": ["x"]})
             await agents.register("7", kind="kept")
             spawned = asyncio.create_task(agents.spawn("7"))
             await begun.wait()
@@ -373,7 +378,7 @@ def test_the_async_face_lets_what_makes_an_agent_close_all() -> None:
                 await asyncio.create_task(agents.close())
                 return Kept()
 
-            agents = holdfast.Agents(store, {"kept": make}, fields={"kept": ["x"]})
+            agents = holdfast.agents.Agents(store, {"kept": make}, fields={"kept": ["x"]})
             await agents.register("7", kind="kept")
             assert (await agents.spawn("7")).status == "stopped"
             assert agents.running() == {}
@@ -398,7 +403,7 @@ def test_a_task_that_outlives_the_making_of_an_agent_is_waited_for() -> None:
                 return Kept()
 
             kinds: dict[str, Any] = {"first": first, "slow": slow}
-            agents = holdfast.Agents(store, kinds, fields={name: ["x"] for name in kinds})
+            agents = holdfast.agents.Agents(store, kinds, fields={name: ["x"] for name in kinds})
             for id in kinds:
                 await agents.register(id, kind=id)
             with pytest.raises(LookupError):

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_kit import Place
 
-from holdfast import Message, Task, sync
+from holdfast import sync
+from holdfast.agents import Message, Task
 from holdfast.agents.state.shapes import Command
 from holdfast.errors import AgentValidationError, HoldfastError, MissingError
 from holdfast.storage.wrappers.faults import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
-from holdfast.sync import AgentState, attach
+from holdfast.sync.agents import AgentState, attach
 
 IDS = st.sampled_from("abc")
 STATUS = st.sampled_from(["pending", "running", "completed", "failed"])

@@ -13,11 +13,12 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Worked, sync
+from holdfast import sync
+from holdfast.agents import StepResult
 from holdfast.agents.attach_fields import APART
 from holdfast.errors import Conflict
 from holdfast.store.rules.owned_keys import ATTACHED
-from holdfast.sync import Agent, attach
+from holdfast.sync.agents import Agent, attach
 
 PLAN = f"{ATTACHED}/plan"
 
@@ -26,8 +27,8 @@ class Planner:
     def __init__(self) -> None:
         self.plan: Any = {f"k{number:02}": number for number in range(APART + 8)}
 
-    def step(self) -> Worked:
-        return Worked("x", done=True)
+    def step(self) -> StepResult:
+        return StepResult("x", done=True)
 
 
 def planned(state: sync.State) -> Any:
@@ -36,11 +37,11 @@ def planned(state: sync.State) -> Any:
         agent = Planner()
         with attach(agent, state, fields=["plan"]):
             pass
-        sync.run(Planner, state, fields=["plan"])
+        sync.agents.run(Planner, state, fields=["plan"])
     return agent.plan
 
 
-def reverted(state: sync.State, agent: Planner, kept: sync.Attached) -> None:
+def reverted(state: sync.State, agent: Planner, kept: sync.agents.Attached) -> None:
     agent.plan["x"] = 1
     entry = kept.save()
     agent.plan["y"] = 2
@@ -48,17 +49,17 @@ def reverted(state: sync.State, agent: Planner, kept: sync.Attached) -> None:
     assert state.revert(entries=[entry]).done == [f"{PLAN}/x"]
 
 
-def restored(state: sync.State, agent: Planner, kept: sync.Attached) -> None:
+def restored(state: sync.State, agent: Planner, kept: sync.agents.Attached) -> None:
     safe = state.checkpoint()
     agent.plan |= {"x": 1, "y": 2}
     kept.save()
-    sync.Checkpoints(state).restore(safe, keys=[f"{PLAN}/x"])
+    sync.checkpoints.Checkpoints(state).restore(safe, keys=[f"{PLAN}/x"])
 
 
 def merged(strategy: str) -> Callable[..., None]:
     """The fork removes an item that the line moves to the end."""
 
-    def change(state: sync.State, agent: Planner, kept: sync.Attached) -> None:
+    def change(state: sync.State, agent: Planner, kept: sync.agents.Attached) -> None:
         agent.plan["x"] = 1
         kept.save()
         other = Planner()
@@ -200,8 +201,8 @@ async def failing_async(url: str) -> None:
     async with holdfast.open(url) as store:
         state, agent, again = store.agent("7"), Forgetful(), Forgetful()
         agent.memory = [1, 2]
-        await holdfast.attach(agent, state).save()
-        kept = holdfast.attach(again, state)
+        await holdfast.agents.attach(agent, state).save()
+        kept = holdfast.agents.attach(again, state)
         again.bad = True
         with pytest.raises(ConnectionError):
             await kept.restore()
@@ -274,7 +275,7 @@ def test_a_loop_whose_agent_could_not_take_up_what_another_saved(store: sync.Sto
                 raise ConnectionError
             super().apply_persistent_state(values)
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.memory.append(len(self.memory))
             if len(self.memory) == 2:
                 other = Forgetful()
@@ -282,10 +283,10 @@ def test_a_loop_whose_agent_could_not_take_up_what_another_saved(store: sync.Sto
                 kept.restore()
                 other.memory = [777, 778, 779]
                 kept.save()
-            return Worked("x", progress=len(self.memory), done=len(self.memory) > 4)
+            return StepResult("x", progress=len(self.memory), done=len(self.memory) > 4)
 
     worker = Worker()
-    sync.run(worker, state, backoff=0.001)
+    sync.agents.run(worker, state, backoff=0.001)
     assert state.get(f"{ATTACHED}/memory")[:3] == [777, 778, 779]
     assert not fails
 
@@ -311,8 +312,8 @@ class Titled:
     def __init__(self) -> None:
         self.title = ""
 
-    def step(self) -> Worked:
-        return Worked("x", done=True)
+    def step(self) -> StepResult:
+        return StepResult("x", done=True)
 
 
 @dataclass
@@ -366,5 +367,5 @@ def test_an_upgrade_in_a_loop_is_given_them_too(store: sync.Store) -> None:
         made.append(Titled())
         return made[-1]
 
-    sync.run(make, state, fields=["title"])
+    sync.agents.run(make, state, fields=["title"])
     assert made[-1].title == "precious"

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from store_kit import Place, rows_of, same
 
 import holdfast
-from holdfast import PersistentAgent, sync
+from holdfast import sync
+from holdfast.agents import PersistentAgent
 from holdfast.agents.agent_keys import own_change
 from holdfast.agents.attach_fields import APART
 from holdfast.errors import (
@@ -33,7 +34,7 @@ from holdfast.errors import (
     NewerFormatError,
 )
 from holdfast.store.rules.owned_keys import ATTACHED
-from holdfast.sync import Agent, attach
+from holdfast.sync.agents import Agent, attach
 
 
 class Plain:
@@ -485,7 +486,7 @@ def test_a_restore_of_one_field_is_noticed_by_who_keeps_the_agent(
     state.checkpoint("then")
     agent.plan["k0"] = 1
     kept.save()
-    sync.Checkpoints(state).restore("then", prefixes=[f"{ATTACHED}/plan"])
+    sync.checkpoints.Checkpoints(state).restore("then", prefixes=[f"{ATTACHED}/plan"])
     agent.log.append("b")
     with pytest.raises(Conflict, match="a restore"):
         kept.save()
@@ -662,14 +663,14 @@ def test_other_fields_stay_when_some_are_named(store: sync.Store) -> None:
 
 def test_making_things_touches_nothing(store: sync.Store) -> None:
     state = store.agent("7")
-    typed = sync.AgentState(state)
+    typed = sync.agents.AgentState(state)
     kept = attach(Plain(), state, fields=FIELDS)
-    agents = sync.Agents(store)
+    agents = sync.agents.Agents(store)
     assert typed.get("tasks").tasks() == []
     assert (typed.load(), typed.problems(), typed.persisted()) == ({}, [], None)
     assert not kept.restore()
     assert (kept.life().status, agents.list(), agents.running()) == ("created", [], {})
-    assert state.place()[2] == 0
+    assert state._handle.place()[2] == 0
     assert store.scopes().items == []
 
 
@@ -721,7 +722,7 @@ def test_the_async_face(place: Place) -> None:
         async def handle_recovery(self) -> None:
             self.told.append("recovered")
 
-    class Talker(holdfast.Agent):
+    class Talker(holdfast.agents.Agent):
         persistent = ("lines",)
 
         def __init__(self) -> None:
@@ -733,7 +734,7 @@ def test_the_async_face(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
             agent = Slow()
-            kept = holdfast.attach(agent, store.agent("7"))
+            kept = holdfast.agents.attach(agent, store.agent("7"))
             assert not await kept.restore()
             assert not await kept.start()
             agent.n = -1
@@ -741,7 +742,7 @@ def test_the_async_face(place: Place) -> None:
                 await kept.save()
             agent.n = 3
             await kept.save()
-            async with holdfast.attach(Slow(), store.agent("7")) as other:
+            async with holdfast.agents.attach(Slow(), store.agent("7")) as other:
                 assert (other.agent.n, other.agent.told) == (3, ["recovered"])
                 await other.pause()
                 await other.resume()
@@ -750,7 +751,7 @@ def test_the_async_face(place: Place) -> None:
                 await kept.save()
             await kept.save(replace=True)
             with pytest.raises(KeyError):
-                async with holdfast.attach(Slow(), store.agent("7")):
+                async with holdfast.agents.attach(Slow(), store.agent("7")):
                     raise KeyError
             assert (await other.life()).error == "KeyError"
 
@@ -772,9 +773,9 @@ def test_the_async_face(place: Place) -> None:
 
 @pytest.mark.parametrize("name", ["Attached", "Agent"])
 def test_both_faces_are_equal(name: str) -> None:
-    mine, theirs = vars(getattr(sync, name)), vars(getattr(holdfast, name))
-    plain = {one for one in mine if not one.startswith("__")}
-    assert plain == {one for one in theirs if not one.startswith("__")}
+    mine, theirs = vars(getattr(sync.agents, name)), vars(getattr(holdfast.agents, name))
+    plain = {one for one in mine if not one.startswith("_")}
+    assert plain == {one for one in theirs if not one.startswith("_")}
     for one in plain:
         assert getattr(mine[one], "__doc__", "") == getattr(theirs[one], "__doc__", ""), one
 
@@ -790,7 +791,7 @@ def test_a_save_is_whole_or_not_at_all(place: Place) -> None:
         agent.log = [*agent.log, turn] if turns.random() < 0.7 else [turn]
         agent.facts = {str(n): turn for n in range(turns.randrange(2 * APART))}
         kept.save()
-    for entry in range(1, state.place()[2] + 1):
+    for entry in range(1, state._handle.place()[2] + 1):
         view = state.at(entry)
         again = Plain()
         with pytest.raises(InvalidInputError):
@@ -871,8 +872,8 @@ def test_a_property_that_cannot_be_set_is_refused_before_anything_is_saved(
 
     state = store.agent("7")
     with pytest.raises(InvalidInputError, match="total of Derived is a property"):
-        sync.attach(Derived(), state, fields=["parts", "total"])
-    sync.attach(Derived(), state, fields=["first"]).start()
+        sync.agents.attach(Derived(), state, fields=["parts", "total"])
+    sync.agents.attach(Derived(), state, fields=["first"]).start()
 
 
 @pytest.mark.parametrize("size", [2, APART + 8])

@@ -12,7 +12,8 @@ from holdfast import sync
 from holdfast.agents.state.capture import Captured
 from holdfast.checkpoints.policy.policy import PRIORITIES
 from holdfast.errors import CheckpointValidationError
-from holdfast.sync import AgentState, Checkpoints
+from holdfast.sync.agents import AgentState
+from holdfast.sync.checkpoints import Checkpoints
 
 
 def made(store: sync.Store) -> tuple[sync.State, Captured]:

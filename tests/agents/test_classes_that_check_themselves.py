@@ -12,7 +12,8 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Component, sync
+from holdfast import sync
+from holdfast.agents import Component
 from holdfast.errors import AgentValidationError, InvalidValueError
 
 SECRET = "s3cr3t"
@@ -77,7 +78,7 @@ def test_what_a_class_refuses_is_told_with_its_path(
     store: sync.Store, kind: Any, name: str, error: str
 ) -> None:
     bad = {**BAD, "name": name}
-    typed = sync.AgentState(store.agent("a"), components=components(kind))
+    typed = sync.agents.AgentState(store.agent("a"), components=components(kind))
     refused(lambda: typed.set("record", bad), "record", kind=error)
     refused(lambda: typed.put("keyed", "x", bad), "keyed.x", kind=error)
     refused(lambda: typed.set("keyed", {"x": bad}), "keyed.x", kind=error)
@@ -100,11 +101,11 @@ def test_what_is_stored_is_found_before_it_is_read(
 ) -> None:
     bad = {**BAD, "name": name}
     state = store.agent("a")
-    before = sync.AgentState(state, components=components(Unchecked))
+    before = sync.agents.AgentState(state, components=components(Unchecked))
     before.set("record", bad)
     before.put("keyed", "x", bad)
     before.append("list", {}, bad)
-    typed = sync.AgentState(state, components=components(Range))
+    typed = sync.agents.AgentState(state, components=components(Range))
     refused(lambda: typed.get("record"), "record", kind=error)
     refused(lambda: typed.get("keyed"), "keyed.x", kind=error)
     refused(lambda: typed.item("keyed", "x"), "keyed.x", kind=error)
@@ -124,7 +125,7 @@ class Agent:
 def test_an_agent_whose_field_would_not_be_made_again_is_not_saved(place: Place) -> None:
     with place.open() as store:
         agent = Agent()
-        keeper = sync.attach(agent, store.agent("a"), fields=["held"])
+        keeper = sync.agents.attach(agent, store.agent("a"), fields=["held"])
         keeper.start()
         agent.held.low, agent.held.name = 9, SECRET
         refused(lambda: keeper.save(), "held")
@@ -134,7 +135,7 @@ def test_an_agent_whose_field_would_not_be_made_again_is_not_saved(place: Place)
 
     async def body() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
-            keeper = holdfast.attach(agent, store.agent("a"), fields=["held"])
+            keeper = holdfast.agents.attach(agent, store.agent("a"), fields=["held"])
             await keeper.start()
             agent.held.low = 9
             for call in (keeper.save, keeper.stop):

@@ -55,19 +55,19 @@ def post() -> Post:
     return Post()
 
 
-def forget(place: Place, name: str = "clerk") -> tuple[sync.State, sync.Effects]:
+def forget(place: Place, name: str = "clerk") -> tuple[sync.State, sync.agents.Effects]:
     """The agent as a new process finds it: nothing of it is at work."""
     from holdfast.agents import effect_book
 
     effect_book._running.clear()
     state = place.open().agent(name)
-    return state, sync.Effects(state)
+    return state, sync.agents.Effects(state)
 
 
 def test_done_once_and_known_ever_after(place: Place, post: Post) -> None:
     state = place.open().agent("clerk")
-    effects = sync.Effects(state)
-    assert state.place()[2] == 0, "making it touches nothing"
+    effects = sync.agents.Effects(state)
+    assert state._handle.place()[2] == 0, "making it touches nothing"
     for _ in range(3):
         with effects.once("send", key="order-17", about={"to": "Ann"}) as effect:
             if effect.due:
@@ -87,7 +87,7 @@ def test_done_once_and_known_ever_after(place: Place, post: Post) -> None:
 
 
 def test_calling_a_function(place: Place, post: Post) -> None:
-    effects = sync.Effects(place.open().agent("clerk"))
+    effects = sync.agents.Effects(place.open().agent("clerk"))
     for _ in range(2):
         send = effects.call("send", lambda effect: post.send("hi", effect.key), key="k", id="1")
         assert send == "receipt 1"
@@ -128,9 +128,9 @@ def test_killed_in_the_middle_without_a_key_somebody_has_to_say(place: Place, po
         assert caught.value.effect.about == "to Ann"
         assert not caught.value.effect.repeatable
     assert post.sent == ["hello"]
-    entry = state.place()[2]
+    entry = state._handle.place()[2]
     assert [one.status for one in again.unfinished()] == ["unknown"]
-    assert state.place()[2] == entry, "looking writes nothing"
+    assert state._handle.place()[2] == entry, "looking writes nothing"
     settled = again.settle("send", "done", id="call_1", result="receipt 1")
     assert (settled.status, settled.settled) == ("done", True)
     assert again.call("send", lambda _: post.send("hello"), id="call_1") == "receipt 1"
@@ -168,7 +168,7 @@ def test_planned_is_never_started(place: Place, post: Post) -> None:
 
 def test_a_restore_leaves_effects_alone(place: Place, post: Post) -> None:
     state = place.open().agent("clerk")
-    effects = sync.Effects(state)
+    effects = sync.agents.Effects(state)
     state.set("plan", "write")
     safe = state.checkpoint("before")
     effects.call("send", lambda _: post.send("hello"), id="1")
@@ -178,7 +178,7 @@ def test_a_restore_leaves_effects_alone(place: Place, post: Post) -> None:
     assert Sticky("$effects/") in state.declared()
     assert effects.call("send", lambda _: post.send("hello"), id="1") == "receipt 1"
     assert post.sent == ["hello"]
-    trial = sync.Effects(state.fork("what-if"))
+    trial = sync.agents.Effects(state.fork("what-if"))
     assert [one.status for one in trial.all()] == ["done"], "a fork takes them along"
 
 
@@ -314,7 +314,7 @@ def test_a_block_that_does_not_ask_is_refused_the_first_time(place: Place, post:
 
 def test_what_is_noted_after_the_block_is_refused(place: Place, post: Post) -> None:
     state = place.open().agent("7")
-    with sync.Effects(state).once("mail", id="1") as effect:
+    with sync.agents.Effects(state).once("mail", id="1") as effect:
         if effect.due:
             effect.result = 1
     late: list[Any] = [
@@ -365,7 +365,7 @@ def test_one_that_ends_after_it_was_given_up(place: Place, post: Post) -> None:
 def test_an_end_that_cannot_be_recorded_is_said_to_be_unknown(plain: Place, post: Post) -> None:
     faulty = Faulty(plain.storage())
     store = sync.Store(StoreHandle(open_core(plain.url, storage=faulty, **plain.options())))
-    effects = sync.Effects(store.agent("clerk"))
+    effects = sync.agents.Effects(store.agent("clerk"))
     with pytest.raises(Unavailable) as caught, effects.once("send", id="1") as effect:
         assert effect.due
         faulty.plan = (Fault("commit", faulty.calls["commit"] + 1, onward=True),)
@@ -384,7 +384,9 @@ def test_storage_that_fails_at_any_call(place: Place) -> None:
         store = sync.Store(StoreHandle(open_core(place.url, storage=faulty, **place.options())))
         faulty.plan = (Fault("*", faulty.calls["*"] + nth),)
         with suppress(Unavailable):
-            sync.Effects(store.agent(name)).call("send", lambda _, p=post: p.send("x"), id="1")
+            sync.agents.Effects(store.agent(name)).call(
+                "send", lambda _, p=post: p.send("x"), id="1"
+            )
         hit = bool(faulty.failed)
         store.close()
         _, again = forget(place, name)
@@ -401,7 +403,7 @@ def test_storage_that_fails_at_any_call(place: Place) -> None:
 
 
 def test_kept_for_a_time(timed: sync.Store, hands: Hands, post: Post) -> None:
-    effects = sync.Effects(timed.agent("clerk"), keep=3600)
+    effects = sync.agents.Effects(timed.agent("clerk"), keep=3600)
     effects.call("send", lambda _: post.send("x"), key="k")
     hands.move(3599)
     effects.call("send", lambda _: post.send("x"), key="k")
@@ -439,14 +441,14 @@ def test_any_name_and_id_is_told_from_any_other(place: Place) -> None:
     ],
 )
 def test_slips(store: sync.Store, wrong: dict[str, Any]) -> None:
-    effects = sync.Effects(store.agent("clerk"))
+    effects = sync.agents.Effects(store.agent("clerk"))
     with pytest.raises(InvalidInputError):
         effects.once(**{"name": "send", **wrong})
-    assert store.agent("clerk").place()[2] == 0
+    assert store.agent("clerk")._handle.place()[2] == 0
 
 
 def test_slips_in_what_is_asked(store: sync.Store) -> None:
-    effects = sync.Effects(store.agent("clerk"))
+    effects = sync.agents.Effects(store.agent("clerk"))
     effects.call("send", lambda _: None, id="1", key="k", about={"to": "Ann"})
     for wrong in ({"key": "other"}, {}, {"key": "k", "about": {"to": "Bob"}}):
         with pytest.raises(InvalidInputError, match="was begun"):
@@ -462,9 +464,9 @@ def test_slips_in_what_is_asked(store: sync.Store) -> None:
     with pytest.raises(InvalidInputError):
         effects.call("send", None, id="4")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match=r"holdfast\.sync"):
-        holdfast.Effects(store.agent("clerk"))  # type: ignore[arg-type]
+        holdfast.agents.Effects(store.agent("clerk"))  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="holdfast has its own"):
-        sync.Effects("clerk")  # type: ignore[arg-type]
+        sync.agents.Effects("clerk")  # type: ignore[arg-type]
     block = effects.once("send", id="5")
     with block as effect:
         assert effect.due
@@ -476,7 +478,7 @@ def test_the_same_on_the_async_face(place: Place, post: Post) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
             state = store.agent("clerk")
-            effects = holdfast.Effects(state)
+            effects = holdfast.agents.Effects(state)
             async with state.change() as change:
                 change.append("talk", "please")
                 await effects.plan("send", id="0", into=change)
@@ -510,7 +512,7 @@ def test_the_same_on_the_async_face(place: Place, post: Post) -> None:
 def test_cancelled_before_it_could_begin_it_was_never_begun(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
-            effects = holdfast.Effects(store.agent("clerk"))
+            effects = holdfast.agents.Effects(store.agent("clerk"))
             await effects.plan("send", id="planned")
             begun = asyncio.Event()
 
@@ -540,7 +542,7 @@ def test_cancelled_before_it_could_begin_it_was_never_begun(place: Place) -> Non
 def test_what_a_block_writes_is_not_dropped_if_somebody_says_that_it_is_done(place: Place) -> None:
     """Then who does it is told, as without a key."""
     state = place.open().agent("7")
-    effects = sync.Effects(state)
+    effects = sync.agents.Effects(state)
     with (
         pytest.raises(Conflict, match="what was to be written with it is not"),
         effects.once("pay", key="k") as effect,
@@ -566,13 +568,13 @@ def test_what_a_block_writes_is_not_dropped_if_somebody_says_that_it_is_done(pla
 
 def test_a_change_of_another_store_is_not_planned_into(tmp_path: Path) -> None:
     stores = [sync.open(f"sqlite:{tmp_path}/{name}.db") for name in "ab"]
-    effects = sync.Effects(stores[0].agent("7"))
+    effects = sync.agents.Effects(stores[0].agent("7"))
     with (
         pytest.raises(InvalidInputError, match="of another store"),
         stores[1].agent("7").change() as change,
     ):
         effects.plan("mail", id="1", into=change)
-    assert [sync.Effects(store.agent("7")).all() for store in stores] == [[], []]
+    assert [sync.agents.Effects(store.agent("7")).all() for store in stores] == [[], []]
     for store in stores:
         store.close()
 
@@ -582,7 +584,7 @@ def test_names_and_ids_are_as_long_as_promised_in_any_script(
     store: sync.Store, character: str
 ) -> None:
     state = store.agent("7")
-    effects = sync.Effects(state)
+    effects = sync.agents.Effects(state)
     name, id = character * 128, character * 200
     for length in (60, 199, 200):
         assert effects.call(name, lambda effect, n=length: n, id=id[:length]) == length
@@ -604,19 +606,19 @@ def test_a_restore_to_a_point_of_a_fork_that_is_refused_writes_nothing(
     state = store.agent("7")
     state.set("plan", 1)
     fork, sent = state.fork("trial"), list[str]()
-    sync.Effects(fork).call("mail", lambda effect: sent.append("fork"), id="1")
+    sync.agents.Effects(fork).call("mail", lambda effect: sent.append("fork"), id="1")
     point, head = fork.checkpoint(), state.log(limit=1)[0].sequence
     with pytest.raises(InvalidInputError, match="references"):
         state.restore(point, verify="ful", if_head=head)
     assert state.log(limit=1)[0].sequence == head
     state.restore(point, if_head=head)
-    sync.Effects(state).call("mail", lambda effect: sent.append("again"), id="1")
+    sync.agents.Effects(state).call("mail", lambda effect: sent.append("again"), id="1")
     assert sent == ["fork"]
 
 
 def done_on(fork: sync.State, sent: list[str]) -> None:
     """On the fork: one effect is done, one planned before is done, one has an unknown end."""
-    effects = sync.Effects(fork)
+    effects = sync.agents.Effects(fork)
     effects.call("mail", lambda effect: sent.append("fork"), id="1")
     effects.call("planned", lambda effect: sent.append("planned"), id="2")
     with suppress(Killed), effects.once("print", id="3") as effect:
@@ -632,7 +634,7 @@ def test_what_was_done_on_a_fork_is_not_done_again_where_its_state_is_taken_over
 ) -> None:
     """Nor after going back to before that."""
     state, sent = place.open().agent("7"), list[str]()
-    effects = sync.Effects(state)
+    effects = sync.agents.Effects(state)
     state.set("x", 1)
     if early:  # else this timeline has no effects of its own
         effects.call("warm", lambda effect: "here", id="0")
@@ -640,15 +642,15 @@ def test_what_was_done_on_a_fork_is_not_done_again_where_its_state_is_taken_over
     before, fork = state.checkpoint(), state.fork("trial")
     done_on(fork, sent)
     if early:
-        sync.Effects(fork).call("both", lambda effect: "there", id="4")
+        sync.agents.Effects(fork).call("both", lambda effect: "there", id="4")
         effects.call("both", lambda effect: "here", id="4")
-    head = state.place()[2]
+    head = state._handle.place()[2]
     if way == "adopt":
         state.adopt("trial")
     elif way == "checkpoint":
         state.restore(fork.checkpoint(), if_head=head)
     elif way == "chosen":
-        sync.Checkpoints(state).restore(fork.checkpoint().id)
+        sync.checkpoints.Checkpoints(state).restore(fork.checkpoint().id)
     else:
         assert not state.merge("trial", strategy="ours", dry_run=True).conflicts
         state.merge("trial")
@@ -672,11 +674,11 @@ def test_a_restore_with_a_head_that_others_moved_takes_no_effects_over(store: sy
     state = store.agent("7")
     head = state.set("x", 1)
     fork = state.fork("trial")
-    sync.Effects(fork).call("mail", lambda effect: 1, id="1")
+    sync.agents.Effects(fork).call("mail", lambda effect: 1, id="1")
     state.set("x", 2)
     with pytest.raises(Conflict):
         state.restore(fork.checkpoint(), if_head=head)
-    assert sync.Effects(state).all() == []
+    assert sync.agents.Effects(state).all() == []
 
 
 def test_a_fork_that_is_left_alone_takes_nothing_from_here(store: sync.Store) -> None:
@@ -684,5 +686,5 @@ def test_a_fork_that_is_left_alone_takes_nothing_from_here(store: sync.Store) ->
     state.set("x", 1)
     fork = state.fork("trial")
     for one in (fork, state):
-        sync.Effects(one).call("mail", lambda effect: sent.append("sent"), id="1")
+        sync.agents.Effects(one).call("mail", lambda effect: sent.append("sent"), id="1")
     assert sent == ["sent", "sent"], "each timeline does its own"

@@ -38,7 +38,7 @@ def sent(world: Path) -> list[str]:
 
 def with_keys(store: sync.Store, world: Path) -> None:
     state = store.agent("clerk")
-    effects = sync.Effects(state)
+    effects = sync.agents.Effects(state)
     for to in MAILS:
         with effects.once("send", key=to) as effect:
             if effect.due:
@@ -48,7 +48,7 @@ def with_keys(store: sync.Store, world: Path) -> None:
 
 
 async def with_keys_too(store: holdfast.Store, world: Path) -> None:
-    effects = holdfast.Effects(store.agent("clerk"))
+    effects = holdfast.agents.Effects(store.agent("clerk"))
     for to in MAILS:
         async with effects.once("send", key=to) as effect:
             if effect.due:
@@ -59,7 +59,7 @@ async def with_keys_too(store: holdfast.Store, world: Path) -> None:
 
 def without_keys(store: sync.Store, world: Path) -> None:
     """What is unknown is left to somebody else."""
-    effects = sync.Effects(store.agent("clerk"))
+    effects = sync.agents.Effects(store.agent("clerk"))
     for to in MAILS:
         with suppress(EffectUnknownError):
             effects.call("send", lambda _, to=to: send(world, to), id=to)
@@ -67,7 +67,7 @@ def without_keys(store: sync.Store, world: Path) -> None:
 
 def asking(store: sync.Store, world: Path) -> None:
     """What is unknown is looked up in the world, as a person would do it."""
-    effects = sync.Effects(store.agent("clerk"))
+    effects = sync.agents.Effects(store.agent("clerk"))
     for effect in effects.unfinished():
         happened = effect.id in sent(world)
         effects.settle("send", "done" if happened else "repeat", id=effect.id)
@@ -87,7 +87,7 @@ def test_where_it_takes_none_an_unknown_end_is_reported() -> None:
     """Never twice; and what was not sent for certain, or may not have been, is listed."""
 
     def judged(store: sync.Store, world: Path) -> list[str]:
-        effects = sync.Effects(store.agent("clerk"))
+        effects = sync.agents.Effects(store.agent("clerk"))
         listed = [effect.id for effect in effects.unfinished()]
         done = [effect.id for effect in effects.all() if effect.status == "done"]
         wrong = [to for to in MAILS if sent(world).count(to) > 1]
@@ -103,12 +103,12 @@ FORKING = """
 import os, signal, sys
 from holdfast import sync
 url, signer = sys.argv[1:]
-with sync.Effects(sync.open(url, signer=signer).agent("7")).once("mail", key="k") as effect:
+with sync.agents.Effects(sync.open(url, signer=signer).agent("7")).once("mail", key="k") as effect:
     assert effect.due
     if os.fork():
         os.kill(os.getpid(), signal.SIGKILL)
     signal.alarm(60)  # it has no parent that would end it
-    effects = sync.Effects(sync.open(url, signer=signer).agent("7"))
+    effects = sync.agents.Effects(sync.open(url, signer=signer).agent("7"))
     seen = [one.status for one in effects.unfinished()]
     done = effects.call("mail", lambda effect: "sent", key="k")
     print(seen, done, flush=True)

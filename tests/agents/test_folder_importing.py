@@ -23,11 +23,11 @@ from holdfast.errors import (
     InvalidInputError,
     ReadOnlyError,
 )
-from holdfast.importers import folder_files
+from holdfast.importers import folder as folder_files
 from holdfast.storage.wrappers.faults import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
-from holdfast.sync import AgentState, Drift, Mailbox, import_folder
+from holdfast.sync.agents import AgentState, Drift, Mailbox, import_folder
 
 TASKS: list[dict[str, Any]] = [
     {"task_id": "T-0", "assigned_agent": "agent-10", "status": "in_progress"},
@@ -94,7 +94,7 @@ def test_all_of_it_is_taken_up_in_one_change(place: Place, folder: Path) -> None
     store = place.open()
     state = store.agent("agent-1")
     made = import_folder(state, folder)
-    assert state.place()[2] == 1, "one entry"
+    assert state._handle.place()[2] == 1, "one entry"
     typed = AgentState(state)
     tasks = typed.get("tasks")
     assert (tasks.current.id, tasks.current.status) == ("T-1", "running")
@@ -158,10 +158,10 @@ def test_a_second_import_changes_nothing_whatever_happened_meanwhile(
     Drift(state).note("work")
     store = place.reopen()
     state = store.agent("agent-1")
-    before = state.place()[2]
+    before = state._handle.place()[2]
     made = import_folder(state, folder)
     assert not made.changed
-    assert state.place()[2] == before
+    assert state._handle.place()[2] == before
     assert Mailbox(state).status().waiting == 0
     state.restore(safe)
     assert not import_folder(state, folder).changed
@@ -201,7 +201,7 @@ def test_letters_processed_in_the_folder_never_wait_behind_those_that_were_here(
 def test_another_message_under_a_known_name_is_refused(store: sync.Store, folder: Path) -> None:
     state = store.agent("agent-1")
     import_folder(state, folder)
-    before = state.place()[2]
+    before = state._handle.place()[2]
     other = folder / "runtime/agent_comms/agent_mailboxes/agent-10/inbox"
     other.mkdir(parents=True)
     for path, agent in ((inbox_of(folder) / "note.md", None), (other / "note.md", "agent-10")):
@@ -211,7 +211,7 @@ def test_another_message_under_a_known_name_is_refused(store: sync.Store, folder
             import_folder(state, folder, agent=agent)
         [problem] = caught.value.problems
         assert problem.startswith(f"{path}: ")
-        assert state.place()[2] == before
+        assert state._handle.place()[2] == before
     (inbox_of(folder) / "note.md").rename(inbox_of(folder) / "note-2.md")
     assert import_folder(state, folder).waiting == 1
     assert [one.content for one in Mailbox(state).waiting()][1:] == ["read me", "do it now"]
@@ -262,7 +262,7 @@ def test_tasks_that_are_offered_or_handed_over_are_left_alone(
     store: sync.Store, folder: Path
 ) -> None:
     ada, bob = store.agent("agent-1"), store.agent("bob")
-    typed, handovers = AgentState(ada), sync.Handovers(store)
+    typed, handovers = AgentState(ada), sync.agents.Handovers(store)
     bob.set("x", 1)
     of_one(folder, "T-1", "T-2", "T-3", "below")
     import_folder(ada, folder)
@@ -288,7 +288,7 @@ def test_a_lost_record_of_a_handover_is_called_so(store: sync.Store, folder: Pat
     of_one(folder, "T-1")
     import_folder(ada, folder)
     bob.set("x", 1)
-    made = sync.Handovers(store).hand_over(ada, bob, "T-1", reason="he knows")
+    made = sync.agents.Handovers(store).hand_over(ada, bob, "T-1", reason="he knows")
     parts = own_change(store)
     parts.part(ada._handle).delete(OUT + made.id)
     ada._run(parts.plan())
@@ -419,7 +419,7 @@ def test_a_bad_file_is_named_and_nothing_is_imported(
         import_folder(state, folder)
     [problem] = caught.value.problems
     assert problem.startswith(f"{path}: ")
-    assert state.place()[2] == 0
+    assert state._handle.place()[2] == 0
 
 
 def test_all_bad_files_are_named(store: sync.Store, folder: Path) -> None:
@@ -490,7 +490,7 @@ def test_a_crash_at_any_storage_call_leaves_all_or_nothing(place: Place, folder:
             pass
         store = place.open()
         state = store.agent(name)
-        assert state.place()[2] in (0, 1)
+        assert state._handle.place()[2] in (0, 1)
         import_folder(state, folder, agent="agent-1")
         assert Mailbox(state).status().received == 4
         assert len(AgentState(state).get("tasks").tasks()) == 3
@@ -505,7 +505,7 @@ def test_the_async_face(plain: Place, folder: Path) -> None:
     async def main() -> None:
         async with holdfast.open(plain.url, **plain.options()) as store:
             state = store.agent("agent-1")
-            assert (await holdfast.import_folder(state, folder)).tasks == 3
-            assert not (await holdfast.import_folder(state, str(folder))).changed
+            assert (await holdfast.agents.import_folder(state, folder)).tasks == 3
+            assert not (await holdfast.agents.import_folder(state, str(folder))).changed
 
     asyncio.run(main())

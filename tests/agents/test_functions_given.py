@@ -12,15 +12,15 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import (
+from holdfast import sync
+from holdfast.agents import (
     Component,
+    DriftSignal,
     MachineArrow,
     MachineDefinition,
     MachineState,
-    Signal,
+    StepResult,
     Task,
-    Worked,
-    sync,
 )
 from holdfast.errors import (
     AgentValidationError,
@@ -60,7 +60,7 @@ def _nothing_yet() -> None:
 
 @pytest.mark.parametrize("function", NOT_RUN)
 def test_a_letter_that_nobody_has_processed_is_not_done(place: Place, function: Any) -> None:
-    mailbox = sync.Mailbox(place.open().agent("7"))
+    mailbox = sync.agents.Mailbox(place.open().agent("7"))
     mailbox.send("pay")
     with pytest.raises(InvalidInputError, match=r"plain function|without `yield`"):
         mailbox.process(function)
@@ -71,7 +71,7 @@ def test_a_letter_that_nobody_has_processed_is_not_done(place: Place, function: 
 
 @pytest.mark.parametrize("function", NOT_RUN)
 def test_an_effect_that_did_not_run_is_not_done(place: Place, function: Any) -> None:
-    effects = sync.Effects(place.open().agent("7"))
+    effects = sync.agents.Effects(place.open().agent("7"))
     with pytest.raises(InvalidInputError):
         effects.call("mail", function, id="1")
     found = effects.get("mail", id="1")
@@ -95,18 +95,18 @@ class Kept:
 def test_async_methods_are_refused_before_anything_is_saved(place: Place, name: str) -> None:
     state = place.open().agent("7")
     with pytest.raises(InvalidInputError, match=f"{name} of Kept is an `async def`"):
-        sync.attach(Kept(**{name: later}), state, fields=["count"])
-    assert state.place()[2] == 0
+        sync.agents.attach(Kept(**{name: later}), state, fields=["count"])
+    assert state._handle.place()[2] == 0
 
 
 def test_methods_that_give_something_to_be_awaited_are_refused(place: Place) -> None:
     state = place.open().agent("7")
     with pytest.raises(InvalidInputError, match="validate_state gave something to be awaited"):
-        sync.attach(Kept(validate_state=lambda: later()), state, fields=["count"]).start()
-    assert state.place()[2] == 0
-    sync.attach(Kept(), state, fields=["count"]).start()  # and never stopped
+        sync.agents.attach(Kept(validate_state=lambda: later()), state, fields=["count"]).start()
+    assert state._handle.place()[2] == 0
+    sync.agents.attach(Kept(), state, fields=["count"]).start()  # and never stopped
     for method in (yields, gives_later):
-        kept = sync.attach(Kept(handle_recovery=method), state, fields=["count"])
+        kept = sync.agents.attach(Kept(handle_recovery=method), state, fields=["count"])
         with pytest.raises(InvalidInputError, match="handle_recovery"):
             kept.start()
         assert kept.life().recoveries == 0
@@ -114,7 +114,7 @@ def test_methods_that_give_something_to_be_awaited_are_refused(place: Place) -> 
 
 
 def test_an_async_agent_is_not_spawned_by_a_blocking_registry(place: Place) -> None:
-    class Greeter(sync.Agent):
+    class Greeter(sync.agents.Agent):
         persistent = ("name",)
         name = "ann"
 
@@ -122,7 +122,7 @@ def test_an_async_agent_is_not_spawned_by_a_blocking_registry(place: Place) -> N
             return ["never"]
 
     store = place.open()
-    with sync.Agents(store, {"g": lambda identity: Greeter()}) as agents:
+    with sync.agents.Agents(store, {"g": lambda identity: Greeter()}) as agents:
         agents.register("1", kind="g")
         with pytest.raises(InvalidInputError, match="async def"):
             agents.get("1")
@@ -133,18 +133,18 @@ def test_what_makes_agents_runs_too(place: Place) -> None:
     store = place.open()
     for function in (later, yields):
         with pytest.raises(InvalidInputError, match="what makes the kind 'k'"):
-            sync.Agents(store, {"k": function})
-    with sync.Agents(store, {"k": gives_later}) as agents:
+            sync.agents.Agents(store, {"k": function})
+    with sync.agents.Agents(store, {"k": gives_later}) as agents:
         agents.register("1", kind="k")
         with pytest.raises(InvalidInputError, match="to be awaited"):
             agents.get("1")
 
     async def make(identity: Any) -> Kept:
-        return Kept(step=lambda: Worked(done=True))
+        return Kept(step=lambda: StepResult(done=True))
 
     async def main() -> None:
         async with holdfast.open("memory:") as other:
-            agents = holdfast.Agents(other, {"k": make}, fields={"k": ["count"]})
+            agents = holdfast.agents.Agents(other, {"k": make}, fields={"k": ["count"]})
             async with agents:
                 await agents.register("1", kind="k")
                 assert isinstance(await agents.get("1"), Kept)
@@ -158,14 +158,14 @@ def test_an_agent_that_a_loop_runs_here_is_not_spawned_beside_it(place: Place) -
     store = place.open()
     told: list[str] = []
 
-    def step() -> Worked:
+    def step() -> StepResult:
         with pytest.raises(InvalidInputError, match="runs here in a loop"):
             agents.get("1")
         told.append("refused")
-        return Worked(done=True)
+        return StepResult(done=True)
 
     kinds = {"k": lambda identity: Kept(step=step)}
-    with sync.Agents(store, kinds, fields={"k": ["count"]}) as agents:
+    with sync.agents.Agents(store, kinds, fields={"k": ["count"]}) as agents:
         agents.register("1", kind="k")
         agents.run("1")
         assert told == ["refused"]
@@ -176,31 +176,31 @@ def test_an_agent_that_a_loop_runs_here_is_not_spawned_beside_it(place: Place) -
 def test_an_upgrade_that_raises_is_told(place: Place, face: str) -> None:
     """By the kind of its error: what it says may hold values."""
     store = place.open()
-    sync.attach(Kept(), store.agent("7"), fields=["count"]).start()
+    sync.agents.attach(Kept(), store.agent("7"), fields=["count"]).start()
 
     def upgrade_state(version: int, values: Any) -> Any:
         raise KeyError("secret")
 
-    newer = Kept(state_version=2, upgrade_state=upgrade_state, step=lambda: Worked(done=True))
+    newer = Kept(state_version=2, upgrade_state=upgrade_state, step=lambda: StepResult(done=True))
 
     async def awaited() -> None:
         async with holdfast.open("memory:") as other:
             state = other.agent("7")
-            await holdfast.attach(Kept(), state, fields=["count"]).start()
-            await holdfast.attach(newer, state, fields=["count"]).start()
+            await holdfast.agents.attach(Kept(), state, fields=["count"]).start()
+            await holdfast.agents.attach(newer, state, fields=["count"]).start()
 
     with pytest.raises(AgentValidationError, match="upgrade_state raised KeyError") as caught:
         if face == "async":
             asyncio.run(awaited())
         elif face == "loop":
-            sync.run(newer, store.agent("7"), fields=["count"])
+            sync.agents.run(newer, store.agent("7"), fields=["count"])
         else:
-            sync.attach(newer, store.agent("7"), fields=["count"]).start()
+            sync.agents.attach(newer, store.agent("7"), fields=["count"]).start()
     assert "secret" not in str(caught.value)
 
 
 def test_an_error_in_a_cycle_is_not_hidden_by_what_was_said_of_it(place: Place) -> None:
-    drift = sync.Drift(place.open().agent("7"))
+    drift = sync.agents.Drift(place.open().agent("7"))
     with pytest.raises(KeyError, match="mine") as caught, drift.cycle("a") as block:
         block.progress = "far"  # type: ignore[assignment]
         raise KeyError("mine")
@@ -208,7 +208,7 @@ def test_an_error_in_a_cycle_is_not_hidden_by_what_was_said_of_it(place: Place) 
 
     async def main() -> None:
         async with holdfast.open("memory:") as other:
-            drift = holdfast.Drift(other.agent("7"))
+            drift = holdfast.agents.Drift(other.agent("7"))
             async with drift.cycle("a") as block:
                 block.progress = "far"  # type: ignore[assignment]
                 raise KeyError("mine")
@@ -216,7 +216,7 @@ def test_an_error_in_a_cycle_is_not_hidden_by_what_was_said_of_it(place: Place) 
     with pytest.raises(KeyError, match="mine"):
         asyncio.run(main())
     with pytest.raises(InvalidInputError, match="twice"):
-        sync.Drift(place.open().agent("7"), signals=[Signal("a"), Signal("a")])
+        sync.agents.Drift(place.open().agent("7"), signals=[DriftSignal("a"), DriftSignal("a")])
 
 
 @pytest.mark.parametrize("name", ["work", "undo", "action", "guard"])
@@ -224,13 +224,13 @@ def test_a_blocking_machine_takes_no_async_functions(place: Place, name: str) ->
     arrow = MachineArrow("b", **{name: later})
     definition = MachineDefinition("a", {"a": MachineState(on={"go": arrow}), "b": MachineState()})
     with pytest.raises(InvalidInputError, match=f"{name} of a machine is an `async def`"):
-        sync.Machine(place.open().agent("7"), definition)
+        sync.agents.Machine(place.open().agent("7"), definition)
 
 
 def test_an_undo_that_has_not_run_closes_nothing(place: Place) -> None:
     arrow = MachineArrow("b", work=lambda step: {}["x"], undo=gives_later)
     definition = MachineDefinition("a", {"a": MachineState(on={"go": arrow}), "b": MachineState()})
-    machine = sync.Machine(place.open().agent("7"), definition)
+    machine = sync.agents.Machine(place.open().agent("7"), definition)
     with pytest.raises(KeyError):
         machine.fire("go")
     now = machine.now()
@@ -243,14 +243,14 @@ def test_an_undo_that_has_not_run_closes_nothing(place: Place) -> None:
 @pytest.mark.parametrize("name", ["on_letter", "check_tasks", "step"])
 def test_a_loop_refuses_methods_that_would_not_run(place: Place, name: str, function: Any) -> None:
     state = place.open().agent("7")
-    sync.Mailbox(state).send("x")
+    sync.agents.Mailbox(state).send("x")
     before = state.log()
-    made = {"step": lambda: Worked(done=True)} | {name: function}
+    made = {"step": lambda: StepResult(done=True)} | {name: function}
     for agent in (Kept(**made), lambda: Kept(**made)):
         with pytest.raises(InvalidInputError, match=f"{name} of Kept is"):
-            sync.run(agent, state, backoff=0.001, longest_backoff=0.001)
+            sync.agents.run(agent, state, backoff=0.001, longest_backoff=0.001)
     assert (did, state.log()) == ([], before), "nothing was recorded"
-    [letter] = sync.Mailbox(state).waiting()
+    [letter] = sync.agents.Mailbox(state).waiting()
     assert letter.tries == 0
 
 
@@ -260,14 +260,14 @@ def test_what_is_seen_only_when_it_is_called_ends_the_loop(
     place: Place, name: str, answer: Any
 ) -> None:
     state = place.open().agent("7")
-    sync.Mailbox(state).send("x")
-    made = {"step": lambda: Worked(done=True)} | {name: lambda *given: answer(*given)}
+    sync.agents.Mailbox(state).send("x")
+    made = {"step": lambda: StepResult(done=True)} | {name: lambda *given: answer(*given)}
     with pytest.raises(InvalidInputError):
-        sync.run(Kept(**made), state, backoff=0.001, longest_backoff=0.001)
+        sync.agents.run(Kept(**made), state, backoff=0.001, longest_backoff=0.001)
     assert did == []
-    [letter] = sync.Mailbox(state).waiting()
+    [letter] = sync.agents.Mailbox(state).waiting()
     assert letter.tries == 0, "that is not the letter's fault"
-    life = sync.AgentState(state).get("execution_state")
+    life = sync.agents.AgentState(state).get("execution_state")
     assert life.status == "failed"
 
 
@@ -278,14 +278,14 @@ def test_generators_are_refused_on_the_async_face_too(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url) as store:
             state = store.agent("7")
-            await holdfast.Mailbox(state).send("pay")
+            await holdfast.agents.Mailbox(state).send("pay")
             for function in (yields, reads):
                 with pytest.raises(InvalidInputError, match="generator"):
-                    await holdfast.Mailbox(state).process(function)
+                    await holdfast.agents.Mailbox(state).process(function)
                 with pytest.raises(InvalidInputError, match="generator"):
-                    await holdfast.Effects(state).call("mail", function, id="1")
-            assert (await holdfast.Mailbox(state).status()).waiting == 1
-            assert await holdfast.Effects(state).all() == []
+                    await holdfast.agents.Effects(state).call("mail", function, id="1")
+            assert (await holdfast.agents.Mailbox(state).status()).waiting == 1
+            assert await holdfast.agents.Effects(state).all() == []
 
     asyncio.run(main())
 
@@ -320,23 +320,23 @@ def test_whatever_says_that_something_is_wrong_counts(
 ) -> None:
     state = place.open().agent("7")
     with pytest.raises(AgentValidationError) as caught:
-        sync.attach(Kept(validate_state=says), state, fields=["count"]).save()
+        sync.agents.attach(Kept(validate_state=says), state, fields=["count"]).save()
     [problem] = caught.value.problems
     assert told in problem
     assert "secret" not in problem
-    assert state.place()[2] == 0
+    assert state._handle.place()[2] == 0
     definition = MachineDefinition("a", {"a": MachineState(check=lambda data: says())})
     with pytest.raises(MachineDataError) as refused:
-        sync.Machine(state, definition).start()
+        sync.agents.Machine(state, definition).start()
     assert told in refused.value.problems[0]
 
 
 @pytest.mark.parametrize("says", RIGHT)
 def test_whatever_says_that_nothing_is_wrong_counts(place: Place, says: Callable[[], Any]) -> None:
     state = place.open().agent("7")
-    sync.attach(Kept(validate_state=says), state, fields=["count"]).save()
+    sync.agents.attach(Kept(validate_state=says), state, fields=["count"]).save()
     definition = MachineDefinition("a", {"a": MachineState(check=lambda data: says())})
-    assert sync.Machine(state, definition).start().state == "a"
+    assert sync.agents.Machine(state, definition).start().state == "a"
 
 
 def test_what_a_generator_raises_is_an_error_of_the_validation(place: Place) -> None:
@@ -344,14 +344,16 @@ def test_what_a_generator_raises_is_an_error_of_the_validation(place: Place) -> 
         yield from {}["x"]
 
     with pytest.raises(AgentValidationError, match="validate_state raised KeyError"):
-        sync.attach(Kept(validate_state=validate), place.open().agent("7"), fields=["count"]).save()
+        sync.agents.attach(
+            Kept(validate_state=validate), place.open().agent("7"), fields=["count"]
+        ).save()
 
 
 def test_the_async_face_judges_alike(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url) as store:
             for number, (says, told) in enumerate(WRONG):
-                kept = holdfast.attach(
+                kept = holdfast.agents.attach(
                     Kept(validate_state=says), store.agent(str(number)), fields=["count"]
                 )
                 with pytest.raises(AgentValidationError) as caught:
@@ -381,13 +383,13 @@ def test_an_upgrade_may_be_async(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url) as store:
             state = store.agent("7")
-            async with holdfast.attach(Kept(), state, fields=["count"]):
+            async with holdfast.agents.attach(Kept(), state, fields=["count"]):
                 pass
             agent = Upgraded(upgrade_state=upgrade)
-            await holdfast.attach(agent, state, fields=["count"]).restore()
+            await holdfast.agents.attach(agent, state, fields=["count"]).restore()
             assert agent.count == 101
-            run = Upgraded(upgrade_state=upgrade, step=lambda: Worked(done=True))
-            await holdfast.run(run, state, fields=["count"])
+            run = Upgraded(upgrade_state=upgrade, step=lambda: StepResult(done=True))
+            await holdfast.agents.run(run, state, fields=["count"])
             assert run.count == 101
 
     asyncio.run(main())
@@ -396,11 +398,11 @@ def test_an_upgrade_may_be_async(place: Place) -> None:
 @pytest.mark.parametrize("answer", [None, 5, ["count"]])
 def test_an_upgrade_gives_a_mapping(place: Place, answer: Any) -> None:
     state = place.open().agent("7")
-    with sync.attach(Kept(), state, fields=["count"]):
+    with sync.agents.attach(Kept(), state, fields=["count"]):
         pass
     agent = Upgraded(upgrade_state=lambda version, values: answer)
     with pytest.raises(AgentValidationError, match="upgrade_state returns a mapping"):
-        sync.attach(agent, state, fields=["count"]).start()
+        sync.agents.attach(agent, state, fields=["count"]).start()
 
 
 # ---- letters that conflict with themselves --------------------------------------------------
@@ -408,21 +410,21 @@ def test_an_upgrade_gives_a_mapping(place: Place, answer: Any) -> None:
 
 def test_a_letter_that_always_conflicts_is_set_aside(place: Place) -> None:
     state = place.open().agent("7")
-    mailbox = sync.Mailbox(state)
+    mailbox = sync.agents.Mailbox(state)
     mailbox.send(1)
     mailbox.send(2)
 
     class Shop:
-        def on_letter(self, mail: sync.Mail) -> None:
+        def on_letter(self, mail: sync.agents.Mail) -> None:
             count = mail.change.get("orders", 0)
             if mail.content == 1:
                 state.set("orders", count + 1)  # beside the change: a slip
             did.append(mail.content)
 
-        def step(self) -> Worked:
-            return Worked(done=True)
+        def step(self) -> StepResult:
+            return StepResult(done=True)
 
-    result = sync.run(Shop(), state, backoff=0.001, longest_backoff=0.001)
+    result = sync.agents.run(Shop(), state, backoff=0.001, longest_backoff=0.001)
     assert (result.outcome, result.letters) == ("done", 1)
     assert [one.content for one in mailbox.set_aside()] == [1]
     assert mailbox.set_aside()[0].error == "Conflict"
@@ -431,10 +433,10 @@ def test_a_letter_that_always_conflicts_is_set_aside(place: Place) -> None:
 
 def test_processing_tells_of_a_conflict_that_stays(place: Place) -> None:
     state = place.open().agent("7")
-    mailbox = sync.Mailbox(state, retry=holdfast.RetryPolicy.every(2))
+    mailbox = sync.agents.Mailbox(state, retry=holdfast.agents.RetryPolicy.every(2))
     mailbox.send(1)
 
-    def slip(mail: sync.Mail) -> None:
+    def slip(mail: sync.agents.Mail) -> None:
         state.set("orders", mail.change.get("orders", 0) + 1)
 
     with pytest.raises(Conflict):
@@ -447,10 +449,10 @@ def test_processing_tells_of_a_conflict_that_stays(place: Place) -> None:
 
 def test_a_conflict_that_passes_counts_for_nothing(place: Place) -> None:
     state = place.open().agent("7")
-    mailbox = sync.Mailbox(state)
+    mailbox = sync.agents.Mailbox(state)
     mailbox.send(1)
 
-    def disturbed(mail: sync.Mail) -> None:
+    def disturbed(mail: sync.agents.Mail) -> None:
         count = mail.change.get("orders", 0)
         did.append(count)
         if len(did) < 4:
@@ -467,7 +469,9 @@ def test_the_async_face_sets_it_aside_too(place: Place) -> None:
 
     async def main() -> None:
         async with holdfast.open(place.url) as store:
-            mailbox = holdfast.Mailbox(store.agent("7"), retry=holdfast.RetryPolicy.every(1))
+            mailbox = holdfast.agents.Mailbox(
+                store.agent("7"), retry=holdfast.agents.RetryPolicy.every(1)
+            )
             await mailbox.send(1)
             with pytest.raises(Conflict):
                 await mailbox.process(conflicts)
@@ -479,7 +483,7 @@ def test_the_async_face_sets_it_aside_too(place: Place) -> None:
 def test_a_letter_is_answered_while_it_is_processed(place: Place) -> None:
     store = place.open()
     state, other = store.agent("7"), store.agent("8")
-    mailbox = sync.Mailbox(state)
+    mailbox = sync.agents.Mailbox(state)
     mailbox.send(1)
     with mailbox.next() as mail:
         assert mail is not None
@@ -492,7 +496,7 @@ def test_a_letter_is_answered_while_it_is_processed(place: Place) -> None:
     for late in (lambda: mail.send(other, "too late"), lambda: mail.change.set("a", 1)):
         with pytest.raises(InvalidInputError, match="this change is over"):
             late()
-    assert sync.Mailbox(other).status().received == 0
+    assert sync.agents.Mailbox(other).status().received == 0
 
 
 def test_what_is_planned_into_a_change_stands_in_its_block(place: Place) -> None:
@@ -500,7 +504,7 @@ def test_what_is_planned_into_a_change_stands_in_its_block(place: Place) -> None
     with state.change() as change:
         change.set("a", 1)
     with pytest.raises(InvalidInputError, match="this change is over"):
-        sync.Effects(state).plan("mail", id="1", into=change)
+        sync.agents.Effects(state).plan("mail", id="1", into=change)
 
 
 # ---- slips ----------------------------------------------------------------------------------
@@ -508,14 +512,14 @@ def test_what_is_planned_into_a_change_stands_in_its_block(place: Place) -> None
 
 def test_an_upgrade_of_a_component_that_raises_is_told(place: Place) -> None:
     state = place.open().agent("7")
-    sync.AgentState(state, components=[Component("notes", dict)]).set("notes", {"a": 1})
+    sync.agents.AgentState(state, components=[Component("notes", dict)]).set("notes", {"a": 1})
 
     def upgrade(version: int, data: Any) -> Any:
         return data["missing"]
 
     newer = Component("notes", dict, version=2, upgrade=upgrade)
     with pytest.raises(AgentValidationError, match="'notes' of version 1") as caught:
-        sync.AgentState(state, components=[newer]).get("notes")
+        sync.agents.AgentState(state, components=[newer]).get("notes")
     assert caught.value.problems == ("its upgrade raised KeyError",)
     with pytest.raises(InvalidInputError, match="upgrade of the component 'notes' is an `async"):
         Component("notes", dict, version=2, upgrade=later)
@@ -529,7 +533,7 @@ def test_an_upgrade_of_a_component_that_raises_is_told(place: Place) -> None:
 @pytest.mark.parametrize("odd", [99, "TERM", signal.SIGKILL, signal.SIGSTOP, 0, None])
 def test_signals_that_cannot_be_taken_are_refused(place: Place, odd: Any) -> None:
     with pytest.raises(InvalidInputError, match="signal"):
-        sync.Loop(place.open().agent("7"), Kept(step=lambda: None), signals=[odd])
+        sync.agents.Loop(place.open().agent("7"), Kept(step=lambda: None), signals=[odd])
 
 
 def test_what_a_step_says_is_refused_where_it_says_it() -> None:
@@ -543,19 +547,20 @@ def test_what_a_step_says_is_refused_where_it_says_it() -> None:
     ]
     for fields in wrong:
         with pytest.raises(InvalidInputError):
-            Worked(**fields)
+            StepResult(**fields)
 
 
 def test_what_is_done_about_a_drift_is_said_in_known_words(place: Place) -> None:
-    agent = Kept(step=lambda: Worked("same", task="t", progress=1))
+    agent = Kept(step=lambda: StepResult("same", task="t", progress=1))
     options: dict[str, Any] = {"max_errors": 1, "signals": ()}
     for answer in ("nonsense", 5, True):
         with pytest.raises(InvalidInputError, match="on_drift says refresh or checkpoint"):
-            sync.run(agent, place.open().agent("7"), on_drift=lambda alarms: answer, **options)  # noqa: B023
+            decide = lambda alarms, said=answer: said  # noqa: E731
+            sync.agents.run(agent, place.open().agent("7"), on_drift=decide, **options)
 
 
 def test_a_wrong_thing_is_told_once(place: Place) -> None:
-    typed = sync.AgentState(place.open().agent("7"))
+    typed = sync.agents.AgentState(place.open().agent("7"))
     typed.put("tasks", "t", Task(id="t"))
     with pytest.raises(AgentValidationError) as caught, typed.change() as change:
         change.remove("tasks", "t")
@@ -566,17 +571,19 @@ def test_a_wrong_thing_is_told_once(place: Place) -> None:
 @pytest.mark.parametrize("check", [lambda *_: 5, lambda *_: ValueError(), lambda *_: later()])
 def test_a_check_that_says_nothing_is_no_yes(place: Place, check: Any) -> None:
     store = place.open()
-    sync.AgentState(store.agent("a")).put("tasks", "t", Task(id="t"))
+    sync.agents.AgentState(store.agent("a")).put("tasks", "t", Task(id="t"))
     with pytest.raises(HandoverValidationError) as caught:
-        sync.Handovers(store).offer("agent:a", "agent:b", "t", reason="x", check=check)
+        sync.agents.Handovers(store).offer("agent:a", "agent:b", "t", reason="x", check=check)
     assert "the check gave" in caught.value.problems[0]
     with pytest.raises(InvalidInputError, match="`async def`"):
-        sync.Handovers(store).offer("agent:a", "agent:b", "t", reason="x", check=later)
+        sync.agents.Handovers(store).offer("agent:a", "agent:b", "t", reason="x", check=later)
 
 
 def test_agents_that_are_closed_run_nothing_more(place: Place) -> None:
     store = place.open()
-    with sync.Agents(store, {"k": lambda identity: Kept()}, fields={"k": ["count"]}) as agents:
+    with sync.agents.Agents(
+        store, {"k": lambda identity: Kept()}, fields={"k": ["count"]}
+    ) as agents:
         agents.register("1", kind="k")
         agents.get("1")
     for call in (agents.get, agents.spawn, agents.run):

@@ -12,9 +12,10 @@ from handover_kit import busy, heard, message, put, say, tasks
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import Message, Scope, Task, sync
+from holdfast import Scope, sync
+from holdfast.agents import Message, Task
 from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK, own_change
-from holdfast.agents.handover_book import HandoverBook
+from holdfast.agents.handover import HandoverBook
 from holdfast.agents.handover_records import IN, OUT
 from holdfast.errors import (
     Conflict,
@@ -34,7 +35,7 @@ def test_offered_and_accepted(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
     ada.set("notes", ["42 euro"])
     say(bob, "good morning")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     offer = handovers.offer(ada, "agent:bob", "t1", reason="about money", carry=["notes"])
     assert (offer.status, offer.giver, offer.taker) == ("offered", ada.scope, bob.scope)
     assert handovers.offers(bob) == [offer]
@@ -47,7 +48,7 @@ def test_offered_and_accepted(store: sync.Store) -> None:
     assert heard(bob) == ["good morning", "hello", "it is about money"]
     assert (bob.get("notes"), bob.get(CURRENT_TASK)) == (["42 euro"], "t1")
     entry = bob.log(limit=1)[0]
-    assert entry.also == ((str(ada.scope), "main", ada.place()[2]),), "one change over both"
+    assert entry.also == ((str(ada.scope), "main", ada._handle.place()[2]),), "one change over both"
     assert entry.cause.reason == f"handover {offer.id} accepted"
     assert handovers.accept(bob, offer.id) == done, "once, however often it is sent"
     assert handovers.history(ada) == handovers.history(bob) == [done]
@@ -59,7 +60,7 @@ def test_offered_and_accepted(store: sync.Store) -> None:
 def test_refused_and_withdrawn(store: sync.Store) -> None:
     """With a reason, which both keep; the task never left."""
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     first = handovers.offer(ada, bob, "t1", reason="about money")
     with pytest.raises(HandoverValidationError, match="offered already"):
         handovers.offer(ada, "agent:cid", "t1", reason="to somebody else, too")
@@ -85,14 +86,14 @@ def test_refused_and_withdrawn(store: sync.Store) -> None:
 def test_the_giver_is_validated(store: sync.Store) -> None:
     """All that is wrong is said at once, and nothing is written."""
     ada = busy(store)
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     call = {"id": "c1", "name": "pay"}
     put(ada, conversation=[{"role": "assistant", "tool_calls": [call]}])
     put(ada, t1={"id": "t2", "status": "completed"})
-    with suppress(ZeroDivisionError), sync.Effects(ada).once("pay", id="c0") as effect:
+    with suppress(ZeroDivisionError), sync.agents.Effects(ada).once("pay", id="c0") as effect:
         assert effect.due
         raise ZeroDivisionError
-    before = ada.place()[2]
+    before = ada._handle.place()[2]
     with pytest.raises(HandoverValidationError) as caught:
         handovers.offer(ada, "agent:bob", "t1", reason="x", carry=["gone"], check=lambda *_: "no")
     assert caught.value.problems == (
@@ -105,13 +106,13 @@ def test_the_giver_is_validated(store: sync.Store) -> None:
     )
     with pytest.raises(HandoverValidationError, match="there is no task 'nothing'"):
         handovers.offer(ada, "agent:bob", "nothing", reason="x")
-    sync.Effects(ada).settle("pay", "drop", id="c0")
-    sync.Effects(ada).repair()
+    sync.agents.Effects(ada).settle("pay", "drop", id="c0")
+    sync.agents.Effects(ada).repair()
     put(ada, t1={"id": "t1"})
     for check in (lambda *_: "no", lambda *_: ["no"], lambda *_: False, lambda *_: 1 / 0):
         with pytest.raises(HandoverValidationError, match=r"no|ZeroDivisionError"):
             handovers.offer(ada, "agent:bob", "t1", reason="x", check=check)
-    assert ada.place()[2] == before + 3
+    assert ada._handle.place()[2] == before + 3
     assert handovers.history(ada) == []
     assert handovers.offer(ada, "agent:bob", "t1", reason="x", check=lambda *_: True).id
 
@@ -120,14 +121,14 @@ def test_the_giver_is_validated(store: sync.Store) -> None:
 def test_the_taker_is_validated(store: sync.Store) -> None:
     """What it finds is the reason for which the offer is refused; the task stays."""
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     ada.set("notes", 1)
     bob.set("notes", 2)
     put(bob, t1={"id": "t1", "title": "another"})
     offer = handovers.offer(ada, bob, "t1", reason="x", carry=["notes"])
     seen: list[Any] = []
 
-    def check(state: sync.State, package: holdfast.Package) -> str:
+    def check(state: sync.State, package: holdfast.agents.HandoverPackage) -> str:
         seen.append((state.scope, package.task["id"], len(package.context), package.carried))
         return "too busy"
 
@@ -147,7 +148,7 @@ def test_the_taker_is_validated(store: sync.Store) -> None:
 def test_all_that_belongs_to_a_task_goes_with_it(store: sync.Store) -> None:
     """Subtasks at any depth and what was done for them; both states are valid before and after."""
     ada, bob = store.agent("ada"), store.agent("bob")
-    one, two = sync.AgentState(ada), sync.AgentState(bob)
+    one, two = sync.agents.AgentState(ada), sync.agents.AgentState(bob)
     for id, parent in (("t1", ""), ("t2", "t1"), ("t3", "t2"), ("t4", ""), ("t5", "t4")):
         one.put("tasks", id, Task(id=id, parent=parent))
     commands = [{"id": f"c{n}", "task_id": f"t{n}"} for n in (1, 4, 3)]
@@ -155,11 +156,11 @@ def test_all_that_belongs_to_a_task_goes_with_it(store: sync.Store) -> None:
     one.append("conversation", Message(role="user", content="hello"))
     two.put("tasks", "mine", Task(id="mine"))
     two.append("execution_trace/commands", {"id": "c9", "task_id": "mine"})
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     with pytest.raises(HandoverValidationError, match="is part of 't1': hand that one over"):
         handovers.offer(ada, bob, "t2", reason="x")
 
-    def check(_: sync.State, package: holdfast.Package) -> bool:
+    def check(_: sync.State, package: holdfast.agents.HandoverPackage) -> bool:
         ids = [command["id"] for command in package.commands]
         return list(package.subtasks) == ["t2", "t3"] and ids == ["c1", "c3"]
 
@@ -182,9 +183,9 @@ def test_all_that_belongs_to_a_task_goes_with_it(store: sync.Store) -> None:
 def test_a_giver_who_is_in_the_middle_of_something(store: sync.Store) -> None:
     """The offer stays, and is taken when it is over."""
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     offer = handovers.offer(ada, bob, "t1", reason="x")
-    with sync.Effects(ada).once("pay", id="c1") as effect:
+    with sync.agents.Effects(ada).once("pay", id="c1") as effect:
         assert effect.due
         with pytest.raises(HandoverValidationError, match="pay c1 is running"):
             handovers.accept(bob, offer.id)
@@ -195,7 +196,7 @@ def test_chains_and_returns(timed: sync.Store, hands: Hands) -> None:
     """Each takes the messages since the task came; the way of a task is known from everywhere."""
     ada, bob, cid = busy(timed), timed.agent("bob"), timed.agent("cid")
     say(bob, "bob's own")
-    handovers = sync.Handovers(timed)
+    handovers = sync.agents.Handovers(timed)
     ids = []
     for giver, taker, text in ((ada, bob, "from bob"), (bob, cid, "from cid")):
         hands.move(60)
@@ -240,7 +241,7 @@ def test_context_that_is_copied_or_stays(
     store: sync.Store, context: str, left: list[str], given: list[str], back: list[str]
 ) -> None:
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     handovers.hand_over(ada, bob, "t1", reason="x", context=context)
     assert (heard(ada), heard(bob)) == (left, given)
     say(bob, "said")
@@ -252,12 +253,12 @@ def test_another_who_is_faster(place: Place) -> None:
     """Of an accept and a withdrawal at the same time one is told; there is one owner."""
     store, other = place.open(), place.open()
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     offer = handovers.offer(ada, bob, "t1", reason="x")
 
     def meanwhile(*_: Any) -> None:
         if not taken:
-            taken.append(sync.Handovers(other).withdraw("agent:ada", offer.id, reason="no"))
+            taken.append(sync.agents.Handovers(other).withdraw("agent:ada", offer.id, reason="no"))
 
     taken: list[Any] = []
     with pytest.raises(InvalidInputError, match="withdrawn"):
@@ -284,7 +285,7 @@ def test_several_who_accept_one_offer(
     taken, not that something is wrong."""
     store, other = place.open(), place.open()
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     offer = handovers.offer(ada, bob, "t1", reason="x")
     original = getattr(HandoverBook, between)
     faster: list[Any] = []
@@ -292,7 +293,7 @@ def test_several_who_accept_one_offer(
     def slow(self: Any, *given: Any) -> Any:
         if not faster:
             faster.append(None)
-            faster.append(sync.Handovers(other).accept("agent:bob", offer.id))
+            faster.append(sync.agents.Handovers(other).accept("agent:bob", offer.id))
         return original(self, *given)
 
     monkeypatch.setattr(HandoverBook, between, slow)
@@ -304,7 +305,7 @@ def test_several_who_accept_one_offer(
 
 def test_a_return_takes_along_what_is_there_of_what_came(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     keys = ["stays", "removed", "made again"]
     for key in keys:
         ada.set(key, "ada's")
@@ -337,7 +338,7 @@ ODD = {"role": "user", "content": "odd", "metadata": {"score": nan}}
 
 def test_a_message_that_is_not_equal_to_itself_is_known_again(store: sync.Store) -> None:
     ada, bob, eve = busy(store), store.agent("bob"), store.agent("eve")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     put(ada, conversation=[ODD])
     say(bob, "only bob's")
     before = ada.checkpoint("before")
@@ -372,15 +373,15 @@ def test_storage_that_fails_at_any_call(plain: Place, mode: str) -> None:
         faulty.plan = (Fault("*", faulty.calls["*"] + nth, mode),)
         a, b = (f"agent:{name}" for name in names)
         with suppress(HoldfastError):
-            sync.Handovers(broken).hand_over(a, b, "t1", reason="x", id=f"h{nth}")
+            sync.agents.Handovers(broken).hand_over(a, b, "t1", reason="x", id=f"h{nth}")
         broken.close()
         again = plain.open()
         [owner] = owners(again, *names)
         assert heard(again.agent(owner)) == ["hello"]
         assert sum(len(heard(again.agent(name))) for name in names) == 1
-        sync.Handovers(again).hand_over(a, b, "t1", reason="x", id=f"h{nth}")
+        sync.agents.Handovers(again).hand_over(a, b, "t1", reason="x", id=f"h{nth}")
         assert owners(again, *names) == [names[1]]
-        assert len(sync.Handovers(again).history(a)) == 1
+        assert len(sync.agents.Handovers(again).history(a)) == 1
         if not faulty.failed:
             assert again.verify().findings == []
             return
@@ -389,7 +390,7 @@ def test_storage_that_fails_at_any_call(plain: Place, mode: str) -> None:
 
 def test_a_restored_giver_does_not_have_it_again(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     ada.set("notes", 1)
     early = ada.checkpoint("early")
     say(ada, "later")
@@ -403,9 +404,9 @@ def test_a_restored_giver_does_not_have_it_again(store: sync.Store) -> None:
         assert (done.removed, done.put_back) == (("t1",), ())
         assert (tasks(ada), heard(ada), ada.get("notes")) == ([], own, None)
         assert not ada.exists(CURRENT_TASK)
-        entry = ada.place()[2]
+        entry = ada._handle.place()[2]
         assert handovers.reconcile(ada).removed == ()
-        assert ada.place()[2] == entry
+        assert ada._handle.place()[2] == entry
     assert heard(bob) == ["hello", "it is about money", "later"]
 
 
@@ -414,11 +415,11 @@ def test_tasks_below_one_that_is_away_do_not_stay_behind(store: sync.Store) -> N
     ada, bob = busy(store), store.agent("bob")
     put(ada, below={"id": "below", "parent": "t1"}, deeper={"id": "deeper", "parent": "below"})
     safe = ada.checkpoint("before")
-    agent = sync.AgentState(ada)
+    agent = sync.agents.AgentState(ada)
     agent.remove("tasks", "deeper")
     agent.remove("tasks", "below")
     put(ada, other={"id": "other"})
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     handovers.hand_over(ada, bob, "t1", reason="x")
     ada.restore(safe)
     assert tasks(ada) == ["below", "deeper", "t1"]
@@ -429,7 +430,7 @@ def test_tasks_below_one_that_is_away_do_not_stay_behind(store: sync.Store) -> N
 
 def test_a_restored_taker_does_not_lose_it(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     say(bob, "bob's own")
     ada.set("notes", 1)
     safe = bob.checkpoint("before")
@@ -448,7 +449,7 @@ def test_a_restored_taker_does_not_lose_it(store: sync.Store) -> None:
 
 def test_what_an_agent_did_with_its_tasks_is_left_alone(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     handovers.hand_over(ada, bob, "t1", reason="x")
     put(ada, t1={"id": "t1", "title": "another of that name"})
     parts = own_change(bob)
@@ -460,8 +461,8 @@ def test_what_an_agent_did_with_its_tasks_is_left_alone(store: sync.Store) -> No
 
 def test_slips(store: sync.Store) -> None:
     ada = busy(store)
-    handovers = sync.Handovers(store)
-    before = ada.place()[2]
+    handovers = sync.agents.Handovers(store)
+    before = ada._handle.place()[2]
     wrong: list[dict[str, Any]] = [
         {"taker": ada},
         {"taker": "bob"},
@@ -495,11 +496,11 @@ def test_slips(store: sync.Store) -> None:
         handovers.withdraw("agent:bob", offer.id, reason="bob is not its giver")
     with pytest.raises(InvalidInputError):
         handovers.refuse("agent:bob", offer.id, reason="")
-    assert ada.place()[2] == before + 1
+    assert ada._handle.place()[2] == before + 1
     with pytest.raises(InvalidInputError):
-        sync.Handovers(ada)  # type: ignore[arg-type]
+        sync.agents.Handovers(ada)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match=r"holdfast\.sync"):
-        holdfast.Handovers(store)  # type: ignore[arg-type]
+        holdfast.agents.Handovers(store)  # type: ignore[arg-type]
 
 
 def test_the_same_on_the_async_face(place: Place) -> None:
@@ -507,10 +508,12 @@ def test_the_same_on_the_async_face(place: Place) -> None:
         async with holdfast.open(place.url, **place.options()) as store:
             ada, bob = store.agent("ada"), store.agent("bob")
             put(ada, t1={"id": "t1"}, conversation=[message("hello")])
-            handovers = holdfast.Handovers(store)
+            handovers = holdfast.agents.Handovers(store)
             calls: list[Any] = []
 
-            async def check(state: holdfast.State, package: holdfast.Package) -> list[str]:
+            async def check(
+                state: holdfast.State, package: holdfast.agents.HandoverPackage
+            ) -> list[str]:
                 calls.append(await state.keys())
                 return ["busy"] if len(calls) == 1 else []
 
@@ -536,7 +539,7 @@ def test_the_same_on_the_async_face(place: Place) -> None:
 def test_handovers_are_between_main_timelines(store: sync.Store) -> None:
     """On a fork each step would act on copies: it is refused, and both mains stay as they are."""
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     handovers.hand_over(ada, bob, "t1", reason="x")
     offer = handovers.give_back(bob, "t1", reason="y")
     one, other = ada.fork("trial"), bob.fork("trial")
@@ -558,14 +561,14 @@ def test_handovers_are_between_main_timelines(store: sync.Store) -> None:
     assert handovers.offers(ada) == [offer], "nothing happened"
     put(other, t2={"id": "t2"})
     handovers.accept(ada, offer.id)
-    bob.restore(f"trial@{other.place()[2]}", reason="the trial was good")
+    bob.restore(f"trial@{other._handle.place()[2]}", reason="the trial was good")
     assert handovers.reconcile(bob).removed == ("t1",)
     assert (tasks(bob), owners(store, "ada", "bob")) == (["t2"], ["ada"])
 
 
 def test_a_conflict_without_end_is_told(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     offer = handovers.offer(ada, bob, "t1", reason="x")
     with pytest.raises(Conflict):
         handovers.accept(bob, offer.id, check=lambda *_: say(ada, "and"))

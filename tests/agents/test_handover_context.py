@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import sync
-from holdfast.agents.handover_messages import begins, known, place_of, without
+from holdfast.agents.handover_package import begins, known, without
 from holdfast.agents.handover_records import Standing
 
 said = st.lists(st.integers(0, 2), max_size=6)
@@ -26,7 +26,6 @@ def test_where_the_messages_of_a_task_begin(
     place = begins(trimmed, standing, context)
     assert trimmed[place : place + len(context)] == context
     assert begins(messages[len(own) + 1 :], standing, context) <= len(own)
-    assert messages[place_of(messages, context) :][: len(context)] == context
 
 
 @given(said, said, said)
@@ -51,7 +50,7 @@ def test_how_much_of_a_copy_comes_back(given: list[int], later: list[int], cut: 
 def test_a_conversation_that_was_taken_anew_is_not_torn(store: sync.Store) -> None:
     """One message that is equal to the one that came along is no sign of where it begins."""
     ada, bob, cid = (store.agent(name) for name in ("ada", "bob", "cid"))
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     put(ada, t1={"id": "t1"})
     say(ada, "yes")
     say(bob, "own", "words", "of bob")
@@ -67,7 +66,7 @@ def test_a_context_whose_first_message_is_said_twice_goes_on_whole(
 ) -> None:
     """Also where the one that hands it on has let its oldest messages go."""
     ada, bob, cid = (store.agent(name) for name in ("ada", "bob", "cid"))
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     put(ada, t1={"id": "t1"})
     texts = ["hi", "what?", "hi", "now?"]
     say(ada, *texts)
@@ -82,7 +81,7 @@ def test_a_context_whose_first_message_is_said_twice_goes_on_whole(
 def test_a_context_is_found_after_the_task_came_back_to_a_copy(store: sync.Store) -> None:
     """It begins where it first came to, not where the last handover brought some of it."""
     ada, bob, cid = (store.agent(name) for name in ("ada", "bob", "cid"))
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     put(ada, t1={"id": "t1"})
     say(ada, "please", "do it")
     put(bob, own={"id": "own"})
@@ -100,7 +99,7 @@ def test_a_context_is_found_after_the_task_came_back_to_a_copy(store: sync.Store
 
 def test_a_copy_that_was_trimmed_comes_back_without_what_is_known(store: sync.Store) -> None:
     ada, bob = store.agent("ada"), store.agent("bob")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     put(ada, t1={"id": "t1"}, own={"id": "own"})
     say(ada, "one", "two", "three")
     handovers.hand_over(ada, bob, "t1", reason="x")
@@ -113,7 +112,7 @@ def test_a_copy_that_was_trimmed_comes_back_without_what_is_known(store: sync.St
 def test_reconcile_removes_no_message_of_before_the_task_came(store: sync.Store) -> None:
     """One of the agent's own that is equal to the first that came along stays its own."""
     ada, bob, cid = (store.agent(name) for name in ("ada", "bob", "cid"))
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     say(bob, "of bob", "ok")
     safe = bob.checkpoint("before")
     put(ada, t1={"id": "t1"})

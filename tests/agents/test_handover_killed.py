@@ -30,7 +30,7 @@ def office(store: sync.Store) -> None:
     assert texts == SAID[: len(texts)], "and all that was said"
     assert len(texts) >= 2
     assert sum(len(heard(store.agent(name))) for name in AGENTS) == len(texts), "nobody else has"
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     if handovers.owner(ada, "t1") == ada.scope:
         handovers.hand_over(ada, bob, "t1", reason="about money", id="first")
     if handovers.owner(ada, "t1") == bob.scope and not handovers.history(cid):
@@ -45,7 +45,7 @@ def office(store: sync.Store) -> None:
 
 def said(store: sync.Store) -> list[object]:
     """The end, as people see it."""
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     chain = [(one.id, str(one.taker), one.reason) for one in handovers.chain("agent:ada", "t1")]
     return [chain, *((tasks(s), heard(s)) for s in map(store.agent, AGENTS))]
 

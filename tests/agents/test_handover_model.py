@@ -42,7 +42,7 @@ def is_within(inner: list[str], outer: list[str]) -> bool:
 
 
 def step(store: sync.Store, model: Model, number: int, what: str, agent: str, *more: str) -> None:
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     mine = model.of(agent)
     if what == "begin":
         task = f"t{number}"
@@ -79,8 +79,8 @@ def test_one_owner_who_has_heard_all(program: list[tuple[str, ...]]) -> None:
             assert AgentState(store.agent(agent)).problems() == []
         for task, owner in model.owner.items():
             assert is_within(model.said[task], heard(store.agent(owner)))
-            assert sync.Handovers(store).owner(f"agent:{owner}", task).id == owner
-            chain = sync.Handovers(store).chain(f"agent:{owner}", task)
+            assert sync.agents.Handovers(store).owner(f"agent:{owner}", task).id == owner
+            chain = sync.agents.Handovers(store).chain(f"agent:{owner}", task)
             assert [one.giver for one in chain[1:]] == [one.taker for one in chain[:-1]]
         assert store.verify().findings == []
 
@@ -104,7 +104,7 @@ class Moved:
 
     def __init__(self, store: sync.Store) -> None:
         self.store = store
-        self.handovers = sync.Handovers(store)
+        self.handovers = sync.agents.Handovers(store)
         self.owner: dict[str, str] = {}
         """Of each task that was handed over."""
         self.forks: dict[str, str] = {}
@@ -127,7 +127,9 @@ class Moved:
         elif what == "mark" and mine:
             state.checkpoint("mark")
         elif what == "put back" and mine and state.checkpoints(name="mark"):
-            sync.Checkpoints(state).restore("mark", prefixes=[more[0]] if more[0] else None)
+            sync.checkpoints.Checkpoints(state).restore(
+                "mark", prefixes=[more[0]] if more[0] else None
+            )
             self.handovers.reconcile(state)
         elif what == "fork" and mine:
             fork = state.fork(f"f{number}")

@@ -26,7 +26,7 @@ A, B, C = "agent:ada", "agent:bob", "agent:cy"
 def test_an_offer_that_nobody_answers_expires(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
     busy(store)
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     offer = handovers.offer(A, B, "t1", reason="x", term=60)
     assert (offer.status, offer.term) == ("offered", 60)
     hands.move(59)
@@ -38,7 +38,7 @@ def test_an_offer_that_nobody_answers_expires(place: Place, hands: Hands) -> Non
     [first, second] = handovers.history(A)
     assert (first.status, first.answer) == ("expired", "no answer within 60 s")
     assert (second.status, second.term) == ("offered", 60)
-    taker = sync.Handovers(place.open(clock=hands.clock))
+    taker = sync.agents.Handovers(place.open(clock=hands.clock))
     assert taker.offers(B) == []
     with pytest.raises(InvalidInputError, match="is expired; offer it again"):
         taker.accept(B, offer.id)
@@ -53,7 +53,7 @@ def test_expire_tells_what_it_ended_and_leaves_what_has_no_term(
 ) -> None:
     ada = busy(timed)
     put(ada, t2={"id": "t2"}, t3={"id": "t3"})
-    handovers = sync.Handovers(timed)
+    handovers = sync.agents.Handovers(timed)
     one = handovers.offer(A, B, "t1", reason="x", term=60)
     handovers.offer(A, B, "t2", reason="x")
     handovers.offer(A, B, "t3", reason="x", term=600)
@@ -71,7 +71,7 @@ def test_more_open_offers_than_are_remembered_for_ever_expire_all_the_same(
     """Also if each is looked at in turn, and others that nobody asks for any more are forgotten."""
     monkeypatch.setattr(lapse, "SEEN", 5)
     put(busy(timed), **{f"x{n}": {"id": f"x{n}"} for n in range(12)})
-    handovers = sync.Handovers(timed)
+    handovers = sync.agents.Handovers(timed)
     for n in range(12):
         handovers.offer(A, B, f"x{n}", reason="x", term=60)
     assert handovers.expire(A) == []
@@ -87,7 +87,7 @@ def test_more_open_offers_than_are_remembered_for_ever_expire_all_the_same(
 
 def test_an_offer_of_who_was_deleted_ends_with_its_term(timed: sync.Store, hands: Hands) -> None:
     busy(timed)
-    handovers = sync.Handovers(timed)
+    handovers = sync.agents.Handovers(timed)
     offer = handovers.offer(A, B, "t1", reason="x", term=60)
     timed.delete(A)
     hands.move(61)
@@ -98,9 +98,9 @@ def test_an_offer_of_who_was_deleted_ends_with_its_term(timed: sync.Store, hands
 
 def test_a_process_that_looks_for_the_first_time_is_never_early(place: Place, hands: Hands) -> None:
     busy(place.open(clock=hands.clock))
-    sync.Handovers(place.open(clock=hands.clock)).offer(A, B, "t1", reason="x", term=60)
+    sync.agents.Handovers(place.open(clock=hands.clock)).offer(A, B, "t1", reason="x", term=60)
     hands.move(1000)
-    later = sync.Handovers(place.open(clock=hands.clock))
+    later = sync.agents.Handovers(place.open(clock=hands.clock))
     assert later.expire(A) == []
     hands.move(30)
     assert later.expire(A) == []
@@ -115,26 +115,26 @@ def test_a_taker_who_has_seen_it_for_so_long_cannot_accept_either(
 ) -> None:
     store = place.open(clock=hands.clock)
     busy(store)
-    offer = sync.Handovers(store).offer(A, B, "t1", reason="x", term=60)
-    taker = sync.Handovers(place.open(clock=hands.clock))
+    offer = sync.agents.Handovers(store).offer(A, B, "t1", reason="x", term=60)
+    taker = sync.agents.Handovers(place.open(clock=hands.clock))
     assert [one.id for one in taker.offers(B)] == [offer.id]
     hands.move(61)
     assert taker.offers(B) == []
     with pytest.raises(InvalidInputError, match="is expired"):
         taker.accept(B, offer.id)
-    assert [one.status for one in sync.Handovers(store).history(A)] == ["expired"]
+    assert [one.status for one in sync.agents.Handovers(store).history(A)] == ["expired"]
     assert tasks(store.agent("ada")) == ["t1"]
 
 
 def test_an_answer_that_is_faster_than_the_end_counts(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
     busy(store)
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     offer = handovers.offer(A, B, "t1", reason="x", term=60)
-    other = sync.Handovers(place.open(clock=hands.clock))
+    other = sync.agents.Handovers(place.open(clock=hands.clock))
 
     class Meanwhile(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             store.remove_gate(self)
             other.accept(B, offer.id)
 
@@ -157,7 +157,7 @@ def test_storage_that_fails_at_any_call_while_it_ends(
         faulty = Faulty(plain.storage())
         options = plain.options(clock=hands.clock)
         broken = sync.Store(StoreHandle(open_core(plain.url, storage=faulty, **options)))
-        handovers = sync.Handovers(broken)
+        handovers = sync.agents.Handovers(broken)
         handovers.offer(a, b, "t1", reason="x", id=f"h{nth}", term=60)
         hands.move(61)
         faulty.plan = (Fault("*", faulty.calls["*"] + nth, mode),)
@@ -165,7 +165,7 @@ def test_storage_that_fails_at_any_call_while_it_ends(
             handovers.offer(a, c, "t1", reason="y", id=f"i{nth}")
         broken.close()
         store = plain.open()
-        again = sync.Handovers(store)
+        again = sync.agents.Handovers(store)
         assert [name for name in names if "t1" in tasks(store.agent(name))] == [names[0]]
         told = [one.status for one in again.history(a)]
         assert told in (["offered"], ["expired"], ["expired", "offered"])
@@ -180,7 +180,7 @@ def test_storage_that_fails_at_any_call_while_it_ends(
 def test_an_offer_ends_also_after_the_other_agent_was_deleted(
     timed: sync.Store, hands: Hands, gone: str
 ) -> None:
-    handovers = sync.Handovers(timed)
+    handovers = sync.agents.Handovers(timed)
     put(busy(timed), t2={"id": "t2"})
     one = handovers.offer(A, B, "t1", reason="x", term=60)
     two = handovers.offer(A, B, "t2", reason="x")
@@ -203,12 +203,12 @@ def test_an_offer_ends_also_after_the_other_agent_was_deleted(
 def test_returns_have_terms_as_well_on_both_faces(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
     busy(store)
-    sync.Handovers(store).hand_over(A, B, "t1", reason="x")
+    sync.agents.Handovers(store).hand_over(A, B, "t1", reason="x")
 
     async def main() -> None:
         options = place.options(clock=hands.clock)
         async with holdfast.open(place.url, **options) as opened:
-            handovers = holdfast.Handovers(opened)
+            handovers = holdfast.agents.Handovers(opened)
             back = await handovers.give_back(B, "t1", reason="done", term=60)
             hands.move(61)
             assert [one.id for one in await handovers.expire(B)] == [back.id]
@@ -222,7 +222,7 @@ def test_returns_have_terms_as_well_on_both_faces(place: Place, hands: Hands) ->
 @pytest.mark.parametrize("term", [0, -1, "60", True, float("nan"), float("inf"), timedelta(0), [1]])
 def test_what_is_no_term_is_refused(store: sync.Store, term: Any) -> None:
     busy(store)
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     with pytest.raises(InvalidInputError, match="term is a number of seconds"):
         handovers.offer(A, B, "t1", reason="x", term=term)
     assert handovers.history(A) == []

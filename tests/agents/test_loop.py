@@ -12,8 +12,10 @@ import pytest
 from store_kit import Between, Hands, Place
 
 import holdfast
-from holdfast import LoopSettings, Rule, Signal, Worked, sync
+from holdfast import sync
+from holdfast.agents import DriftSignal, LoopSettings, StepResult
 from holdfast.agents.agent_keys import CONVERSATION, EXECUTION_STATE, MEMORY, own_change, task_key
+from holdfast.checkpoints import RetentionRule
 from holdfast.errors import (
     AgentValidationError,
     InvalidInputError,
@@ -41,12 +43,14 @@ class Worker:
     def apply_persistent_state(self, values: dict[str, Any]) -> None:
         vars(self).update(values)
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         self.count += 1
         answer = self._act(self.count)
-        if isinstance(answer, Worked):
+        if isinstance(answer, StepResult):
             return answer
-        return Worked(f"count {self.count}", progress=self.count, done=self.count >= self._steps)
+        return StepResult(
+            f"count {self.count}", progress=self.count, done=self.count >= self._steps
+        )
 
 
 def made(state: Any) -> list[tuple[str, str]]:
@@ -62,7 +66,7 @@ ROUTINE = ("routine", "interval")
 def kept(state: sync.State) -> int:
     """The count that is stored."""
     again = Worker(0)
-    sync.attach(again, state).restore()
+    sync.agents.attach(again, state).restore()
     return again.count
 
 
@@ -70,20 +74,22 @@ def kept(state: sync.State) -> int:
 def test_it_runs_steps_and_saves_each(place: Place) -> None:
     state = place.open().agent("7")
     seen = []
-    result = sync.run(Worker(4, lambda number: seen.append(kept(state))), state, **QUICK)
+    result = sync.agents.run(Worker(4, lambda number: seen.append(kept(state))), state, **QUICK)
     assert (result.outcome, result.cycles, result.errors) == ("done", 4, 0)
     assert seen == [0, 1, 2, 3], "each step begins when the one before is saved"
     assert kept(state) == 4
     assert made(state) == [START, SHUTDOWN]
     assert result.checkpoint == state.checkpoints()[0].id
     again = place.open().agent("7") if place.engine == "sqlite" else state
-    assert sync.run(Worker(6), again, **QUICK).cycles == 2, "another process goes on where it was"
+    assert sync.agents.run(Worker(6), again, **QUICK).cycles == 2, (
+        "another process goes on where it was"
+    )
 
 
 @pytest.mark.spec("D24", "D35")
 def test_a_routine_checkpoint_every_thirty_minutes(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("7")
-    sync.run(Worker(13, lambda number: hands.move(600)), state, refresh=None, **QUICK)
+    sync.agents.run(Worker(13, lambda number: hands.move(600)), state, refresh=None, **QUICK)
     assert made(state) == [START, *[ROUTINE] * 4, SHUTDOWN]
     times = [one.time for one in state.checkpoints(type="routine")]
     assert {(a - b).total_seconds() for a, b in pairwise(times)} == {1800}
@@ -94,7 +100,7 @@ def test_intervals_are_measured_not_read_from_the_wall(timed: sync.Store, hands:
         hands.wall += 86_400
 
     state = timed.agent("7")
-    sync.run(Worker(5, jump), state, **QUICK)
+    sync.agents.run(Worker(5, jump), state, **QUICK)
     assert made(state) == [START, SHUTDOWN]
 
 
@@ -109,7 +115,7 @@ def test_after_two_hours_it_is_made_anew_and_the_clock_starts_again(
         return agents[-1]
 
     state = timed.agent("7")
-    result = sync.run(make, state, routine=None, **QUICK)
+    result = sync.agents.run(make, state, routine=None, **QUICK)
     assert (result.cycles, result.restarts, len(agents)) == (40, 3, 4)
     assert agents[-1].count == 40, "the new object goes on from what was saved"
     anew = [("recovery", "refresh"), ("session_start", "restart")]
@@ -131,7 +137,7 @@ def test_after_an_error_it_goes_on_from_what_was_saved(
 
     state = place.open().agent("7")
     worker = Worker(5, act)
-    result = sync.run(worker, state, **QUICK)
+    result = sync.agents.run(worker, state, **QUICK)
     assert (result.outcome, result.cycles, result.errors) == ("done", 5, 2)
     assert worker.count == 5, "what a failed step changed in the agent was put back"
     assert made(state) == [START, *[("recovery", "error")] * 2, SHUTDOWN]
@@ -146,11 +152,11 @@ def test_after_an_error_it_goes_on_from_what_was_saved(
 def test_errors_back_off_and_have_a_limit(store: sync.Store) -> None:
     waits: list[float] = []
 
-    class Watched(sync.Loop):
+    class Watched(sync.agents.Loop):
         def _do(self, asked: Any) -> Any:
             if hasattr(asked, "seconds"):
                 waits.append(asked.seconds)
-                return None
+                return iter(())  # no steps
             return super()._do(asked)
 
     def fail(number: int) -> None:
@@ -163,7 +169,7 @@ def test_errors_back_off_and_have_a_limit(store: sync.Store) -> None:
     assert waits == [1, 2, 4, 5, 5]
     assert "6 errors in a row" in caught.value.__notes__[-1]
     assert made(state).count(("recovery", "error")) == 6
-    assert sync.attach(Worker(0), state).life().status == "failed"
+    assert sync.agents.attach(Worker(0), state).life().status == "failed"
     assert kept(state) == 0
 
 
@@ -175,7 +181,7 @@ def test_errors_that_are_not_in_a_row_never_end_it(store: sync.Store) -> None:
             failed.add(number)
             raise ZeroDivisionError
 
-    result = sync.run(Worker(6, act), store.agent("7"), max_errors=2, **QUICK)
+    result = sync.agents.run(Worker(6, act), store.agent("7"), max_errors=2, **QUICK)
     assert (result.outcome, result.errors) == ("done", 6)
 
 
@@ -191,10 +197,10 @@ def test_on_error_restore(timed: sync.Store, hands: Hands) -> None:
             failed.append(number)
             raise ZeroDivisionError
 
-    result = sync.run(Worker(7, act), state, on_error="restore", **QUICK)
+    result = sync.agents.run(Worker(7, act), state, on_error="restore", **QUICK)
     assert (result.outcome, result.restarts) == ("done", 1)
     assert state.get("log") == list(range(1, 8)), "from the routine checkpoint after the third"
-    assert sync.Checkpoints(state).held() == [], "the restore has proved good"
+    assert sync.checkpoints.Checkpoints(state).held() == [], "the restore has proved good"
 
 
 def test_on_error_restore_needs_no_checkpoint_of_before(store: sync.Store) -> None:
@@ -203,14 +209,14 @@ def test_on_error_restore_needs_no_checkpoint_of_before(store: sync.Store) -> No
     steps = []
 
     class Bare:
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             steps.append(1)
             if len(steps) == 1:
                 state.set("bad", 1)
                 raise ValueError
-            return Worked(done=True)
+            return StepResult(done=True)
 
-    result = sync.run(Bare(), state, on_error="restore", **QUICK)
+    result = sync.agents.run(Bare(), state, on_error="restore", **QUICK)
     assert (result.outcome, result.restarts, state.get("bad")) == ("done", 1, None)
 
 
@@ -221,10 +227,10 @@ def test_if_there_is_nothing_to_restore_the_agent_is_put_back(store: sync.Store)
     def act(number: int) -> None:
         seen.append(number)
         if len(seen) == 2:
-            state.prune(before=state.place()[2], keep=[])  # no checkpoint is left
+            state.prune(before=state._handle.place()[2], keep=[])  # no checkpoint is left
             raise ValueError
 
-    result = sync.run(Worker(3, act), state, on_error="restore", **QUICK)
+    result = sync.agents.run(Worker(3, act), state, on_error="restore", **QUICK)
     assert (result.outcome, result.restarts, seen) == ("done", 0, [1, 2, 2, 3])
 
 
@@ -253,7 +259,7 @@ def test_an_agent_that_cannot_be_put_back_is_tried_again(store: sync.Store) -> N
     FAILED.clear()
     agent = Fragile(3, failing)
     agent.left = 2
-    result = sync.run(agent, store.agent("7"), **QUICK)
+    result = sync.agents.run(agent, store.agent("7"), **QUICK)
     assert (result.outcome, result.errors, agent.count) == ("done", 3, 3)
 
 
@@ -262,7 +268,7 @@ def test_an_agent_that_can_never_be_put_back_ends_the_loop(store: sync.Store) ->
     agent = Fragile(3, failing)
     agent.left = 100
     with pytest.raises(OSError, match="the disk") as caught:
-        sync.run(agent, store.agent("7"), max_errors=3, **QUICK)
+        sync.agents.run(agent, store.agent("7"), max_errors=3, **QUICK)
     notes = caught.value.__notes__
     assert any("while it was put back after" in note for note in notes)
     assert any("3 errors in a row; gave up" in note for note in notes)
@@ -274,7 +280,7 @@ def test_an_agent_that_can_never_be_put_back_ends_the_loop(store: sync.Store) ->
 
 def test_a_stop_before_it_runs_is_not_lost(store: sync.Store) -> None:
     agent = Worker(5)
-    loop = sync.Loop(store.agent("7"), agent, **QUICK)
+    loop = sync.agents.Loop(store.agent("7"), agent, **QUICK)
     loop.stop()
     assert (loop.run().outcome, agent.count) == ("stopped", 0)
     assert (loop.run().outcome, agent.count) == ("done", 5), "it was for the first one"
@@ -284,7 +290,7 @@ def test_a_stop_before_it_runs_is_not_lost_on_the_async_face(place: Place) -> No
     async def main() -> None:
         async with holdfast.open(place.url) as opened:
             agent = Worker(5)
-            loop = holdfast.Loop(opened.agent("7"), agent, **QUICK)
+            loop = holdfast.agents.Loop(opened.agent("7"), agent, **QUICK)
             loop.stop()
             assert ((await loop.run()).outcome, agent.count) == ("stopped", 0)
             assert ((await loop.run()).outcome, agent.count) == ("done", 5)
@@ -295,14 +301,14 @@ def test_a_stop_before_it_runs_is_not_lost_on_the_async_face(place: Place) -> No
 @pytest.mark.spec("D34")
 def test_letters_come_first_and_are_done_once(place: Place) -> None:
     state = place.open().agent("7")
-    mailbox = sync.Mailbox(state)
+    mailbox = sync.agents.Mailbox(state)
     for number in range(3):
         mailbox.send(number)
 
     class Pages(Worker):
         tries = 0
 
-        def on_letter(self, mail: sync.Mail) -> None:
+        def on_letter(self, mail: sync.agents.Mail) -> None:
             self.notes.append(mail.content)
             mail.change.append("answers", mail.content)
             self.tries += 1
@@ -310,7 +316,7 @@ def test_letters_come_first_and_are_done_once(place: Place) -> None:
                 raise ZeroDivisionError
 
     reader = Pages(1)
-    result = sync.run(reader, state, **QUICK)
+    result = sync.agents.run(reader, state, **QUICK)
     assert (result.letters, result.errors, result.cycles) == (3, 1, 1)
     assert state.get("answers") == [0, 1, 2]
     assert reader.notes == [0, 1, 2], "what the agent keeps was put back, too"
@@ -320,20 +326,20 @@ def test_letters_come_first_and_are_done_once(place: Place) -> None:
 
 
 def test_an_agent_of_ours_uses_one_way_of_keeping(place: Place) -> None:
-    class Greeter(sync.Agent):
+    class Greeter(sync.agents.Agent):
         persistent = ("greeted",)
 
         def __init__(self) -> None:
             self.greeted: list[int] = []
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.greeted.append(len(self.greeted))
             self.persist_state()
-            return Worked("greet", done=len(self.greeted) == 3)
+            return StepResult("greet", done=len(self.greeted) == 3)
 
     greeter = Greeter()
     greeter.set_state(place.open().agent("7"))
-    assert sync.run(greeter, **QUICK).outcome == "done"
+    assert sync.agents.run(greeter, **QUICK).outcome == "done"
     again = Greeter()
     again.set_state(place.open().agent("7"))
     assert again.restore_state()
@@ -343,14 +349,14 @@ def test_an_agent_of_ours_uses_one_way_of_keeping(place: Place) -> None:
 class Pages(Worker):
     """Cannot read every letter."""
 
-    def on_letter(self, mail: sync.Mail) -> None:
+    def on_letter(self, mail: sync.agents.Mail) -> None:
         if mail.content == "bad":
             raise ValueError("what is this?")
         self.notes.append(mail.content)
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         self.count += 1
-        return Worked(done=len(self.notes) >= self._steps)
+        return StepResult(done=len(self.notes) >= self._steps)
 
 
 @pytest.mark.parametrize("on_error", ["continue", "restore"])
@@ -359,25 +365,25 @@ def test_letters_that_cannot_be_read_do_not_end_it(
     store: sync.Store, letters: list[str], on_error: str
 ) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state)
+    mailbox = sync.agents.Mailbox(state)
     for content in letters:
         mailbox.send(content)
     good = [content for content in letters if content != "bad"]
     bad = len(letters) - len(good)
-    result = sync.run(Pages(len(good)), state, on_error=on_error, **QUICK)
+    result = sync.agents.run(Pages(len(good)), state, on_error=on_error, **QUICK)
     assert (result.outcome, result.errors) == ("done", 5 * bad)
     assert [letter.tries for letter in mailbox.set_aside()] == [5] * bad
     again = Pages(0)
-    sync.attach(again, state).restore()
+    sync.agents.attach(again, state).restore()
     assert again.notes == good
 
 
 def test_if_no_letter_can_be_read_it_is_not_the_letters(store: sync.Store) -> None:
-    mailbox = sync.Mailbox(store.agent("7"))
+    mailbox = sync.agents.Mailbox(store.agent("7"))
     for _ in range(9):
         mailbox.send("bad")
     with pytest.raises(ValueError, match="what is this"):
-        sync.run(Pages(1), store.agent("7"), max_errors=3, **QUICK)
+        sync.agents.run(Pages(1), store.agent("7"), max_errors=3, **QUICK)
     assert (mailbox.status().set_aside, mailbox.status().waiting) == (3, 6)
 
 
@@ -388,26 +394,26 @@ def test_what_is_not_valid_is_not_saved(store: sync.Store) -> None:
 
     state = store.agent("7")
     with pytest.raises(AgentValidationError):
-        sync.run(Careful(9), state, max_errors=2, **QUICK)
+        sync.agents.run(Careful(9), state, max_errors=2, **QUICK)
     assert kept(state) == 2
 
 
 def test_an_agent_that_is_made_without_its_state(store: sync.Store) -> None:
-    class Bare(sync.Agent):
+    class Bare(sync.agents.Agent):
         persistent = ("count",)
         count = 0
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.count += 1
-            return Worked(done=self.count == 2)
+            return StepResult(done=self.count == 2)
 
-    assert sync.run(Bare, store.agent("7"), **QUICK).outcome == "done"
+    assert sync.agents.run(Bare, store.agent("7"), **QUICK).outcome == "done"
     assert kept(store.agent("7")) == 2
 
 
 def test_what_has_no_step_is_refused_at_once(store: sync.Store) -> None:
     with pytest.raises(InvalidInputError, match=r"step\(\); object has none"):
-        sync.run(lambda state: object(), store.agent("7"), **QUICK)
+        sync.agents.run(lambda state: object(), store.agent("7"), **QUICK)
     assert made(store.agent("7")) == []
 
 
@@ -423,19 +429,19 @@ def test_after_a_run_that_did_not_end_in_order_the_agent_is_told(place: Place) -
             raise KeyboardInterrupt
 
     state = place.open().agent("7")
-    sync.attach(Told(9), state).start()
-    sync.run(Told(2), state, **QUICK)
+    sync.agents.attach(Told(9), state).start()
+    sync.agents.run(Told(2), state, **QUICK)
     assert told == [0]
     with pytest.raises(KeyboardInterrupt):
-        sync.run(Told(9, crash), state, **QUICK)
+        sync.agents.run(Told(9, crash), state, **QUICK)
     assert made(state)[-1] == SHUTDOWN, "also when it is interrupted"
-    sync.run(Told(4), state, **QUICK)
+    sync.agents.run(Told(4), state, **QUICK)
     assert told == [0, 2], "what it was at may be half done"
-    sync.run(Told(5), state, **QUICK)
+    sync.agents.run(Told(5), state, **QUICK)
     assert told == [0, 2], "that run ended in order"
 
 
-@pytest.mark.parametrize("base", [object, sync.Agent])
+@pytest.mark.parametrize("base", [object, sync.agents.Agent])
 @pytest.mark.parametrize("restored", [False, True])
 def test_an_agent_that_works_on_its_state_itself_is_told_too(
     place: Place, base: type, restored: bool
@@ -454,26 +460,26 @@ def test_an_agent_that_works_on_its_state_itself_is_told_too(
             told.append("validation")
             return ["spoilt"] if self.state.get("spoilt") else None
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             if "recovery" not in told:
                 raise KeyboardInterrupt
-            return Worked(done=True)
+            return StepResult(done=True)
 
     state = place.open().agent("clerk")
     state.set("x", 1)
     early = state.checkpoint("early")
     with pytest.raises(KeyboardInterrupt):
-        sync.run(Clerk, state, **QUICK)
+        sync.agents.run(Clerk, state, **QUICK)
     assert "recovery" not in told
     if restored:
         state.restore(early)
     told.clear()
-    assert sync.run(Clerk, state, **QUICK).outcome == "done"
+    assert sync.agents.run(Clerk, state, **QUICK).outcome == "done"
     assert told[:2] == ["recovery", "validation"]
     assert told.count("recovery") == 1
     state.set("spoilt", True)
     with pytest.raises(AgentValidationError, match="spoilt"):
-        sync.run(Clerk, state, **QUICK)
+        sync.agents.run(Clerk, state, **QUICK)
 
 
 def test_tasks_are_checked_before_each_step(store: sync.Store) -> None:
@@ -483,7 +489,7 @@ def test_tasks_are_checked_before_each_step(store: sync.Store) -> None:
         def check_tasks(self) -> None:
             order.append("check")
 
-    sync.run(Tasked(2, lambda number: order.append("step")), store.agent("7"), **QUICK)
+    sync.agents.run(Tasked(2, lambda number: order.append("step")), store.agent("7"), **QUICK)
     assert order == ["check", "step"] * 2
 
 
@@ -494,12 +500,12 @@ def test_nothing_to_do_is_no_cycle_and_makes_no_checkpoints(
     turns = []
 
     class Idle:
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             turns.append(1)
             hands.move(900)
-            return Worked(idle=True, done=len(turns) == 8)
+            return StepResult(idle=True, done=len(turns) == 8)
 
-    result = sync.run(Idle(), state, refresh=None, idle=0.001)
+    result = sync.agents.run(Idle(), state, refresh=None, idle=0.001)
     assert (result.cycles, result.outcome) == (0, "done")
     assert made(state) == [START, SHUTDOWN]
     assert state.keys() == [], "an agent that keeps nothing itself writes only that it runs"
@@ -509,19 +515,19 @@ def test_an_agent_that_keeps_nothing_is_known_to_run(store: sync.Store) -> None:
     seen = []
 
     class Bare:
-        def step(self) -> Worked:
-            seen.append(sync.AgentState(store.agent("7")).get("execution_state"))
-            return Worked(done=True)
+        def step(self) -> StepResult:
+            seen.append(sync.agents.AgentState(store.agent("7")).get("execution_state"))
+            return StepResult(done=True)
 
-    sync.run(Bare(), store.agent("7"), **QUICK)
+    sync.agents.run(Bare(), store.agent("7"), **QUICK)
     assert [(life.status, life.starts) for life in seen] == [("running", 1)]
-    ended = sync.AgentState(store.agent("7")).get("execution_state")
+    ended = sync.agents.AgentState(store.agent("7")).get("execution_state")
     assert (ended.status, ended.starts) == ("stopped", 1)
     broken = Worker(1)
     broken.step = lambda: 1 / 0  # type: ignore[assignment, return-value]
     with pytest.raises(ZeroDivisionError):
-        sync.run(broken, store.agent("8"), **QUICK, max_errors=1)
-    failed = sync.AgentState(store.agent("8")).get("execution_state")
+        sync.agents.run(broken, store.agent("8"), **QUICK, max_errors=1)
+    failed = sync.agents.AgentState(store.agent("8")).get("execution_state")
     assert (failed.status, failed.error) == ("failed", "ZeroDivisionError")
 
 
@@ -530,14 +536,14 @@ def test_fields_of_a_class_that_cannot_be_changed(store: sync.Store) -> None:
         def __init__(self) -> None:
             self.total = 0
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.total += 2
-            return Worked(done=self.total >= 6)
+            return StepResult(done=self.total >= 6)
 
     state = store.agent("7")
-    sync.run(Foreign(), state, fields=["total"], **QUICK)
+    sync.agents.run(Foreign(), state, fields=["total"], **QUICK)
     again = Foreign()
-    sync.attach(again, state, fields=["total"]).restore()
+    sync.agents.attach(again, state, fields=["total"]).restore()
     assert again.total == 6
 
 
@@ -547,10 +553,10 @@ class Stuck:
     def __init__(self, state: Any, gives_up: int = 3) -> None:
         self.state = state
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         if not self.state.exists(CONVERSATION):
-            return Worked("finish", "t", 1.0, done=True)
-        return Worked("search", "t", 0.2)
+            return StepResult("finish", "t", 1.0, done=True)
+        return StepResult("search", "t", 0.2)
 
 
 def prepare(state: sync.State) -> None:
@@ -571,7 +577,7 @@ def test_on_drift_it_goes_on_with_clean_context(place: Place) -> None:
     store = place.open()
     state, captain = store.agent("7"), store.agent("captain")
     prepare(state)
-    result = sync.run(Stuck, state, report_to=captain)
+    result = sync.agents.run(Stuck, state, report_to=captain)
     assert (result.outcome, result.restarts) == ("done", 1)
     assert [alarm.kind for alarm in result.alarms] == ["repetition"]
     assert not state.exists(CONVERSATION)
@@ -582,20 +588,20 @@ def test_on_drift_it_goes_on_with_clean_context(place: Place) -> None:
     [recovery] = state.checkpoints(type="recovery")
     assert recovery.metadata["kinds"] == ["repetition"]
     assert state.at(recovery).exists(CONVERSATION), "nothing is lost: it is all in there"
-    [letter] = sync.Mailbox(captain).waiting()
+    [letter] = sync.agents.Mailbox(captain).waiting()
     assert (letter.sender, letter.content["checkpoint"]) == ("agent:7", recovery.id)
     assert letter.content["event"] == "drift"
     assert "search" in letter.content["why"][0]
-    status = sync.Drift(state).status()
+    status = sync.agents.Drift(state).status()
     assert (status.since_refresh, status.cycles > 5) == (1, True)
 
 
 class Book(Worker):
     """Does the same action in each step, and gets on."""
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         self.count += 1
-        return Worked("read", task="book", progress=self.count, done=self.count % 40 == 0)
+        return StepResult("read", task="book", progress=self.count, done=self.count % 40 == 0)
 
 
 @pytest.mark.parametrize("how", ["state", "checkpoints", "recovery", "loop", "beside"])
@@ -603,26 +609,26 @@ def test_an_agent_that_was_put_back_does_not_drift(store: sync.Store, how: str) 
     """However that was done: the work it does again is work, and its conversation stays."""
     state = store.agent("7")
     prepare(state)
-    sync.run(Book(0), state)
+    sync.agents.run(Book(0), state)
     [early] = state.checkpoints(type="session_start")
-    loop = sync.Loop(state, Book(0), backoff=0.001)
+    loop = sync.agents.Loop(state, Book(0), backoff=0.001)
     if how == "state":
         state.restore(early)
     elif how == "checkpoints":
-        sync.Checkpoints(state).restore(early)
+        sync.checkpoints.Checkpoints(state).restore(early)
     elif how == "recovery":
-        sync.Recovery(store).recover(state, "agent_crash", point=early)
+        sync.recovery.Recovery(store).recover(state, "agent_crash", point=early)
     elif how == "loop":
         loop.restart(early, reason="again")
     else:
 
         class Beside(Book):
-            def step(self) -> Worked:
+            def step(self) -> StepResult:
                 if self.count == 70:
                     state.restore(early)
                 return super().step()
 
-        loop = sync.Loop(state, Beside(0), backoff=0.001)
+        loop = sync.agents.Loop(state, Beside(0), backoff=0.001)
     result = loop.run()
     assert (result.outcome, result.alarms) == ("done", [])
     assert kept(state) == 40
@@ -640,20 +646,20 @@ def test_errors_are_a_drift_also_where_each_is_undone(
     prepare(state)
 
     class Failing(Worker):
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             cycles.append(state.exists(CONVERSATION))
             if len(cycles) > 60 and len(cycles) % 5:
                 raise ValueError("no")
-            return Worked(f"act {len(cycles) % 4}", progress=len(cycles))
+            return StepResult(f"act {len(cycles) % 4}", progress=len(cycles))
 
     options: dict[str, Any] = {"backoff": 0, "longest_backoff": 0, "on_error": on_error}
     options["restart"] = "process" if fresh else "here"
     for _ in range(100):
-        result = sync.run(lambda: Failing(0), state, max_drifts=1, **options)
+        result = sync.agents.run(lambda: Failing(0), state, max_drifts=1, **options)
         if result.outcome != "restart" or False in cycles:
             break
     assert False in cycles, "it went on with clean context"
-    assert sync.Drift(state).alarms()[-1].alarm.kind == "errors"
+    assert sync.agents.Drift(state).alarms()[-1].alarm.kind == "errors"
     assert len(cycles) < 90
 
 
@@ -664,16 +670,16 @@ def test_work_that_is_undone_by_an_error_is_no_drift_when_it_is_done_again(
     failed: list[int] = []
 
     class Again(Worker):
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.count += 1
             if self.count == 5 and len(failed) < 4:
                 failed.append(self.count)
                 raise ValueError("no")
-            return Worked("read", progress=self.count, done=self.count == 60)
+            return StepResult("read", progress=self.count, done=self.count == 60)
 
-    result = sync.run(Again(0), state, backoff=0, longest_backoff=0, on_error="restore")
+    result = sync.agents.run(Again(0), state, backoff=0, longest_backoff=0, on_error="restore")
     assert (result.outcome, result.alarms, len(failed)) == ("done", [], 4)
-    assert sync.Drift(state).status().cycles == 16 + 4 + 60
+    assert sync.agents.Drift(state).status().cycles == 16 + 4 + 60
 
 
 @pytest.mark.spec("D48")
@@ -681,19 +687,19 @@ def test_what_survives_is_declared(store: sync.Store) -> None:
     state = store.agent("7")
     prepare(state)
     state.set("scratch", 1)
-    sync.run(Stuck, state, survive=["tasks", "mine"])
+    sync.agents.run(Stuck, state, survive=["tasks", "mine"])
     assert state.keys() == ["mine"]
     assert state.keys("$agent/") == [EXECUTION_STATE, task_key("t")], "its life is sticky"
 
 
 def test_fields_of_the_agent_survive_by_name(store: sync.Store) -> None:
     class Lost(Worker):
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.count += 1
             self.notes.append(self.count)
-            return Worked("search", "t", 0.1, done=self.count > len(self.notes))
+            return StepResult("search", "t", 0.1, done=self.count > len(self.notes))
 
-    result = sync.run(lambda state: Lost(0), store.agent("7"), survive=["count"])
+    result = sync.agents.run(lambda state: Lost(0), store.agent("7"), survive=["count"])
     assert (result.outcome, result.restarts) == ("done", 1)
 
 
@@ -711,15 +717,15 @@ def test_fields_that_do_not_survive_are_as_they_were_at_first(
         def handle_recovery(self) -> None:
             begun.append((self.count, [*self.notes]))
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.count += 1
             self.notes.append(self.count)
-            return Worked("search", "t", 0.1, done=bool(begun))
+            return StepResult("search", "t", 0.1, done=bool(begun))
 
     agent: Any = (lambda state: Lost(0)) if made_anew else Lost(0)
     state = store.agent("7")
     state.set("mine", 1)
-    result = sync.run(agent, state, survive=["count"])
+    result = sync.agents.run(agent, state, survive=["count"])
     assert (result.outcome, result.restarts) == ("done", 1)
     [(count, notes)] = begun
     assert (count > 3, notes) == (True, [])
@@ -728,10 +734,10 @@ def test_fields_that_do_not_survive_are_as_they_were_at_first(
 
 def test_drift_that_refreshing_does_not_help_ends_it(store: sync.Store) -> None:
     class Hopeless:
-        def step(self) -> Worked:
-            return Worked("search", "t", 0.2)
+        def step(self) -> StepResult:
+            return StepResult("search", "t", 0.2)
 
-    result = sync.run(Hopeless(), store.agent("7"), max_drifts=2)
+    result = sync.agents.run(Hopeless(), store.agent("7"), max_drifts=2)
     assert (result.outcome, result.restarts) == ("drifted", 2)
     assert len(store.agent("7").checkpoints(type="recovery")) == 3
 
@@ -742,17 +748,17 @@ def test_a_callback_decides_about_drift(store: sync.Store) -> None:
     class Spending:
         count = 0
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.count += 1
             tokens = 100.0 + self.count % 7 + (500 if self.count > 80 else 0)
-            return Worked(f"s{self.count}", signals={"tokens": tokens}, done=self.count == 95)
+            return StepResult(f"s{self.count}", signals={"tokens": tokens}, done=self.count == 95)
 
-    def decide(alarms: list[holdfast.Alarm]) -> None:
+    def decide(alarms: list[holdfast.agents.DriftAlarm]) -> None:
         told.append([alarm.kind for alarm in alarms])
 
     state = store.agent("7")
-    drift = sync.Drift(state, signals=[Signal("tokens")], without=["time"])
-    result = sync.run(Spending(), state, drift=drift, on_drift=decide)
+    drift = sync.agents.Drift(state, signals=[DriftSignal("tokens")], without=["time"])
+    result = sync.agents.run(Spending(), state, drift=drift, on_drift=decide)
     assert (result.outcome, result.restarts) == ("done", 0)
     assert told[0] == ["signal:tokens"]
     assert ("recovery", "drift") in made(state)
@@ -769,14 +775,14 @@ def test_a_restart_from_any_checkpoint(store: sync.Store) -> None:
             safe.append(number)
         if number == 3 and len(safe) == 1:
             safe.append(state.checkpoints(name="mine")[0])
-            sync.Loop(state, Worker(0)).restart(safe[1], reason="by hand")
+            sync.agents.Loop(state, Worker(0)).restart(safe[1], reason="by hand")
 
     class Marking(Worker):
         def check_tasks(self) -> None:
             if self.count == 2 and len(safe) == 1:
                 state.checkpoint("mine")
 
-    result = sync.run(lambda state: Marking(4, act), state, **QUICK)
+    result = sync.agents.run(lambda state: Marking(4, act), state, **QUICK)
     assert (result.outcome, result.restarts) == ("done", 1)
     assert state.get("log") == [1, 2, 3, 4]
     assert any(entry.kinds == ("restore",) for entry in state.log(limit=None))
@@ -791,10 +797,10 @@ def test_a_checkpoint_to_start_from_again_is_held(store: sync.Store, timeline: s
     safe = [state.checkpoint("mine"), state.checkpoint("mine too")]
     state.set("log", 1)
     state.checkpoint("later")
-    loop = sync.Loop(state, lambda: Worker(1), **QUICK)
+    loop = sync.agents.Loop(state, lambda: Worker(1), **QUICK)
     loop.restart(safe[1], reason="by hand")
     loop.restart(safe[0], reason="by hand")
-    retention = sync.Retention(store, rules={"manual": Rule(max_count=1)})
+    retention = sync.checkpoints.Retention(store, rules={"manual": RetentionRule(max_count=1)})
     assert retention.marked("agent:7") == {safe[0].id: "a restart: by hand"}
     retention.run("agent:7", confirm=True)
     assert safe[0] in state.checkpoints()
@@ -810,32 +816,34 @@ def test_an_object_at_hand_forgets_what_a_restart_undoes(store: sync.Store) -> N
     state.set("x", 1)
     before = state.checkpoint("before")
     agent = Worker(1, lambda number: agent.notes.append("secret"))
-    loop = sync.Loop(state, agent, **QUICK)
+    loop = sync.agents.Loop(state, agent, **QUICK)
     loop.run()
     loop.restart(before, reason="forget it")
     loop.run()
     assert (agent.count, agent.notes) == (1, ["secret"]), "those of the new run alone"
-    later = sync.Loop(state, Worker(2), max_errors=1, **QUICK)
+    later = sync.agents.Loop(state, Worker(2), max_errors=1, **QUICK)
     assert later.run().cycles == 1
     later.restart(before)
     with pytest.raises(InvalidInputError, match="give the loop what makes the agent"):
         later.run()
-    assert sync.run(lambda: Worker(1), state, **QUICK).outcome == "done"
+    assert sync.agents.run(lambda: Worker(1), state, **QUICK).outcome == "done"
     assert kept(state) == 1
 
 
 def test_a_fork_does_not_obey_what_was_asked_of_where_it_comes_from(store: sync.Store) -> None:
     state = store.agent("7")
     state.set("x", 1)
-    loop = sync.Loop(state, Worker(1), **QUICK)
+    loop = sync.agents.Loop(state, Worker(1), **QUICK)
     early = state.checkpoint("early")
     state.set("x", 2)
     loop.restart(early)
     fork = state.fork("copy")
-    other = sync.Loop(fork, Worker(1), **QUICK)
+    other = sync.agents.Loop(fork, Worker(1), **QUICK)
     assert not other.withdraw_restart(), "it is not asked of the fork"
     assert (other.run().restarts, fork.get("x")) == (0, 2)
-    assert sync.Retention(store).marked("agent:7"), "and the checkpoint is still held for it"
+    assert sync.checkpoints.Retention(store).marked("agent:7"), (
+        "and the checkpoint is still held for it"
+    )
     other.restart(early)
     assert other.run().restarts == 1
     assert (loop.run().restarts, state.get("x")) == (1, 1)
@@ -843,13 +851,13 @@ def test_a_fork_does_not_obey_what_was_asked_of_where_it_comes_from(store: sync.
 
 def test_a_restart_that_is_not_possible_is_named_and_can_be_withdrawn(store: sync.Store) -> None:
     state = store.agent("7")
-    sync.run(Worker(2), state, **QUICK)
-    loop = sync.Loop(state, Worker(4), **QUICK)
+    sync.agents.run(Worker(2), state, **QUICK)
+    loop = sync.agents.Loop(state, Worker(4), **QUICK)
     assert not loop.withdraw_restart()
     loop.restart(state.checkpoint("mine"), reason="by hand")
     state.set("x", 1)
     # By one who looks at no marks: `state.prune` refuses.
-    prune_state(state._handle, state.place()[2], keep=[], dry_run=False, reason=None)
+    prune_state(state._handle, state._handle.place()[2], keep=[], dry_run=False, reason=None)
     for _ in range(2):
         with pytest.raises(PointNotFoundError, match=r"by hand.*pruned.*withdraw_restart\(\)"):
             loop.run()
@@ -869,31 +877,33 @@ def test_retention_between_any_two_commits_of_a_restart_refuses_it(
     safe, *_ = [state.checkpoint(str(n), type="routine") for n in range(5)]
     state.set("x", 1)
     ran: list[Any] = []
-    between.before = lambda: ran.append(sync.Retention(there).run(state))
+    between.before = lambda: ran.append(sync.checkpoints.Retention(there).run(state))
     between.passing = commit
     try:
-        sync.Loop(here.agent("7"), Worker(1), **QUICK).restart(safe, reason="by hand")
+        sync.agents.Loop(here.agent("7"), Worker(1), **QUICK).restart(safe, reason="by hand")
         asked = True
     except PrunedError:
         asked = False
     assert asked is not bool(ran)
     assert (safe in state.checkpoints()) is asked
-    assert sync.Retention(there).marked(state) == ({safe.id: "a restart: by hand"} if asked else {})
+    assert sync.checkpoints.Retention(there).marked(state) == (
+        {safe.id: "a restart: by hand"} if asked else {}
+    )
 
 
 @pytest.mark.spec("D43")
 def test_a_restart_in_another_process(place: Place) -> None:
     state = place.open().agent("7")
     prepare(state)
-    result = sync.run(Stuck, state, restart="process")
+    result = sync.agents.run(Stuck, state, restart="process")
     assert (result.outcome, result.restarts) == ("restart", 0)
     assert state.exists(CONVERSATION), "this one only asks for it"
     assert result.checkpoint == state.checkpoints(type="recovery")[0].id
     again = place.open().agent("7")
-    result = sync.run(Stuck, again, restart="process")
+    result = sync.agents.run(Stuck, again, restart="process")
     assert (result.outcome, result.restarts) == ("done", 1)
     assert not again.exists(CONVERSATION)
-    life = sync.AgentState(again).get("execution_state")
+    life = sync.agents.AgentState(again).get("execution_state")
     assert (life.starts, life.recoveries) == (2, 0), "the first one ended in order"
 
 
@@ -901,7 +911,7 @@ def test_a_restart_in_another_process(place: Place) -> None:
 def test_all_that_checkpoints_an_agent_in_one_life(timed: sync.Store, hands: Hands) -> None:
     """A first checkpoint, routine ones, operations around work, a check, a restart, a restore."""
     state = timed.agent("7")
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
 
     @checkpoints.operation("deploy")
     def deploy(number: int) -> None:
@@ -916,7 +926,7 @@ def test_all_that_checkpoints_an_agent_in_one_life(timed: sync.Store, hands: Han
         hands.move(1000)
         deploy(number)
 
-    result = sync.run(Worker(5, act), state, **QUICK)
+    result = sync.agents.run(Worker(5, act), state, **QUICK)
     assert (result.outcome, result.errors, failed) == ("done", 1, [2])
     types = [one.type for one in state.checkpoints()][::-1]
     assert types[:3] == ["session_start", "pre_operation", "post_operation"]
@@ -926,10 +936,10 @@ def test_all_that_checkpoints_an_agent_in_one_life(timed: sync.Store, hands: Han
     assert ends == ["completed", "reverted", *["completed"] * 4]
     [recovery] = state.checkpoints(type="recovery")
     assert state.at(recovery).get("deployed") == 1, "what failed was undone before"
-    assert sync.check_loop(state).restorable == state.checkpoints()[0].id
+    assert sync.agents.check_loop(state).restorable == state.checkpoints()[0].id
     state.set("deployed", 99)
     latest = checkpoints.locate(valid=True)
-    loop = sync.Loop(state, Worker(5), **QUICK)
+    loop = sync.agents.Loop(state, Worker(5), **QUICK)
     loop.restart(latest, reason="controlled")
     assert (loop.run().restarts, state.get("deployed")) == (1, 5)
     state.set("deployed", 99)
@@ -945,7 +955,7 @@ def test_stop_ends_it_after_the_step(store: sync.Store) -> None:
             thread.join(60)
 
     state = store.agent("7")
-    loop = sync.Loop(state, Worker(100, act), **QUICK)
+    loop = sync.agents.Loop(state, Worker(100, act), **QUICK)
     result = loop.run()
     assert (result.outcome, result.cycles) == ("stopped", 2)
     assert kept(state) == 2
@@ -957,17 +967,17 @@ def test_one_process_at_a_time(place: Place, caplog: pytest.LogCaptureFixture) -
 
     def act(number: int) -> None:
         with pytest.raises(LeaseHeldError):
-            sync.run(Worker(1), other, lease=0.1, **QUICK)
+            sync.agents.run(Worker(1), other, lease=0.1, **QUICK)
 
-    assert sync.run(Worker(1, act), state, lease=30, **QUICK).outcome == "done"
+    assert sync.agents.run(Worker(1, act), state, lease=30, **QUICK).outcome == "done"
     waited = [one.message for one in caplog.records if "waiting until its lease" in one.message]
     assert len(waited) == 1, "who waits says so, once"
 
 
 @pytest.mark.parametrize("id", ["x" * 256, "/a", "a/b", "%2F"])
 def test_every_legal_id_can_run(store: sync.Store, id: str) -> None:
-    assert sync.run(Worker(1), store.agent(id), **QUICK).outcome == "done"
-    with sync.Agents(store, {"": lambda identity: Worker(2)}) as agents:
+    assert sync.agents.run(Worker(1), store.agent(id), **QUICK).outcome == "done"
+    with sync.agents.Agents(store, {"": lambda identity: Worker(2)}) as agents:
         agents.register(id)
         assert agents.run(id, **QUICK).outcome == "done"
 
@@ -977,16 +987,18 @@ def test_a_timeline_and_an_agent_whose_id_looks_like_it_run_side_by_side(store: 
     inner: list[str] = []
 
     def act(number: int) -> None:
-        inner.append(sync.run(Worker(1), store.agent("a/side"), lease=0.1, **QUICK).outcome)
+        inner.append(sync.agents.run(Worker(1), store.agent("a/side"), lease=0.1, **QUICK).outcome)
 
-    sync.run(Worker(1, act), store.agent("a").fork("side"), **QUICK)
+    sync.agents.run(Worker(1, act), store.agent("a").fork("side"), **QUICK)
     assert inner == ["done"]
 
 
 def test_retention_goes_with_it(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("7")
     worker = Worker(10, lambda number: hands.move(1800))
-    sync.run(worker, state, refresh=None, retention={"routine": Rule(max_count=2)}, **QUICK)
+    sync.agents.run(
+        worker, state, refresh=None, retention={"routine": RetentionRule(max_count=2)}, **QUICK
+    )
     assert made(state).count(ROUTINE) <= 3
 
 
@@ -995,11 +1007,11 @@ def test_the_async_face_with_sync_and_async_agents(place: Place) -> None:
         async def get_persistent_state(self) -> dict[str, Any]:  # type: ignore[override]
             return super().get_persistent_state()
 
-        async def on_letter(self, mail: holdfast.Mail) -> None:
+        async def on_letter(self, mail: holdfast.agents.Mail) -> None:
             self.notes.append(await mail.change.get("plan", 0))
             mail.change.set("plan", mail.content)
 
-        async def step(self) -> Worked:  # type: ignore[override]
+        async def step(self) -> StepResult:  # type: ignore[override]
             await asyncio.sleep(0)
             if self.count == 2 and not self.notes[1:]:
                 self.notes.append("failed")
@@ -1009,8 +1021,8 @@ def test_the_async_face_with_sync_and_async_agents(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
             state = store.agent("7")
-            await holdfast.Mailbox(state).send(5)
-            result = await holdfast.run(
+            await holdfast.agents.Mailbox(state).send(5)
+            result = await holdfast.agents.run(
                 Coroutines(4), state, max_errors=2, **QUICK | {"drift": True}
             )
             assert result.outcome == "done"
@@ -1021,8 +1033,8 @@ def test_the_async_face_with_sync_and_async_agents(place: Place) -> None:
     async def other() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
             state = store.agent("8")
-            assert (await holdfast.run(Worker(3), state, **QUICK)).cycles == 3
-            loop = holdfast.Loop(state, Worker(10**9), **QUICK)
+            assert (await holdfast.agents.run(Worker(3), state, **QUICK)).cycles == 3
+            loop = holdfast.agents.Loop(state, Worker(10**9), **QUICK)
             task = asyncio.create_task(loop.run())
             await asyncio.sleep(0.05)
             await loop.restart((await state.checkpoints())[0])
@@ -1049,17 +1061,17 @@ def test_days_of_work_with_all_that_goes_wrong(plain: Place, hands: Hands) -> No
         def __init__(self, state: sync.State) -> None:
             super().__init__(0)
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             hands.move(600)
             happens = trouble.pop(self.count, "")
             if happens.startswith("stuck"):
                 trouble[self.count] = happens[:-1] if happens[-1] == "." else ""
-                return Worked("search", "book", self.count)
+                return StepResult("search", "book", self.count)
             self.count += 1
             self.notes.append(self.count)
             if happens:
                 raise {"error": OSError, "end": KeyboardInterrupt}[happens]
-            return Worked(f"page {self.count}", "book", self.count, done=self.count == 300)
+            return StepResult(f"page {self.count}", "book", self.count, done=self.count == 300)
 
     trouble = dict.fromkeys(range(50, 300, 60), "error")
     trouble |= dict.fromkeys((75, 200), "end") | {120: "stuck" + 12 * "."}
@@ -1067,14 +1079,14 @@ def test_days_of_work_with_all_that_goes_wrong(plain: Place, hands: Hands) -> No
     options: dict[str, Any] = {"backoff": 0, "signals": ()}
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            sync.run(Reading, state, **options)
-    assert sync.run(Reading, state, **options).outcome == "done"
+            sync.agents.run(Reading, state, **options)
+    assert sync.agents.run(Reading, state, **options).outcome == "done"
     assert stored_notes(state) == list(range(1, 301))
     found = made(state)
     assert found.count(("recovery", "error")) == 5
     assert found.count(("recovery", "drift")) >= 1
     assert found.count(ROUTINE) > 60
-    report = sync.check_loop(state)
+    report = sync.agents.check_loop(state)
     assert (report.findings, report.restorable) == ((), state.checkpoints(limit=1)[0].id)
 
 
@@ -1088,7 +1100,7 @@ def test_an_async_agent_needs_the_async_face(store: sync.Store) -> None:
             return None
 
     with pytest.raises(InvalidInputError, match="same name in holdfast"):
-        sync.run(Coroutines(), store.agent("7"), max_errors=1, **QUICK)
+        sync.agents.run(Coroutines(), store.agent("7"), max_errors=1, **QUICK)
 
 
 def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
@@ -1108,22 +1120,22 @@ def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
     ]
     for options in wrong:
         with pytest.raises(InvalidInputError):
-            sync.Loop(state, Worker(1), **options)
+            sync.agents.Loop(state, Worker(1), **options)
     with pytest.raises(InvalidInputError, match=r"agent with step\(\).*; object has no step"):
-        sync.Loop(state, object())
+        sync.agents.Loop(state, object())
     with pytest.raises(InvalidInputError, match=r"there are fields, drift, .*signals, .*routine"):
-        sync.Loop(state, Worker(1), signal=())
+        sync.agents.Loop(state, Worker(1), signal=())
     with pytest.raises(InvalidInputError, match="where"):
-        sync.run(Worker(1))
+        sync.agents.run(Worker(1))
     with pytest.raises(InvalidInputError):
-        sync.Loop("agent:7", Worker(1))  # type: ignore[arg-type]
-    assert state.place()[2] == 0
+        sync.agents.Loop("agent:7", Worker(1))  # type: ignore[arg-type]
+    assert state._handle.place()[2] == 0
 
 
 def test_a_step_says_what_it_did(store: sync.Store) -> None:
     answers: list[Any] = ["search", None, 7]
     worker = Worker(9)
     worker.step = lambda: answers.pop(0)  # type: ignore[method-assign]
-    with pytest.raises(InvalidInputError, match="Worked"):
-        sync.run(worker, store.agent("7"), max_errors=1, backoff=0)
-    assert sync.Drift(store.agent("7")).status().cycles == 3
+    with pytest.raises(InvalidInputError, match="StepResult"):
+        sync.agents.run(worker, store.agent("7"), max_errors=1, backoff=0)
+    assert sync.agents.Drift(store.agent("7")).status().cycles == 3

@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import holdfast
-from holdfast import Worked, sync
+from holdfast import sync
+from holdfast.agents import StepResult
 from holdfast.errors import InvalidInputError
 
 
 @pytest.mark.parametrize("name", ["Drift", "Loop", "Mail", "Mailbox"])
 def test_the_faces_are_alike(name: str) -> None:
-    one, other = getattr(sync, name), getattr(holdfast, name)
+    one, other = getattr(sync.agents, name), getattr(holdfast.agents, name)
     public = [[word for word in dir(face) if not word.startswith("_")] for face in (one, other)]
     assert public[0] == public[1]
     for word in ("__init__", *public[0]):
@@ -26,22 +27,22 @@ def test_the_faces_are_alike(name: str) -> None:
 
 
 def test_run_is_alike() -> None:
-    assert list(inspect.signature(sync.run).parameters) == ["agent", "state", "options"]
-    assert list(inspect.signature(holdfast.run).parameters) == ["agent", "state", "options"]
+    assert list(inspect.signature(sync.agents.run).parameters) == ["agent", "state", "options"]
+    assert list(inspect.signature(holdfast.agents.run).parameters) == ["agent", "state", "options"]
 
 
 class Once:
     """An agent that is done at once."""
 
-    def step(self) -> Worked:
-        return Worked("look", done=True)
+    def step(self) -> StepResult:
+        return StepResult("look", done=True)
 
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_loop_that_was_refused_in_a_thread_can_still_run(stopped: bool) -> None:
     """It did not begin, so that a stop() that came before is for the run which does."""
     with sync.open("memory:") as store, ThreadPoolExecutor(1) as pool:
-        loop = sync.Loop(store.agent("7"), Once)
+        loop = sync.agents.Loop(store.agent("7"), Once)
         if stopped:
             loop.stop()
         with pytest.raises(InvalidInputError, match="main thread"):
@@ -53,7 +54,7 @@ def test_a_loop_that_was_refused_in_a_thread_can_still_run(stopped: bool) -> Non
 def test_an_async_loop_that_was_refused_in_a_thread_can_still_run(stopped: bool) -> None:
     async def main() -> None:
         async with holdfast.open("memory:") as store:
-            loop = holdfast.Loop(store.agent("7"), Once)
+            loop = holdfast.agents.Loop(store.agent("7"), Once)
             if stopped:
                 loop.stop()
             with pytest.raises(InvalidInputError, match="main thread"):
@@ -80,14 +81,14 @@ class Late:
     def apply_persistent_state(self, values: dict[str, int]) -> None:
         self.steps = values["steps"]
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         self.steps += 1
         if self.when == "step":
             self.stop()
         if self.when == "error":
             self.stop()
             raise KeyboardInterrupt
-        return Worked("look", done=True)
+        return StepResult("look", done=True)
 
 
 @pytest.mark.parametrize("when", ["step", "save", "error"])
@@ -96,7 +97,7 @@ def test_a_stop_that_comes_too_late_ends_the_next_run(
 ) -> None:
     monkeypatch.setattr(Late, "when", when)
     with sync.open("memory:") as store:
-        loop = sync.Loop(store.agent("7"), Late)
+        loop = sync.agents.Loop(store.agent("7"), Late)
         monkeypatch.setattr(Late, "stop", loop.stop)
         if when == "error":
             with pytest.raises(KeyboardInterrupt):
@@ -115,7 +116,7 @@ def test_a_stop_that_comes_too_late_ends_the_next_async_run(
 
     async def main() -> None:
         async with holdfast.open("memory:") as store:
-            loop = holdfast.Loop(store.agent("7"), Late)
+            loop = holdfast.agents.Loop(store.agent("7"), Late)
             monkeypatch.setattr(Late, "stop", loop.stop)
             assert (await loop.run()).outcome == "done"
             monkeypatch.setattr(Late, "when", "never")

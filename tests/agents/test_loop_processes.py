@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from store_kit import Place
 
-from holdfast import Worked, sync
+from holdfast import sync
+from holdfast.agents import StepResult
 from holdfast.errors import HoldfastError, LeaseNotFoundError
 from holdfast.storage.wrappers.faults import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
@@ -31,19 +32,20 @@ class Counting(Base):
     def step(self):
         time.sleep(0.001)
         self.count += 1
-        return Worked(f"count {self.count}", progress=self.count)
+        return StepResult(f"count {self.count}", progress=self.count)
 """
 BLOCKING = (
     """
 import sys, time
-from holdfast import Worked, sync
-Base = sync.Agent
+from holdfast.agents import StepResult
+from holdfast import sync
+Base = sync.agents.Agent
 """
     + AGENT
     + """
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 with sync.open(url, key=key, durability="normal", signer=signer) as store:
-    result = sync.run(lambda state: Counting(), store.agent("7"), lease=0.5)
+    result = sync.agents.run(lambda state: Counting(), store.agent("7"), lease=0.5)
     print(result.outcome, flush=True)
 """
 )
@@ -51,15 +53,15 @@ ASYNC = (
     """
 import asyncio, sys, time
 import holdfast
-from holdfast import Worked
-Base = holdfast.Agent
+from holdfast.agents import StepResult
+Base = holdfast.agents.Agent
 """
     + AGENT
     + """
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 async def main():
     async with holdfast.open(url, key=key, durability="normal", signer=signer) as store:
-        result = await holdfast.run(lambda state: Counting(), store.agent("7"), lease=0.5)
+        result = await holdfast.agents.run(lambda state: Counting(), store.agent("7"), lease=0.5)
         print(result.outcome, flush=True)
 asyncio.run(main())
 """
@@ -127,7 +129,9 @@ def test_sigterm_ends_it_cleanly(
 WAITING = """
 import asyncio, signal, sys, threading, time
 import holdfast
-from holdfast import ShutdownCheckpoints, Worked, sync
+from holdfast.checkpoints import ShutdownCheckpoints
+from holdfast.agents import StepResult
+from holdfast import sync
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 def later():
     time.sleep(1)
@@ -137,12 +141,14 @@ class Idle:
     def step(self):
         threading.Thread(target=later, daemon=True).start()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it comes to another thread
-        return Worked(idle=True)
+        return StepResult(idle=True)
 """
 AT_WORK = """
 import asyncio, signal, sys, time
 import holdfast
-from holdfast import ShutdownCheckpoints, Worked, sync
+from holdfast.checkpoints import ShutdownCheckpoints
+from holdfast.agents import StepResult
+from holdfast import sync
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 class Idle:
     def step(self):
@@ -150,12 +156,12 @@ class Idle:
         while not loop._turns.stopped:
             time.sleep(0.01)
         time.sleep(1)  # for what others would do
-        return Worked(idle=True)
+        return StepResult(idle=True)
 """
 RUNS = {
     "blocking": """
 with sync.open(url, key=key, signer=signer) as store, ShutdownCheckpoints(store):
-    loop = sync.Loop(store.agent("7"), Idle(), idle=3600.0)
+    loop = sync.agents.Loop(store.agent("7"), Idle(), idle=3600.0)
     result = loop.run()
 print(result.outcome, flush=True)
 """,
@@ -163,7 +169,7 @@ print(result.outcome, flush=True)
 async def main():
     global loop
     async with holdfast.open(url, key=key, signer=signer) as store, ShutdownCheckpoints(store):
-        loop = holdfast.Loop(store.agent("7"), Idle(), idle=3600.0)
+        loop = holdfast.agents.Loop(store.agent("7"), Idle(), idle=3600.0)
         result = await loop.run()
     print(result.outcome, flush=True)
 asyncio.run(main())
@@ -192,7 +198,7 @@ def test_a_forked_process_does_on_a_signal_what_it_did_before(plain: Place) -> N
     ends: list[int] = []
 
     class Forking:
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             child = os.fork()
             if child == 0:
                 signal.alarm(60)  # it does not stay whatever goes wrong
@@ -200,10 +206,10 @@ def test_a_forked_process_does_on_a_signal_what_it_did_before(plain: Place) -> N
                 os._exit(0)
             os.kill(child, signal.SIGUSR1)  # also before it has done anything
             ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-            return Worked("forked", done=len(ends) == 5)
+            return StepResult("forked", done=len(ends) == 5)
 
     with plain.open() as store:
-        sync.run(Forking(), store.agent("1"), signals=[signal.SIGUSR1])
+        sync.agents.run(Forking(), store.agent("1"), signals=[signal.SIGUSR1])
     assert ends == [-signal.SIGUSR1] * 5
 
 
@@ -212,17 +218,17 @@ def test_a_second_signal_does_what_it_did_before(plain: Place) -> None:
     before = signal.signal(signal.SIGUSR1, lambda *_: came.append("before"))
 
     class Signalled:
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             for _ in range(3):
                 signal.raise_signal(signal.SIGUSR1)
                 came.append("step")
-            return Worked("x")
+            return StepResult("x")
 
     try:
         own = signal.getsignal(signal.SIGUSR1)
         state = plain.open().agent("7")
         for _ in range(2):
-            result = sync.run(Signalled(), state, signals=[signal.SIGUSR1])
+            result = sync.agents.run(Signalled(), state, signals=[signal.SIGUSR1])
             assert (result.outcome, result.cycles) == ("stopped", 1)
             assert signal.getsignal(signal.SIGUSR1) == own
     finally:
@@ -235,7 +241,7 @@ def test_killed_again_and_again_it_loses_and_repeats_nothing(
 ) -> None:
     store = shared.open()
     state = store.agent("7")
-    mailbox = sync.Mailbox(state)
+    mailbox = sync.agents.Mailbox(state)
     sent = 0
     for _ in range(3):
         process = start(BLOCKING)
@@ -253,7 +259,7 @@ def test_killed_again_and_again_it_loses_and_repeats_nothing(
     assert last.communicate(timeout=60)[0].strip() == "stopped"
     assert sent >= 30
     assert state.get("answers") == list(range(sent)) == stored(state, "answered")
-    count = sync.Drift(state).status().cycles
+    count = sync.agents.Drift(state).status().cycles
     kept = stored(state, "count")
     assert isinstance(kept, int)
     assert count <= kept <= count + 4, "at most the last cycle of each run is not noted"
@@ -268,7 +274,7 @@ def test_killed_it_goes_on_at_once_on_the_same_machine(
     """Its lease would have lasted an hour; that its process is no more can be seen."""
     store = shared.open()
     state = store.agent("7")
-    agents = sync.Agents(store, {})
+    agents = sync.agents.Agents(store, {})
     agents.register("7", kind="counting")
     process = start(BLOCKING.replace("lease=0.5", "lease=3600"))
     wait_for(lambda: (stored(state, "count") or 0) >= 3)  # type: ignore[operator]
@@ -277,12 +283,12 @@ def test_killed_it_goes_on_at_once_on_the_same_machine(
     process.wait()
     assert [one.owner for one in agents.list()] == [None], "nobody runs it"
     before = stored(state, "count")
-    result = sync.run(lambda state: Counting(), state)
+    result = sync.agents.run(lambda state: Counting(), state)
     assert (result.outcome, stored(state, "count")) == ("done", before + 1)  # type: ignore[operator]
     assert [one.term for one in store.leases() if one.name == "agent/7"] == [2]
 
 
-class Counting(sync.Agent):
+class Counting(sync.agents.Agent):
     """Answers letters and counts to three."""
 
     persistent = ("count", "answered")
@@ -291,13 +297,13 @@ class Counting(sync.Agent):
         self.count = 0
         self.answered: list[int] = []
 
-    def on_letter(self, mail: sync.Mail) -> None:
+    def on_letter(self, mail: sync.agents.Mail) -> None:
         self.answered.append(mail.content)
         mail.change.append("answers", mail.content)
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         self.count += 1
-        return Worked(f"count {self.count}", progress=self.count, done=self.count >= 3)
+        return StepResult(f"count {self.count}", progress=self.count, done=self.count >= 3)
 
 
 def test_a_crash_at_any_storage_call_is_gone_over(plain: Place) -> None:
@@ -313,20 +319,20 @@ def test_a_crash_at_any_storage_call_is_gone_over(plain: Place) -> None:
         name = f"crash-{nth}"
         state = store.agent(name)
         for number in range(2):
-            sync.Mailbox(state).send(number)
+            sync.agents.Mailbox(state).send(number)
         if nth % 3 == 0:
             state.set("log", "before")
             safe = state.checkpoint()
             state.set("log", "after")
-            sync.Loop(state, Counting()).restart(safe, clean=True)
+            sync.agents.Loop(state, Counting()).restart(safe, clean=True)
         faulty = Faulty(plain.storage(), Fault("*", nth, "ambiguous-applied", onward=True))
         with suppress(HoldfastError):
             core = open_core(plain.url, storage=faulty, **plain.options())
             broken = sync.Store(StoreHandle(core)).agent(name)
-            sync.run(lambda state: Counting(), broken, **options)
+            sync.agents.run(lambda state: Counting(), broken, **options)
         with suppress(LeaseNotFoundError):
             store.break_lease(f"agent/{name}")
-        result = sync.run(lambda state: Counting(), state, **options)
+        result = sync.agents.run(lambda state: Counting(), state, **options)
         assert result.outcome == "done"
         assert state.get("answers") == [0, 1] == stored(state, "answered")
         assert stored(state, "count") in (3, 4), "the first run may have ended already"

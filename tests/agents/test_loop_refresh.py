@@ -11,7 +11,8 @@ import pytest
 from handover_kit import heard, put, say, tasks
 from store_kit import Between, Hands, Place
 
-from holdfast import Component, LoopSettings, Message, Task, Worked, sync
+from holdfast import sync
+from holdfast.agents import Component, LoopSettings, Message, StepResult, Task
 from holdfast.errors import InvalidInputError
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001, "drift": False}
@@ -31,10 +32,12 @@ class Worker:
     def apply_persistent_state(self, values: dict[str, Any]) -> None:
         self.count = values["count"]
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         self.count += 1
         self._act(self.count)
-        return Worked(f"count {self.count}", progress=self.count, done=self.count >= self._steps)
+        return StepResult(
+            f"count {self.count}", progress=self.count, done=self.count >= self._steps
+        )
 
 
 class Stuck:
@@ -43,10 +46,10 @@ class Stuck:
     def __init__(self, state: Any) -> None:
         self._state = state
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         if "hello" not in heard(self._state):
-            return Worked("finish", "t", 1.0, done=True)
-        return Worked("search", "t", 0.2)
+            return StepResult("finish", "t", 1.0, done=True)
+        return StepResult("search", "t", 0.2)
 
 
 def beside(place: Place) -> tuple[sync.State, list[int]]:
@@ -72,7 +75,7 @@ def facts(state: sync.State) -> list[int]:
 @pytest.mark.spec("D36")
 def test_a_refresh_undoes_nothing_that_others_write_meanwhile(place: Place) -> None:
     state, wrote = beside(place)
-    result = sync.run(lambda: Worker(6), state, refresh=1e-9, **QUICK)
+    result = sync.agents.run(lambda: Worker(6), state, refresh=1e-9, **QUICK)
     assert (result.outcome, result.restarts > 3) == ("done", True)
     assert state.checkpoints(type="recovery"), "there is one to go back to before each"
     assert facts(state) == wrote
@@ -82,7 +85,7 @@ def test_a_refresh_undoes_nothing_that_others_write_meanwhile(place: Place) -> N
 def test_a_clean_refresh_removes_only_what_its_checkpoint_holds(place: Place) -> None:
     state, wrote = beside(place)
     say(state, "hello")
-    result = sync.run(Stuck, state)
+    result = sync.agents.run(Stuck, state)
     assert (result.outcome, result.restarts) == ("done", 1)
     assert facts(state) == wrote
     [recovery] = state.checkpoints(type="recovery")
@@ -96,13 +99,13 @@ def test_a_clean_refresh_removes_only_what_its_checkpoint_holds(place: Place) ->
 def test_what_is_written_between_two_processes_stays(place: Place) -> None:
     store = place.open()
     state, other = store.agent("7"), store.agent("other")
-    result = sync.run(lambda: Worker(9), state, refresh=1e-9, restart="process", **QUICK)
+    result = sync.agents.run(lambda: Worker(9), state, refresh=1e-9, restart="process", **QUICK)
     assert result.outcome == "restart"
     state.set("settings", {"speed": 2})
-    sync.AgentState(other).put("tasks", "t", Task(id="t"))
-    sync.Handovers(store).hand_over(other, state, "t", reason="busy")
+    sync.agents.AgentState(other).put("tasks", "t", Task(id="t"))
+    sync.agents.Handovers(store).hand_over(other, state, "t", reason="busy")
     again = place.open().agent("7")
-    result = sync.run(lambda: Worker(3), again, **QUICK)
+    result = sync.agents.run(lambda: Worker(3), again, **QUICK)
     assert (result.outcome, result.restarts) == ("done", 1)
     assert again.get("settings") == {"speed": 2}
     assert (tasks(again), tasks(other)) == (["t"], [])
@@ -123,20 +126,22 @@ def test_a_restart_that_was_cut_short_is_not_restored_twice(place: Place) -> Non
         state.set("order", "from a customer")
         raise Killed
 
-    loop = sync.Loop(state, make, **QUICK)
+    loop = sync.agents.Loop(state, make, **QUICK)
     loop.restart(safe)
     with pytest.raises(Killed):
         loop.run()
     again = place.open().agent("7")
-    result = sync.run(lambda: Worker(1), again, **QUICK)
+    result = sync.agents.run(lambda: Worker(1), again, **QUICK)
     assert (result.outcome, result.restarts) == ("done", 1)
     assert (again.get("plan"), again.get("order")) == (1, "from a customer")
-    assert sync.Checkpoints(again).held() == [], "the backup is let go, by whoever finishes it"
+    assert sync.checkpoints.Checkpoints(again).held() == [], (
+        "the backup is let go, by whoever finishes it"
+    )
 
 
 def asked(state: sync.State, checkpoint: Any, reason: str = "by hand") -> None:
     """Ask for a restart as another program does."""
-    sync.Loop(state, Worker(0), **QUICK).restart(checkpoint, reason=reason)
+    sync.agents.Loop(state, Worker(0), **QUICK).restart(checkpoint, reason=reason)
 
 
 class Asking:
@@ -146,13 +151,13 @@ class Asking:
         self._state, self._ask, self._failing = state, ask, failing
         self.seen: list[str] = []
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         self.seen.append(self._state.get("plan"))
         if len(self.seen) == 2:
             self._ask()
             if self._failing:
                 raise ValueError
-        return Worked(f"step {len(self.seen)}", done=len(self.seen) == 3)
+        return StepResult(f"step {len(self.seen)}", done=len(self.seen) == 3)
 
 
 def replanned(state: sync.State) -> Any:
@@ -171,12 +176,12 @@ def test_what_the_loop_wants_itself_takes_no_place_of_what_is_asked_for(
     state = store.agent("7")
     wanted = replanned(state)
     agent = Asking(state, lambda: asked(state, wanted), failing)
-    drift = sync.Drift(state, max_cycles=2) if drifts else False
-    result = sync.run(agent, state, on_error="restore", backoff=0.001, drift=drift)
+    drift = sync.agents.Drift(state, max_cycles=2) if drifts else False
+    result = sync.agents.run(agent, state, on_error="restore", backoff=0.001, drift=drift)
     assert (result.outcome, result.restarts, result.errors) == ("done", 1, failing)
     assert ("drift" in [one.metadata.get("trigger") for one in state.checkpoints()]) is drifts
     assert agent.seen == ["later", "later", "wanted"]
-    assert sync.Retention(store, rules={}).marked("agent:7") == {}
+    assert sync.checkpoints.Retention(store, rules={}).marked("agent:7") == {}
 
 
 def test_a_refresh_takes_no_place_of_what_is_asked_for_meanwhile(place: Place) -> None:
@@ -188,7 +193,7 @@ def test_a_refresh_takes_no_place_of_what_is_asked_for_meanwhile(place: Place) -
         between.before = lambda: asked(there, wanted)
 
     agent = Asking(here, ask)
-    assert sync.run(agent, here, refresh=1e-9, **QUICK).outcome == "done"
+    assert sync.agents.run(agent, here, refresh=1e-9, **QUICK).outcome == "done"
     assert agent.seen == ["later", "later", "wanted"]
 
 
@@ -202,10 +207,10 @@ def test_a_refresh_that_is_withdrawn_at_once_is_no_error(place: Place) -> None:
         def commit(self, batch: Any) -> None:
             super().commit(batch)
             if not withdrew and there.exists("$loop/restart"):
-                withdrew.append(sync.Loop(there, Worker(0), **QUICK).withdraw_restart())
+                withdrew.append(sync.agents.Loop(there, Worker(0), **QUICK).withdraw_restart())
 
     here = place.open(storage=Withdrawing(place.storage())).agent("7")
-    result = sync.run(lambda: Worker(2), here, refresh=1e-9, **QUICK)
+    result = sync.agents.run(lambda: Worker(2), here, refresh=1e-9, **QUICK)
     assert (result.outcome, result.errors, withdrew) == ("done", 0, [True])
 
 
@@ -224,9 +229,9 @@ def test_what_is_asked_for_during_a_restart_is_the_next(store: sync.Store, reaso
                 asked(state, first, reason)
 
     asked(state, second)
-    assert sync.run(lambda: Recovering(1), state, **QUICK).restarts == 2
+    assert sync.agents.run(lambda: Recovering(1), state, **QUICK).restarts == 2
     assert (seen, state.get("plan")) == (["later", "wanted"], "wanted")
-    assert sync.Checkpoints(state).held() == []
+    assert sync.checkpoints.Checkpoints(state).held() == []
 
 
 def test_what_is_asked_for_before_a_restart_has_restored_is_the_next(place: Place) -> None:
@@ -237,7 +242,7 @@ def test_what_is_asked_for_before_a_restart_has_restored_is_the_next(place: Plac
     here.set("plan", "now")
     asked(here, second)
 
-    loop = sync.Loop(here, lambda: Worker(1), **QUICK)
+    loop = sync.agents.Loop(here, lambda: Worker(1), **QUICK)
     put_back = loop._store.put_back
 
     def later(restart: Any) -> None:
@@ -257,7 +262,7 @@ def test_a_clean_restart_from_another_timeline(store: sync.Store) -> None:
     safe = main.checkpoint("safe")
     fork = main.fork("trial")
     say(fork, "more")
-    loop = sync.Loop(fork, lambda: Worker(1), survive=["mine"], **QUICK)
+    loop = sync.agents.Loop(fork, lambda: Worker(1), survive=["mine"], **QUICK)
     loop.restart(safe, clean=True)
     assert loop.run().restarts == 1
     assert (heard(fork), fork.get("mine")) == ([], 1)
@@ -268,7 +273,7 @@ def test_a_clean_restart_from_another_timeline(store: sync.Store) -> None:
 def test_a_task_has_one_owner_after_the_loop_has_restored(place: Place, gives: bool) -> None:
     store = place.open()
     state, other = store.agent("7"), store.agent("other")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     first, second = (state, other) if gives else (other, state)
     put(first, t={"id": "t"})
     failed = []
@@ -280,11 +285,11 @@ def test_a_task_has_one_owner_after_the_loop_has_restored(place: Place, gives: b
             failed.append(number)
             raise ValueError
 
-    result = sync.run(lambda: Worker(3, act), state, on_error="restore", **QUICK)
+    result = sync.agents.run(lambda: Worker(3, act), state, on_error="restore", **QUICK)
     assert (result.outcome, result.restarts) == ("done", 1)
     assert (tasks(first), tasks(second)) == ([], ["t"])
     assert handovers.owner(first, "t") == second.scope
-    loop = sync.Loop(state, lambda: Worker(9), **QUICK)
+    loop = sync.agents.Loop(state, lambda: Worker(9), **QUICK)
     loop.restart(state.checkpoints(type="session_start")[-1])
     assert loop.run().restarts == 1
     assert (tasks(first), tasks(second)) == ([], ["t"])
@@ -306,7 +311,7 @@ def test_an_error_does_not_undo_a_restore_of_somebody_else(timed: sync.Store, ha
             state.restore(old, reason="another try")
             raise ValueError
 
-    result = sync.run(lambda: Worker(6, act), state, on_error="restore", **QUICK)
+    result = sync.agents.run(lambda: Worker(6, act), state, on_error="restore", **QUICK)
     assert (result.outcome, result.errors, result.restarts) == ("done", 1, 0)
     assert state.get("plan") == "old"
 
@@ -321,7 +326,7 @@ def test_an_error_leads_back_to_the_last_refresh_at_most(store: sync.Store, how:
     seen: list[str] = []
 
     class Failing(Stuck):
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             worked = super().step()
             if worked.done:
                 seen.append(state.get("plan"))
@@ -330,7 +335,7 @@ def test_an_error_leads_back_to_the_last_refresh_at_most(store: sync.Store, how:
                     raise ValueError
             return worked
 
-    loop = sync.Loop(state, Failing, on_error="restore", backoff=0.001)
+    loop = sync.agents.Loop(state, Failing, on_error="restore", backoff=0.001)
     if how == "restart":
         loop.restart(state.checkpoint("mine"), clean=True)
     assert (loop.run().restarts, seen) == (2, ["new", "new"])
@@ -355,7 +360,7 @@ OWN = [
 )
 def test_what_is_to_survive_is_whole_and_the_rest_is_gone(store: sync.Store, name: str) -> None:
     state = store.agent("7")
-    agent = sync.AgentState(state, components=OWN)
+    agent = sync.agents.AgentState(state, components=OWN)
     agent.put("tasks", "t", Task(id="t"))
     agent.update_task("t", status="running")
     agent.put("short_term_memory", "k", 1)
@@ -365,7 +370,7 @@ def test_what_is_to_survive_is_whole_and_the_rest_is_gone(store: sync.Store, nam
     agent.set("notes", Notes("mine"))
     agent.set("attached_files", Notes("mine"))
     before = agent.load()
-    loop = sync.Loop(state, lambda: Worker(1), survive=[name], **QUICK)
+    loop = sync.agents.Loop(state, lambda: Worker(1), survive=[name], **QUICK)
     loop.restart(state.checkpoint("mine"), clean=True)
     loop.run()
     after = agent.load()
@@ -384,7 +389,7 @@ def asked_for_one(state: sync.State) -> None:
     """Let a restart be asked for, and the state go on."""
     state.set("k", "old")
     checkpoint = state.checkpoint("old")
-    sync.Loop(state, Worker(1), **QUICK).restart(checkpoint, reason="wrong turn")
+    sync.agents.Loop(state, Worker(1), **QUICK).restart(checkpoint, reason="wrong turn")
     state.set("k", "new")
     state.checkpoint("new")
 
@@ -401,16 +406,18 @@ def test_a_restart_is_asked_of_one_agent_and_not_of_its_copies(
         for number in range(past):
             state.set("k", number)
         if how == "copy":
-            sync.Checkpoints(state).restore("new", source=source)
+            sync.checkpoints.Checkpoints(state).restore("new", source=source)
         elif how == "export":
-            sync.export_checkpoint(source, tmp_path / "file", plain=True)
-            sync.import_checkpoint(state, tmp_path / "file", untrusted=True)
+            sync.checkpoints.export_checkpoint(source, tmp_path / "file", plain=True)
+            sync.checkpoints.import_checkpoint(state, tmp_path / "file", untrusted=True)
         else:
-            sync.Recovery(other, copies=[store], order=["copy"]).recover(state, "storage_failure")
+            sync.recovery.Recovery(other, copies=[store], order=["copy"]).recover(
+                state, "storage_failure"
+            )
 
-        result = sync.run(Worker(1), state, **QUICK)
+        result = sync.agents.run(Worker(1), state, **QUICK)
 
         assert (result.outcome, result.restarts, state.get("k")) == ("done", 0, "new")
         assert other.verify().findings == []
-    assert sync.run(Worker(1), source, **QUICK).restarts == 1
+    assert sync.agents.run(Worker(1), source, **QUICK).restarts == 1
     assert source.get("k") == "old"

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import RetryPolicy, Worked, sync
+from holdfast import sync
+from holdfast.agents import RetryPolicy, StepResult
 from holdfast.errors import GateRefusedError
-from holdfast.store.rules.gates import Gate, Request
+from holdfast.store.commit.gates import Gate
+from holdfast.store.rules.gate_request import GateRequest
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001}
 
@@ -21,11 +23,11 @@ class Failing:
         self.count = 0
         self._at = at
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         self.count += 1
         if self.count == self._at:
             raise ZeroDivisionError
-        return Worked(f"step {self.count}", done=self.count == 4)
+        return StepResult(f"step {self.count}", done=self.count == 4)
 
 
 def triggers(state: sync.State) -> list[str]:
@@ -44,13 +46,13 @@ def test_an_on_drift_that_fails_is_an_error_at_most(
     store: sync.Store, at: int, decide: Callable[[Any], Any]
 ) -> None:
     state = store.agent("7")
-    drift = sync.Drift(state, max_cycles=2)
+    drift = sync.agents.Drift(state, max_cycles=2)
     decisions = iter([decide])
 
     def on_drift(alarms: Any) -> Any:
         return next(decisions, lambda alarms: None)(alarms)
 
-    result = sync.run(Failing(at), state, drift=drift, on_drift=on_drift, **QUICK)
+    result = sync.agents.run(Failing(at), state, drift=drift, on_drift=on_drift, **QUICK)
     if at == 2:  # the error of the cycle is the one that counts
         assert (result.outcome, result.errors) == ("done", 1)
         assert triggers(state)[:2] == ["drift", "error"]
@@ -62,7 +64,7 @@ def test_an_on_drift_that_fails_is_an_error_at_most(
 class Closed(Gate):
     """Nothing can be written to one scope."""
 
-    def before(self, request: Request) -> None:
+    def before(self, request: GateRequest) -> None:
         if str(request.scope) == "agent:captain":
             raise GateRefusedError("agent:captain takes no letters")
 
@@ -74,7 +76,7 @@ def test_a_report_that_cannot_be_sent_keeps_nothing_from_being_done(
     state, captain = store.agent("7"), store.agent("captain")
     store._core.gates.add(Closed())
     agent = Failing(2 if "on_error" in settings else 0)
-    result = sync.run(agent, state, drift=False, report_to=captain, **settings, **QUICK)
+    result = sync.agents.run(agent, state, drift=False, report_to=captain, **settings, **QUICK)
     assert (result.outcome, result.errors) == ("done", int("on_error" in settings))
     assert result.restarts >= 1
     assert triggers(state)
@@ -88,8 +90,8 @@ def test_every_agent_is_reported_of_also_where_checkpoints_have_the_same_id(
 ) -> None:
     captain = store.agent("captain")
     for name in ("a", "b"):
-        sync.run(Failing(), store.agent(name), report_to=captain, **QUICK)
-    letters = sync.Mailbox(captain).waiting()
+        sync.agents.run(Failing(), store.agent(name), report_to=captain, **QUICK)
+    letters = sync.agents.Mailbox(captain).waiting()
     assert [one.content["agent"] for one in letters] == ["agent:a", "agent:b"]
     assert len({one.content["checkpoint"] for one in letters}) == 1
 
@@ -106,28 +108,28 @@ class Reading(Failing):
 def test_bad_letters_with_good_ones_between_do_not_end_the_loop(
     store: sync.Store, retry: RetryPolicy | None
 ) -> None:
-    mailbox = sync.Mailbox(store.agent("7"))
+    mailbox = sync.agents.Mailbox(store.agent("7"))
     for content in ("good", "bad") * 6:
         mailbox.send(content)
-    result = sync.run(Reading(0), store.agent("7"), drift=False, retry=retry, **QUICK)
+    result = sync.agents.run(Reading(0), store.agent("7"), drift=False, retry=retry, **QUICK)
     assert (result.outcome, result.letters) == ("done", 6)
     for _ in range(5):
         mailbox.send("bad")
     with pytest.raises(ZeroDivisionError) as failed:
-        sync.run(Reading(0), store.agent("7"), drift=False, retry=retry, **QUICK)
+        sync.agents.run(Reading(0), store.agent("7"), drift=False, retry=retry, **QUICK)
     assert "5 errors in a row" in "".join(failed.value.__notes__)
 
 
 def test_good_letters_do_not_hide_that_no_step_succeeds(store: sync.Store) -> None:
-    mailbox = sync.Mailbox(store.agent("7"))
+    mailbox = sync.agents.Mailbox(store.agent("7"))
 
     class Broken(Reading):
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             mailbox.send("good")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        sync.run(Broken(), store.agent("7"), drift=False, **QUICK)
+        sync.agents.run(Broken(), store.agent("7"), drift=False, **QUICK)
     assert mailbox.status().processed == 4
 
 
@@ -135,11 +137,11 @@ def test_attempts_of_others_are_no_failures_of_an_agent_that_takes_no_letters(
     store: sync.Store,
 ) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy(kinds=("timeout",)))
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy(kinds=("timeout",)))
     mailbox.send("charge")
     with mailbox.next() as mail:
         assert mail is not None
-        sync.run(Failing(0), state, **QUICK)
+        sync.agents.run(Failing(0), state, **QUICK)
     assert mailbox.status().processed == 1
     assert mailbox.set_aside() == []
 
@@ -149,7 +151,7 @@ def test_an_attempt_that_was_cut_short_is_counted_before_the_agent_recovers(
     store: sync.Store, how: str
 ) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy(kinds=("timeout",)))
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy(kinds=("timeout",)))
     mailbox.send("charge")
 
     class Killed(BaseException):
@@ -167,6 +169,6 @@ def test_an_attempt_that_was_cut_short_is_counted_before_the_agent_recovers(
     retry = RetryPolicy(kinds=("timeout",))
     agent: Any = {"object": Answering(0), "class": Answering, "function": lambda: Answering(0)}
     with pytest.raises(Killed):
-        sync.run(agent[how], state, retry=retry, **QUICK)
-    sync.run(agent[how], state, retry=retry, **QUICK)
+        sync.agents.run(agent[how], state, retry=retry, **QUICK)
+    sync.agents.run(agent[how], state, retry=retry, **QUICK)
     assert seen == ["daemon_restart"]

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine_kit import HAIKU
 
-from holdfast import MachineArrow, MachineDefinition, MachineRule, MachineState, sync
+from holdfast import sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineRule, MachineState
 from holdfast.agents.machines.svg import placed
 from holdfast.errors import MachineDefinitionError, MissingExtraError, TransitionRefusedError
 
@@ -43,7 +44,7 @@ def test_the_same_machine_from_yaml(store: sync.Store) -> None:
     """`on`, `yes` and `no` are words; YAML's older version takes them for truth values."""
     definition = MachineDefinition.from_yaml(YAML)
     assert definition == HAIKU
-    machine = sync.Machine(store.agent("poet"), definition)
+    machine = sync.agents.Machine(store.agent("poet"), definition)
     assert machine.start().prompt == "What shall it be about?"
     with pytest.raises(TransitionRefusedError, match="say it in a few words"):
         machine.fire("topic", topic="")
@@ -71,7 +72,7 @@ def test_functions_are_named_in_plain_data(store: sync.Store) -> None:
         "note": lambda step: {"noted": step.data.get("noted", 0) + 1},
         "sound": lambda found: None,
     }
-    machine = sync.Machine(store.agent("1"), MachineDefinition.of(data, functions))
+    machine = sync.agents.Machine(store.agent("1"), MachineDefinition.of(data, functions))
     with pytest.raises(TransitionRefusedError, match="its guard says no"):
         machine.fire("go")
     machine.fire("go", please=True)
@@ -99,7 +100,7 @@ def test_arrows_that_lead_out_of_every_state(store: sync.Store) -> None:
         ("a", "stop", "end"),
         ("b", "stop", "a"),
     ]
-    machine = sync.Machine(store.agent("1"), definition)
+    machine = sync.agents.Machine(store.agent("1"), definition)
     machine.fire("stop")
     with pytest.raises(TransitionRefusedError):  # from the end it does not lead to the end
         machine.fire("stop")

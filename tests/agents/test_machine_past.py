@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from store_kit import Hands
 
-from holdfast import (
+from holdfast import sync
+from holdfast.agents import (
     MachineArrow,
     MachineDefinition,
     MachineLimits,
     MachineState,
     MachineStep,
     Transition,
-    sync,
 )
 from holdfast.errors import (
     Conflict,
@@ -39,9 +39,9 @@ RING = MachineDefinition(
 )
 
 
-def went(store: sync.Store, steps: int = 0, **more: Any) -> sync.Machine:
+def went(store: sync.Store, steps: int = 0, **more: Any) -> sync.agents.Machine:
     """A machine that went so many steps around, and saved data after each."""
-    machine = sync.Machine(store.agent("1"), RING, **more)
+    machine = sync.agents.Machine(store.agent("1"), RING, **more)
     machine.start(n=0)
     for number in range(steps):
         machine.fire("go")
@@ -49,14 +49,14 @@ def went(store: sync.Store, steps: int = 0, **more: Any) -> sync.Machine:
     return machine
 
 
-def state_of(machine: sync.Machine) -> tuple[str, Any, int]:
+def state_of(machine: sync.agents.Machine) -> tuple[str, Any, int]:
     now = machine.now()
     assert now is not None
     return now.state, now.data.get("n"), now.version
 
 
 def part(*prefixes: str) -> Callable[[sync.State], Any]:
-    return lambda state: sync.Checkpoints(state).restore("in b", prefixes=prefixes)
+    return lambda state: sync.checkpoints.Checkpoints(state).restore("in b", prefixes=prefixes)
 
 
 ELSEWHERE: dict[str, tuple[Callable[[sync.State], Any], str]] = {
@@ -81,10 +81,10 @@ def test_a_transition_expects_its_origin(store: sync.Store, how: str, when: str)
             put(state)
 
     slow = MachineState(on={"go": "a", "slow": MachineArrow("a", action=away)})
-    machine = sync.Machine(state, MachineDefinition("a", RING.states | {"c": slow}))
+    machine = sync.agents.Machine(state, MachineDefinition("a", RING.states | {"c": slow}))
     machine.fire("go")
     state.checkpoint("in b")
-    trial = sync.Machine(state.fork("trial"), RING)
+    trial = sync.agents.Machine(state.fork("trial"), RING)
     trial.fire("go")
     trial.fire("go")
     machine.fire("go")
@@ -123,9 +123,9 @@ def test_a_merge_takes_a_machine_from_one_side_whole(
 ) -> None:
     """Where it is, its number and its data: no mixture that no arrow led to."""
     state = store.agent("1")
-    machine = sync.Machine(state, BRANCHES)
+    machine = sync.agents.Machine(state, BRANCHES)
     machine.start()
-    trial = sync.Machine(state.fork("trial"), BRANCHES)
+    trial = sync.agents.Machine(state.fork("trial"), BRANCHES)
     trial.fire("submit", by="ann")
     if noted:
         machine.fire("note", note="mine")
@@ -152,9 +152,9 @@ def test_a_merge_takes_a_machine_from_one_side_whole(
 
 def test_a_function_that_merges_makes_up_no_state_of_a_machine(store: sync.Store) -> None:
     state = store.agent("1")
-    machine = sync.Machine(state, BRANCHES)
+    machine = sync.agents.Machine(state, BRANCHES)
     machine.start()
-    sync.Machine(state.fork("trial"), BRANCHES).fire("submit", by="ann")
+    sync.agents.Machine(state.fork("trial"), BRANCHES).fire("submit", by="ann")
     machine.fire("note", note="mine")
     before = machine.now()
     with pytest.raises(InvalidInputError, match=r"Return conflict\.ours or conflict\.theirs"):
@@ -193,7 +193,7 @@ def test_a_revert_leaves_the_data_of_a_machine_that_went_on_since(store: sync.St
 def test_a_merge_does_not_put_a_machine_together_from_two(store: sync.Store, strategy: str) -> None:
     """On main it went around and is where the fork began, which differs in one field then."""
     state, machine = store.agent("1"), went(store)
-    trial = sync.Machine(state.fork("trial"), RING)
+    trial = sync.agents.Machine(state.fork("trial"), RING)
     trial.fire("go")
     for _ in range(3):
         machine.fire("go")
@@ -234,7 +234,7 @@ def test_what_a_failed_operation_fired_is_undone(store: sync.Store) -> None:
     """The machine that fired is the one that goes on: it has seen where that led, and must not
     begin there."""
     state, machine = store.agent("1"), went(store, 1)
-    with pytest.raises(ZeroDivisionError), sync.Checkpoints(state).operation("deploy"):
+    with pytest.raises(ZeroDivisionError), sync.checkpoints.Checkpoints(state).operation("deploy"):
         machine.fire("go")
         raise ZeroDivisionError
     made = machine.fire("go")
@@ -250,7 +250,7 @@ def test_what_another_timeline_made_is_a_version_of_its_own(
 ) -> None:
     """However many versions both gave away since: each number means one thing here."""
     state, machine = store.agent("1"), went(store, 1)  # versions 1 to 3
-    trial = sync.Machine(state.fork("trial"), RING)
+    trial = sync.agents.Machine(state.fork("trial"), RING)
     trial.fire("go")
     trial.save({"n": 7})
     for _ in range(steps):
@@ -266,7 +266,7 @@ def test_what_another_timeline_made_is_a_version_of_its_own(
         assert state_of(machine) == ("c", 7, unnumbered)
     with pytest.raises(Conflict):
         machine.save({}, if_version=newest)
-    for again in (machine, sync.Machine(state, RING)):
+    for again in (machine, sync.agents.Machine(state, RING)):
         assert (again.version(unnumbered).state, again.version(unnumbered).data) == ("c", {"n": 7})
         assert again.version(unnumbered) == again.now()
         with pytest.raises(PointNotFoundError):
@@ -289,7 +289,7 @@ def test_two_states_of_other_timelines_are_two_versions(store: sync.Store) -> No
     state, machine = store.agent("1"), went(store, 1)
     safe = state.checkpoint("safe")
     for name, n in (("one", 7), ("two", 8)):
-        sync.Machine(state.fork(name), RING).save({"n": n})
+        sync.agents.Machine(state.fork(name), RING).save({"n": n})
     machine.fire("go")
     seen = []
     for name in ("one", "two", "one"):
@@ -338,14 +338,14 @@ def test_the_log_survives_a_restore_wherever_the_machine_came_from(
     went(store, 1)
     store.agent("1").checkpoint("safe")
     state = store.agent("2")
-    sync.Agents(store, {}).register("2", kind="bot")
+    sync.agents.Agents(store, {}).register("2", kind="bot")
     if how == "import":
-        sync.export_checkpoint(store.agent("1"), tmp_path / "one.hfx", plain=True)
-        sync.import_checkpoint(state, tmp_path / "one.hfx")
+        sync.checkpoints.export_checkpoint(store.agent("1"), tmp_path / "one.hfx", plain=True)
+        sync.checkpoints.import_checkpoint(state, tmp_path / "one.hfx")
     else:
-        sync.Checkpoints(state).restore("safe", source="agent:1")
+        sync.checkpoints.Checkpoints(state).restore("safe", source="agent:1")
     here = state.checkpoint("here")
-    machine = sync.Machine(state, RING)
+    machine = sync.agents.Machine(state, RING)
     before = len(machine.transitions())
     if first == "fire":
         assert machine.fire("go").version == 4
@@ -428,7 +428,7 @@ def test_a_rollback_is_what_the_next_load_sees(store: sync.Store) -> None:
     machine = went(store, 3)
     back = machine.roll_back(3)
     assert (back.state, back.data, back.version) == ("b", {"n": 1}, 8)
-    assert sync.Machine(store.agent("1"), RING).now() == back
+    assert sync.agents.Machine(store.agent("1"), RING).now() == back
     assert back.created_at == machine.version(1).created_at
     last = machine.transitions()[-1]
     assert (last.kind, last.from_state, last.to_state) == ("roll_back", "a", "b")
@@ -451,10 +451,12 @@ def test_back_to_a_checkpoint_that_is_not_too_old(timed: sync.Store, hands: Hand
     hands.move(25 * 3600)
     with pytest.raises(InvalidInputError, match="checkpoint_age is 1 day"):
         machine.roll_back(safe)
-    patient = sync.Machine(state, RING, limits=MachineLimits(checkpoint_age=None))
+    patient = sync.agents.Machine(state, RING, limits=MachineLimits(checkpoint_age=None))
     assert patient.roll_back(safe).state == "b"
     with pytest.raises(PointNotFoundError):
-        sync.Machine(state, RING, "o", limits=MachineLimits(checkpoint_age=None)).roll_back("safe")
+        sync.agents.Machine(state, RING, "o", limits=MachineLimits(checkpoint_age=None)).roll_back(
+            "safe"
+        )
 
 
 def test_no_rollback_to_what_the_definition_does_not_know(store: sync.Store) -> None:
@@ -462,7 +464,7 @@ def test_no_rollback_to_what_the_definition_does_not_know(store: sync.Store) -> 
     smaller = MachineDefinition(
         "a", {"a": MachineState(on={"go": "c"}), "c": MachineState(check=lambda data: False)}
     )
-    machine = sync.Machine(store.agent("1"), smaller)
+    machine = sync.agents.Machine(store.agent("1"), smaller)
     with pytest.raises(TransitionRefusedError, match="'b' is not in the definition any more"):
         machine.roll_back(2)
     with pytest.raises(MachineDataError):

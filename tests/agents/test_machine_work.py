@@ -9,14 +9,8 @@ from typing import Any
 import pytest
 from store_kit import Place
 
-from holdfast import (
-    MachineArrow,
-    MachineDefinition,
-    MachineRule,
-    MachineState,
-    MachineStep,
-    sync,
-)
+from holdfast import sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineRule, MachineState, MachineStep
 from holdfast.errors import (
     Conflict,
     HoldfastError,
@@ -65,15 +59,15 @@ def publishing(done: Done, recover: str, *, kill: str = "") -> MachineDefinition
     )
 
 
-def crashed(place: Place, done: Done, recover: str, kill: str = "after") -> sync.Machine:
+def crashed(place: Place, done: Done, recover: str, kill: str = "after") -> sync.agents.Machine:
     """A machine whose process ended in the middle of its work; opened again."""
-    machine = sync.Machine(place.open().agent("1"), publishing(done, recover, kill=kill))
+    machine = sync.agents.Machine(place.open().agent("1"), publishing(done, recover, kill=kill))
     with pytest.raises(Killed):
         machine.fire("publish", title="rain")
-    return sync.Machine(place.reopen().agent("1"), publishing(done, recover))
+    return sync.agents.Machine(place.reopen().agent("1"), publishing(done, recover))
 
 
-def state_of(machine: sync.Machine) -> str:
+def state_of(machine: sync.agents.Machine) -> str:
     now = machine.now()
     assert now is not None
     return now.state
@@ -81,7 +75,7 @@ def state_of(machine: sync.Machine) -> str:
 
 def test_work_that_ends_well_leaves_no_intent(store: sync.Store) -> None:
     done: Done = {}
-    machine = sync.Machine(store.agent("1"), publishing(done, "ask"))
+    machine = sync.agents.Machine(store.agent("1"), publishing(done, "ask"))
     made = machine.fire("publish", title="rain")
     assert done == {made.id: 1}
     now = machine.now()
@@ -170,7 +164,7 @@ def test_data_that_are_refused_leave_what_is_done_open(place: Place, url: Any) -
     definition = publishing(done, "ask", kill="after")
     checked = MachineState(rules=(MachineRule("url", pattern="http.*"),))
     definition = MachineDefinition("draft", definition.states | {"published": checked})
-    machine = sync.Machine(place.open().agent("1"), definition)
+    machine = sync.agents.Machine(place.open().agent("1"), definition)
     with pytest.raises(Killed):
         machine.fire("publish", title="rain")
     with pytest.raises(RefusedError):
@@ -196,7 +190,7 @@ def test_an_error_of_the_work_is_a_failed_attempt_and_undone(store: sync.Store) 
 
     arrow = MachineArrow("b", work=work, undo=lambda step: undone.append(step.id))
     definition = MachineDefinition("a", {"a": MachineState(on={"go": arrow}), "b": MachineState()})
-    machine = sync.Machine(store.agent("1"), definition)
+    machine = sync.agents.Machine(store.agent("1"), definition)
     with pytest.raises(ValueError, match="no paper"):
         machine.fire("go")
     last = machine.transitions()[-1]
@@ -213,7 +207,7 @@ def test_undoing_that_fails_leaves_it_open(store: sync.Store) -> None:
 
     arrow = MachineArrow("b", work=broken, undo=fail, recover="roll_back")
     definition = MachineDefinition("a", {"a": MachineState(on={"go": arrow}), "b": MachineState()})
-    machine = sync.Machine(store.agent("1"), definition)
+    machine = sync.agents.Machine(store.agent("1"), definition)
     with pytest.raises(KeyError) as caught:
         machine.fire("go")
     assert "its undo failed, too (ValueError)" in caught.value.__notes__[0]
@@ -231,13 +225,13 @@ def test_work_in_a_block(place: Place) -> None:
     definition = MachineDefinition(
         "draft", {"draft": MachineState(on={"publish": "published"}), "published": MachineState()}
     )
-    machine = sync.Machine(place.open().agent("1"), definition)
+    machine = sync.agents.Machine(place.open().agent("1"), definition)
     with pytest.raises(ValueError, match="no paper"), machine.working("publish"):
         raise ValueError("no paper")
     assert machine.transitions()[-1].error == "ValueError: no paper"
     with pytest.raises(Killed), machine.working("publish"):
         raise Killed
-    machine = sync.Machine(place.reopen().agent("1"), definition)
+    machine = sync.agents.Machine(place.reopen().agent("1"), definition)
     with pytest.raises(TransitionRefusedError, match="no work is declared"):
         machine.settle("complete")
     machine.settle("roll_back")
@@ -255,8 +249,8 @@ def test_work_in_a_block(place: Place) -> None:
 def test_who_was_taken_for_dead_cannot_end_it(place: Place) -> None:
     """A slow worker whose transition another has taken over gets a conflict, and no second end."""
     done: Done = {}
-    other = sync.Machine(place.open().agent("1"), publishing(done, "complete"))
-    machine = sync.Machine(place.open().agent("1"), publishing(done, "ask"))
+    other = sync.agents.Machine(place.open().agent("1"), publishing(done, "complete"))
+    machine = sync.agents.Machine(place.open().agent("1"), publishing(done, "ask"))
     with pytest.raises(Conflict, match="rests on"), machine.working("publish", title="rain"):
         assert other.recover().how == "complete"
     assert [one.success for one in machine.transitions()] == [True, True, False]
@@ -268,7 +262,7 @@ def test_who_lost_the_lease_undoes_nothing(place: Place) -> None:
     """What was begun is for the next holder, who may just be completing it."""
     done: Done = {}
     store, other = place.open(), place.open()
-    machine = sync.Machine(store.agent("1"), publishing(done, "complete", kill=""))
+    machine = sync.agents.Machine(store.agent("1"), publishing(done, "complete", kill=""))
 
     def slow(step: MachineStep) -> None:
         done[step.id] = 1
@@ -279,7 +273,7 @@ def test_who_lost_the_lease_undoes_nothing(place: Place) -> None:
         "draft", {"draft": MachineState(on={"publish": arrow}), "published": MachineState()}
     )
     with pytest.raises(LeaseLostError), store.lease("agent 1"):
-        sync.Machine(store.agent("1"), slowly).fire("publish", title="rain")
+        sync.agents.Machine(store.agent("1"), slowly).fire("publish", title="rain")
     assert len(done) == 1
     assert machine.now().pending is not None  # type: ignore[union-attr]
     assert machine.recover().how == "complete"
@@ -292,7 +286,7 @@ def test_work_whose_outcome_cannot_be_stored_is_undone(store: sync.Store) -> Non
         "b", work=lambda step: {"x": object()}, undo=lambda step: undone.append(step.id)
     )
     definition = MachineDefinition("a", {"a": MachineState(on={"go": arrow}), "b": MachineState()})
-    machine = sync.Machine(store.agent("1"), definition)
+    machine = sync.agents.Machine(store.agent("1"), definition)
     with pytest.raises(InvalidValueError):
         machine.fire("go")
     last = machine.transitions()[-1]
@@ -305,7 +299,7 @@ def test_a_restore_leaves_an_intent_open(place: Place, recover: str) -> None:
     """The work may be half done in the world; going back does not undo that."""
     done: Done = {}
     state = place.open().agent("1")
-    machine = sync.Machine(state, publishing(done, recover, kill="after"))
+    machine = sync.agents.Machine(state, publishing(done, recover, kill="after"))
     state.set("k", 1)
     early = state.checkpoint("early")
     machine.start()
@@ -313,7 +307,7 @@ def test_a_restore_leaves_an_intent_open(place: Place, recover: str) -> None:
     with pytest.raises(Killed):
         machine.fire("publish", title="rain")
     state = place.reopen().agent("1")
-    machine = sync.Machine(state, publishing(done, recover))
+    machine = sync.agents.Machine(state, publishing(done, recover))
     state.restore(safe)
     assert machine.now().pending is not None  # type: ignore[union-attr]
     state.restore(early)
@@ -332,7 +326,7 @@ def test_a_restore_leaves_an_intent_open(place: Place, recover: str) -> None:
 def test_an_arrow_that_is_gone_is_for_the_caller(place: Place) -> None:
     crashed(place, {}, "complete")
     smaller = MachineDefinition("draft", {"draft": MachineState()})
-    machine = sync.Machine(place.open().agent("1"), smaller)
+    machine = sync.agents.Machine(place.open().agent("1"), smaller)
     assert machine.recover().how == "ask"
     with pytest.raises(TransitionRefusedError, match="no such arrow any more"):
         machine.settle("done")
@@ -378,7 +372,7 @@ def each_cut(plain: Place, kind: str) -> Iterator[tuple[Place, Fault]]:
 
 def agreed(place: Place, done: Done, recover: str) -> tuple[str, str]:
     """Open it again and recover: world, state and log agree. What recovery did, and the state."""
-    machine = sync.Machine(place.open().agent("1"), publishing(done, recover))
+    machine = sync.agents.Machine(place.open().agent("1"), publishing(done, recover))
     found = machine.recover()
     log = machine.transitions()
     state = found.snapshot.state if found.snapshot is not None else ""
@@ -405,7 +399,9 @@ def test_killed_at_every_storage_call(plain: Place, kind: str, recover: str) -> 
         done: Done = {}
         definition = publishing(done, recover)
         reached = cut(
-            place, fault, lambda s, d=definition: sync.Machine(s, d).fire("publish", title="rain")
+            place,
+            fault,
+            lambda s, d=definition: sync.agents.Machine(s, d).fire("publish", title="rain"),
         )
         ends.add(agreed(place, done, recover))
         assert sum(done.values()) <= 2
@@ -426,7 +422,7 @@ def test_recovery_killed_at_every_storage_call(plain: Place, kind: str, recover:
         crashed(place, done, recover)
         place.close()
         definition = publishing(done, recover)
-        reached = cut(place, fault, lambda s, d=definition: sync.Machine(s, d).recover())
+        reached = cut(place, fault, lambda s, d=definition: sync.agents.Machine(s, d).recover())
         ends.add(agreed(place, done, recover))
         if not reached:
             break

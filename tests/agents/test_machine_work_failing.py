@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from store_kit import Place
 
-from holdfast import (
+from holdfast import sync
+from holdfast.agents import (
     MachineArrow,
     MachineDefinition,
     MachineIntent,
     MachineRule,
     MachineState,
     MachineStep,
-    sync,
 )
 from holdfast.errors import (
     Conflict,
@@ -44,13 +44,13 @@ def paying(
     return MachineDefinition("cart", {"cart": cart, "paid": paid or MachineState()})
 
 
-def state_of(machine: sync.Machine) -> str:
+def state_of(machine: sync.agents.Machine) -> str:
     now = machine.now()
     assert now is not None
     return now.state
 
 
-def pending_of(machine: sync.Machine) -> MachineIntent | None:
+def pending_of(machine: sync.agents.Machine) -> MachineIntent | None:
     now = machine.now()
     assert now is not None
     return now.pending
@@ -70,7 +70,7 @@ def test_a_completion_that_fails_forgets_nothing(store: sync.Store, undoes: bool
             raise end
 
     undo = (lambda step: paid.pop(step.id)) if undoes else None
-    machine = sync.Machine(store.agent("1"), paying(work, undo))
+    machine = sync.agents.Machine(store.agent("1"), paying(work, undo))
     with pytest.raises(Killed):
         machine.fire("pay")
     with pytest.raises(ConnectionError) as caught:
@@ -110,7 +110,7 @@ def test_work_that_was_done_stays_open_if_its_outcome_is_refused(
         paid[step.id] = paid.get(step.id, 0) + 1
         return wrong if paid[step.id] == 1 else {"receipt": "r1"}
 
-    machine = sync.Machine(store.agent("1"), paying(work, paid=there))
+    machine = sync.agents.Machine(store.agent("1"), paying(work, paid=there))
     with pytest.raises((RefusedError, KeyError)) as caught:
         machine.fire("pay")
     assert "'pay' is still open" in caught.value.__notes__[0]
@@ -124,7 +124,7 @@ def test_an_error_before_the_work_leaves_nothing_open(store: sync.Store) -> None
     definition = paying(lambda step: paid.update({step.id: 1}))
     cart = MachineState(on=definition.states["cart"].on, exit=lambda step: 1 / 0)
     definition = MachineDefinition("cart", definition.states | {"cart": cart})
-    machine = sync.Machine(store.agent("1"), definition)
+    machine = sync.agents.Machine(store.agent("1"), definition)
     with pytest.raises(ZeroDivisionError):
         machine.fire("pay")
     assert (paid, pending_of(machine)) == ({}, None)
@@ -146,7 +146,7 @@ def test_work_whose_end_conflicts_is_undone_or_open(
             state.set("price", 2)
 
     undo = (lambda step: paid.pop(step.id)) if undoes else None
-    machine = sync.Machine(state, paying(work, undo))
+    machine = sync.agents.Machine(state, paying(work, undo))
     with pytest.raises(Conflict, match="rests on") as caught:
         if way == "fire":
             machine.fire("pay")
@@ -170,13 +170,13 @@ def test_who_was_taken_for_dead_does_not_undo_it(place: Place, undoes: bool) -> 
     """Another has ended it meanwhile: an error of the first attempt is the first one's alone."""
     undone: list[str] = []
     undo = (lambda step: undone.append(step.id)) if undoes else None
-    other = sync.Machine(place.open().agent("1"), paying(lambda step: None, undo))
+    other = sync.agents.Machine(place.open().agent("1"), paying(lambda step: None, undo))
 
     def slow(step: MachineStep) -> None:
         other.recover()
         raise ValueError("too late")
 
-    machine = sync.Machine(place.open().agent("1"), paying(slow, undo))
+    machine = sync.agents.Machine(place.open().agent("1"), paying(slow, undo))
     with pytest.raises(ValueError, match="too late") as caught:
         machine.fire("pay")
     assert getattr(caught.value, "__notes__", []) == []
@@ -188,7 +188,7 @@ def test_work_may_change_its_input(store: sync.Store) -> None:
         step.input["to"].append("Bob")
         raise ValueError
 
-    machine = sync.Machine(store.agent("1"), paying(work))
+    machine = sync.agents.Machine(store.agent("1"), paying(work))
     with pytest.raises(ValueError):  # noqa: PT011
         machine.fire("pay", to=["Ann"])
     assert pending_of(machine) is None
@@ -202,7 +202,7 @@ def test_work_on_what_is_not_equal_to_itself_is_ended(store: sync.Store, undoes:
         raise ConnectionError
 
     undo = (lambda step: undone.append(step.id)) if undoes else None
-    machine = sync.Machine(store.agent("1"), paying(work, undo))
+    machine = sync.agents.Machine(store.agent("1"), paying(work, undo))
     with pytest.raises(ConnectionError):
         machine.fire("pay", price=nan)
     assert (pending_of(machine), len(undone)) == (None, undoes)
@@ -210,7 +210,7 @@ def test_work_on_what_is_not_equal_to_itself_is_ended(store: sync.Store, undoes:
 
 def test_a_failed_attempt_of_another_overtakes_nobody(place: Place) -> None:
     """Also if what is kept is not equal to itself."""
-    other = sync.Machine(place.open().agent("1"), paying(lambda step: None))
+    other = sync.agents.Machine(place.open().agent("1"), paying(lambda step: None))
     other.start()
     other.save(metadata={"score": nan})
 
@@ -220,7 +220,7 @@ def test_a_failed_attempt_of_another_overtakes_nobody(place: Place) -> None:
 
     cart = MachineState(on={"pay": MachineArrow("paid", action=action)})
     definition = MachineDefinition("cart", {"cart": cart, "paid": MachineState()})
-    machine = sync.Machine(place.open().agent("1"), definition)
+    machine = sync.agents.Machine(place.open().agent("1"), definition)
     assert machine.fire("pay").number == 4
 
 
@@ -236,7 +236,9 @@ def test_an_undo_that_was_not_tried_has_not_failed(
         monkeypatch.setattr(machine._routines.looker, "look", unreadable)
         raise ConnectionError
 
-    machine = sync.Machine(store.agent("1"), paying(work, lambda step: undone.append(step.id)))
+    machine = sync.agents.Machine(
+        store.agent("1"), paying(work, lambda step: undone.append(step.id))
+    )
     with pytest.raises(ConnectionError) as caught:
         machine.fire("pay")
     assert undone == []

@@ -15,16 +15,8 @@ import pytest
 from machine_kit import HAIKU
 from store_kit import Hands, Place
 
-from holdfast import (
-    Gate,
-    MachineArrow,
-    MachineDefinition,
-    MachineRule,
-    MachineState,
-    MachineStep,
-    Request,
-    sync,
-)
+from holdfast import Gate, GateRequest, sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineRule, MachineState, MachineStep
 from holdfast.errors import (
     Conflict,
     GateRefusedError,
@@ -45,7 +37,7 @@ def two(**arrow: Any) -> MachineDefinition:
 
 @pytest.mark.spec("M1", "M5", "M17", "M21", "M73")
 def test_a_machine_goes_its_way_and_is_there_after_a_restart(place: Place) -> None:
-    machine = sync.Machine(place.open().agent("poet"), HAIKU)
+    machine = sync.agents.Machine(place.open().agent("poet"), HAIKU)
     assert machine.now() is None
     made = machine.fire("topic", topic="rain")
     assert (made.from_state, made.to_state, made.trigger) == (
@@ -58,7 +50,7 @@ def test_a_machine_goes_its_way_and_is_there_after_a_restart(place: Place) -> No
     assert (now.state, now.data, now.version) == ("generating", {"lines": [], "topic": "rain"}, 2)
     assert now.prompt == "A haiku about rain …"
 
-    machine = sync.Machine(place.reopen().agent("poet"), HAIKU)
+    machine = sync.agents.Machine(place.reopen().agent("poet"), HAIKU)
     assert machine.now() == now
     machine.fire("done")
     machine.fire("no")
@@ -75,7 +67,7 @@ def test_a_machine_goes_its_way_and_is_there_after_a_restart(place: Place) -> No
 @pytest.mark.spec("M18", "M22", "M24", "M25", "M27")
 def test_what_a_snapshot_tells(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("poet")
-    machine = sync.Machine(state, HAIKU, "haiku")
+    machine = sync.agents.Machine(state, HAIKU, "haiku")
     started = machine.start(mood="calm")
     assert (started.agent_id, started.machine) == ("agent:poet", "haiku")
     assert (started.created_at, started.updated_at) == (hands.time(), hands.time())
@@ -90,7 +82,7 @@ def test_what_a_snapshot_tells(timed: sync.Store, hands: Hands) -> None:
 
 @pytest.mark.spec("M31", "M32", "M33", "M34", "M41")
 def test_what_a_transition_tells(timed: sync.Store, hands: Hands) -> None:
-    machine = sync.Machine(timed.agent("poet"), HAIKU, "haiku")
+    machine = sync.agents.Machine(timed.agent("poet"), HAIKU, "haiku")
     machine.start()
     hands.move(5)
     made = machine.fire("topic", topic="rain")
@@ -107,7 +99,7 @@ def test_what_a_transition_tells(timed: sync.Store, hands: Hands) -> None:
 
 @pytest.mark.spec("M19", "M20", "M29", "M99")
 def test_what_is_kept_can_be_copied_written_out_and_read_back(place: Place) -> None:
-    machine = sync.Machine(place.open().agent("poet"), HAIKU)
+    machine = sync.agents.Machine(place.open().agent("poet"), HAIKU)
     machine.fire("topic", topic="rain")
     with pytest.raises(TransitionRefusedError):
         machine.fire("yes")
@@ -118,7 +110,7 @@ def test_what_is_kept_can_be_copied_written_out_and_read_back(place: Place) -> N
         written = msgspec.json.encode(one)
         assert msgspec.json.decode(written, type=type(one)) == deepcopy(one) == one
     log = machine.transitions()
-    again = sync.Machine(place.reopen().agent("poet"), HAIKU)
+    again = sync.agents.Machine(place.reopen().agent("poet"), HAIKU)
     assert (again.now(), again.transitions()) == (now, log)
 
 
@@ -128,7 +120,7 @@ def test_a_snapshot_is_judged_by_its_definition(store: sync.Store) -> None:
         "a",
         {"a": MachineState(check=lambda data: None if data.get("n", 0) < 3 else ["n: too many"])},
     )
-    good = sync.Machine(store.agent("1"), definition).start(n=1)
+    good = sync.agents.Machine(store.agent("1"), definition).start(n=1)
     assert definition.validate_state(good) == ()
     for change, problem in (
         ({"agent_id": ""}, "its agent has no name"),
@@ -148,7 +140,7 @@ def test_a_snapshot_is_judged_by_its_definition(store: sync.Store) -> None:
 
 @pytest.mark.spec("M30", "M35", "M36", "M37", "M45")
 def test_refused_attempts_are_in_the_log(timed: sync.Store, hands: Hands) -> None:
-    machine = sync.Machine(timed.agent("poet"), HAIKU)
+    machine = sync.agents.Machine(timed.agent("poet"), HAIKU)
     machine.start()
     with pytest.raises(
         TransitionRefusedError, match=r"leads nowhere from 'awaiting_topic'; 'topic' do"
@@ -196,7 +188,7 @@ def test_an_error_of_a_function_leaves_the_machine_where_it_was(
         },
     )
     state = store.agent("1")
-    machine = sync.Machine(state, definition)
+    machine = sync.agents.Machine(state, definition)
     before = machine.start(kept=1)
     with pytest.raises(ValueError, match="no network"):
         machine.fire("go")
@@ -233,7 +225,7 @@ def test_functions_are_called_in_order_with_the_same_step(store: sync.Store) -> 
             "b": MachineState(enter=note("enter")),
         },
     )
-    machine = sync.Machine(store.agent("1"), definition)
+    machine = sync.agents.Machine(store.agent("1"), definition)
     machine.start()
     called.clear()
     machine.fire("go", n=1)
@@ -246,7 +238,7 @@ def test_functions_are_called_in_order_with_the_same_step(store: sync.Store) -> 
 
 @pytest.mark.parametrize("answer", [False, None, 0, "too late", ""])
 def test_a_guard_says_yes_with_true_alone(store: sync.Store, answer: Any) -> None:
-    machine = sync.Machine(store.agent("1"), two(guard=lambda step: answer))
+    machine = sync.agents.Machine(store.agent("1"), two(guard=lambda step: answer))
     with pytest.raises(TransitionRefusedError) as refused:
         machine.fire("go")
     assert refused.value.problems == (answer if answer == "too late" else "its guard says no",)
@@ -273,7 +265,7 @@ def test_rules_allow_lists_and_self_transitions(store: sync.Store) -> None:
             ),
         },
     )
-    machine = sync.Machine(store.agent("1"), definition)
+    machine = sync.agents.Machine(store.agent("1"), definition)
     assert machine.fire("note", text="fine").to_state == "open"
     with pytest.raises(TransitionRefusedError, match="text: does not match"):
         machine.fire("note", text="Fine!")
@@ -306,7 +298,7 @@ def test_data_that_break_the_rules_are_never_stored(store: sync.Store) -> None:
             )
         },
     )
-    machine = sync.Machine(store.agent("1"), definition)
+    machine = sync.agents.Machine(store.agent("1"), definition)
     before = machine.start(count=1)
     for data, problems in (
         ({"order": {}}, ("order.city: is missing",)),
@@ -330,7 +322,7 @@ def test_data_that_break_the_rules_are_never_stored(store: sync.Store) -> None:
 
 
 def test_what_cannot_be_stored_is_a_failed_attempt(store: sync.Store) -> None:
-    machine = sync.Machine(store.agent("1"), two(action=lambda step: {"x": {1, 2}}))
+    machine = sync.agents.Machine(store.agent("1"), two(action=lambda step: {"x": {1, 2}}))
     with pytest.raises(InvalidValueError):
         machine.fire("go")
     last = machine.transitions()[-1]
@@ -340,7 +332,7 @@ def test_what_cannot_be_stored_is_a_failed_attempt(store: sync.Store) -> None:
 class Strict(Gate):
     """A gate that lets no machine get there."""
 
-    def before(self, request: Request) -> Request:
+    def before(self, request: GateRequest) -> GateRequest:
         for one in request.operations:
             if one.key.endswith("/now") and one.value["state"] == "there":
                 raise GateRefusedError("nobody gets there")
@@ -350,7 +342,7 @@ class Strict(Gate):
 class Renaming(Gate):
     """A gate that sends machines elsewhere."""
 
-    def before(self, request: Request) -> Request:
+    def before(self, request: GateRequest) -> GateRequest:
         for one in request.operations:
             if one.key.endswith("/now") and one.value["state"] == "b":
                 one.value = {**one.value, "state": "c"}
@@ -358,7 +350,7 @@ class Renaming(Gate):
 
 
 def test_gates_stand_before_machines(store: sync.Store) -> None:
-    machine = sync.Machine(store.agent("1"), two())
+    machine = sync.agents.Machine(store.agent("1"), two())
     machine.start()
     gate = Strict()
     store.add_gate(gate)
@@ -367,7 +359,7 @@ def test_gates_stand_before_machines(store: sync.Store) -> None:
     assert machine.transitions()[-1].error == "GateRefusedError: nobody gets there"
     store.remove_gate(gate)
     ring = {name: MachineState(on={"go": to}) for name, to in ("ab", "bc", "ca")}
-    other = sync.Machine(store.agent("2"), MachineDefinition("a", ring))
+    other = sync.agents.Machine(store.agent("2"), MachineDefinition("a", ring))
     other.start()
     store.add_gate(Renaming())
     other.fire("go")
@@ -380,7 +372,7 @@ def test_gates_stand_before_machines(store: sync.Store) -> None:
 @pytest.mark.spec("M75")
 def test_who_is_slower_gets_a_conflict_and_is_in_the_log(place: Place) -> None:
     one, other = place.open(), place.open()
-    away = sync.Machine(other.agent("1"), HAIKU)
+    away = sync.agents.Machine(other.agent("1"), HAIKU)
 
     def slow(step: MachineStep) -> bool:
         away.fire("topic", topic="snow")
@@ -390,7 +382,7 @@ def test_who_is_slower_gets_a_conflict_and_is_in_the_log(place: Place) -> None:
     states["awaiting_topic"] = MachineState(
         on={"topic": MachineArrow("generating", guard=slow, keep=("topic",))}
     )
-    machine = sync.Machine(one.agent("1"), MachineDefinition("awaiting_topic", states))
+    machine = sync.agents.Machine(one.agent("1"), MachineDefinition("awaiting_topic", states))
     machine.start()
     with pytest.raises(Conflict, match="somebody changed what 'topic' rests on"):
         machine.fire("topic", topic="rain")
@@ -407,8 +399,8 @@ def test_who_is_slower_gets_a_conflict_and_is_in_the_log(place: Place) -> None:
 
 def test_what_another_process_did_is_seen_before_anything_is_refused(place: Place) -> None:
     """The quick way rests on what was last seen; a refusal never does."""
-    here = sync.Machine(place.open().agent("1"), HAIKU)
-    there = sync.Machine(place.open().agent("1"), HAIKU)
+    here = sync.agents.Machine(place.open().agent("1"), HAIKU)
+    there = sync.agents.Machine(place.open().agent("1"), HAIKU)
     here.fire("topic", topic="rain")
     there.fire("done")
     assert here.fire("yes").from_state == "complete"  # from its own view: generating
@@ -420,8 +412,8 @@ def test_what_another_process_did_is_seen_before_anything_is_refused(place: Plac
 
 
 def test_failed_attempts_of_others_do_not_hold_a_transition_up(place: Place) -> None:
-    here = sync.Machine(place.open().agent("1"), HAIKU)
-    there = sync.Machine(place.open().agent("1"), HAIKU)
+    here = sync.agents.Machine(place.open().agent("1"), HAIKU)
+    there = sync.agents.Machine(place.open().agent("1"), HAIKU)
     here.fire("topic", topic="rain")
     with pytest.raises(TransitionRefusedError):
         there.fire("yes")
@@ -435,11 +427,11 @@ def test_threads_allocate_every_version_once(place: Place) -> None:
         "a", {"a": MachineState(on={"go": "b"}), "b": MachineState(on={"go": "a"})}
     )
     store = place.open()
-    sync.Machine(store.agent("1"), ring).start()
+    sync.agents.Machine(store.agent("1"), ring).start()
     done = []
 
     def work() -> None:
-        machine = sync.Machine(store.agent("1"), ring)
+        machine = sync.agents.Machine(store.agent("1"), ring)
         for _ in range(15):
             with contextlib.suppress(Conflict):
                 done.append(machine.fire("go").version)
@@ -449,7 +441,7 @@ def test_threads_allocate_every_version_once(place: Place) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    machine = sync.Machine(store.agent("1"), ring)
+    machine = sync.agents.Machine(store.agent("1"), ring)
     assert sorted(done) == list(range(2, len(done) + 2))
     assert machine.validate() == ()
     log = machine.transitions(success=True, limit=None)
@@ -458,7 +450,10 @@ def test_threads_allocate_every_version_once(place: Place) -> None:
 
 def test_several_machines_of_one_agent_do_not_touch_each_other(store: sync.Store) -> None:
     state = store.agent("1")
-    one, other = sync.Machine(state, HAIKU, "one"), sync.Machine(state, two(), "other")
+    one, other = (
+        sync.agents.Machine(state, HAIKU, "one"),
+        sync.agents.Machine(state, two(), "other"),
+    )
     one.fire("topic", topic="rain")
     other.fire("go")
     assert [one.now().state, other.now().state] == ["generating", "there"]  # type: ignore[union-attr]
@@ -466,14 +461,14 @@ def test_several_machines_of_one_agent_do_not_touch_each_other(store: sync.Store
     assert state.keys() == []  # all under its own prefix
     for wrong in ("", "a/b", 7, "a" * 101, "a\0b"):
         with pytest.raises(InvalidInputError):
-            sync.Machine(state, HAIKU, wrong)  # type: ignore[arg-type]
+            sync.agents.Machine(state, HAIKU, wrong)  # type: ignore[arg-type]
 
 
 def test_a_fork_goes_its_own_way(store: sync.Store) -> None:
     state = store.agent("1")
-    machine = sync.Machine(state, HAIKU)
+    machine = sync.agents.Machine(state, HAIKU)
     machine.fire("topic", topic="rain")
-    trial = sync.Machine(state.fork("trial"), HAIKU)
+    trial = sync.agents.Machine(state.fork("trial"), HAIKU)
     trial.fire("done")
     assert trial.now().state == "complete"  # type: ignore[union-attr]
     assert machine.now().state == "generating"  # type: ignore[union-attr]
@@ -483,10 +478,10 @@ def test_a_fork_goes_its_own_way(store: sync.Store) -> None:
 
 def test_slips(store: sync.Store) -> None:
     state = store.agent("1")
-    machine = sync.Machine(state, HAIKU)
+    machine = sync.agents.Machine(state, HAIKU)
     calls: list[Any] = [
-        lambda: sync.Machine(store, HAIKU),  # type: ignore[arg-type]
-        lambda: sync.Machine(state, {"initial": "a"}),  # type: ignore[arg-type]
+        lambda: sync.agents.Machine(store, HAIKU),  # type: ignore[arg-type]
+        lambda: sync.agents.Machine(state, {"initial": "a"}),  # type: ignore[arg-type]
         lambda: machine.fire(""),
         lambda: machine.fire(["topic"]),  # type: ignore[arg-type]
         lambda: machine.can(["topic"]),  # type: ignore[arg-type]
@@ -506,7 +501,7 @@ def test_slips(store: sync.Store) -> None:
     for call in (lambda: machine.save({}), lambda: machine.replay(1)):
         with pytest.raises(TransitionRefusedError, match="never started"):
             call()
-    assert state.place()[2] == 0
+    assert state._handle.place()[2] == 0
     machine.start()
     with pytest.raises(TransitionRefusedError, match="started already"):
         machine.start(mood="calm")

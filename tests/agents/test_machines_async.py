@@ -11,15 +11,16 @@ from machine_kit import HAIKU
 from store_kit import Place
 
 import holdfast
-from holdfast import MachineArrow, MachineDefinition, MachineState, MachineStep, sync
+from holdfast import sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState, MachineStep
 from holdfast.errors import IncompleteTransitionError, InvalidInputError, TransitionRefusedError
 
 
 def test_both_faces_are_the_same() -> None:
-    for name, blocking in vars(sync.Machine).items():
-        if name.startswith("__") or not callable(blocking):
+    for name, blocking in vars(sync.agents.Machine).items():
+        if name.startswith("_") or not callable(blocking):
             continue
-        other = getattr(holdfast.Machine, name)
+        other = getattr(holdfast.agents.Machine, name)
         assert inspect.signature(blocking).parameters.keys() == (
             inspect.signature(other).parameters.keys()
         )
@@ -56,7 +57,7 @@ def test_everything_once(place: Place, commit: str) -> None:
         options = place.options(commit=commit)
         async with holdfast.open(place.url, **options) as store:
             state = store.agent("1")
-            machine = holdfast.Machine(state, definition)
+            machine = holdfast.agents.Machine(state, definition)
             assert await machine.now() is None
             assert (await machine.start(x=1)).version == 1
             with pytest.raises(TransitionRefusedError):
@@ -77,7 +78,7 @@ def test_everything_once(place: Place, commit: str) -> None:
             assert await machine.clean() == 0
             assert (await machine.recover()).how == "nothing"
             with pytest.raises(InvalidInputError):
-                holdfast.Machine(sync.open("memory:").agent("1"), HAIKU)  # type: ignore[arg-type]
+                holdfast.agents.Machine(sync.open("memory:").agent("1"), HAIKU)  # type: ignore[arg-type]
 
     asyncio.run(main())
 
@@ -97,7 +98,7 @@ def test_work_that_is_cancelled_stays_open(place: Place) -> None:
 
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
-            machine = holdfast.Machine(store.agent("1"), definition)
+            machine = holdfast.agents.Machine(store.agent("1"), definition)
             task = asyncio.create_task(machine.fire("go"))
             await begun.wait()
             with pytest.raises(IncompleteTransitionError):

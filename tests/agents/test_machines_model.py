@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from store_kit import Place
 
-from holdfast import MachineArrow, MachineDefinition, MachineState, MachineStep, sync
+from holdfast import sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState, MachineStep
 from holdfast.errors import IncompleteTransitionError, TransitionRefusedError
 
 
@@ -74,7 +75,9 @@ class Machines(RuleBasedStateMachine):
         super().__init__()
         self.store = sync.open("memory:")
         self.state = self.store.agent("1")
-        *self.machines, self.looking = [sync.Machine(self.state, DEFINITION) for _ in range(3)]
+        *self.machines, self.looking = [
+            sync.agents.Machine(self.state, DEFINITION) for _ in range(3)
+        ]
         self.model = Model()
         self.saved: list[tuple[Any, str, dict[str, Any]]] = []
 
@@ -149,7 +152,7 @@ class Machines(RuleBasedStateMachine):
         if whole:
             self.state.restore(point)
         else:
-            sync.Checkpoints(self.state).restore(point, keys=[NOW, DATA])
+            sync.checkpoints.Checkpoints(self.state).restore(point, keys=[NOW, DATA])
         self.model.state, self.model.data = state, kept
 
     @invariant()
@@ -181,13 +184,14 @@ TestMachines = Machines.TestCase
 
 WALK = """
 import sys
-from holdfast import MachineDefinition, MachineState, sync
+from holdfast.agents import MachineDefinition, MachineState
+from holdfast import sync
 from holdfast.errors import Conflict
 ring = MachineDefinition(
     "a", {"a": MachineState(on={"go": "b"}), "b": MachineState(on={"go": "a"})}
 )
 with sync.open(sys.argv[1], durability="normal") as store:
-    machine = sync.Machine(store.agent("1"), ring)
+    machine = sync.agents.Machine(store.agent("1"), ring)
     made = 0
     while made < 25:
         try:
@@ -213,7 +217,7 @@ def test_processes_allocate_every_version_once(tmp_path: Path) -> None:
     ring = MachineDefinition(
         "a", {"a": MachineState(on={"go": "b"}), "b": MachineState(on={"go": "a"})}
     )
-    machine = sync.Machine(place.open().agent("1"), ring)
+    machine = sync.agents.Machine(place.open().agent("1"), ring)
     assert machine.validate() == ()
     assert machine.replay(1).snapshot.state == machine.transitions()[-2].to_state
     place.close()

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import RetryPolicy, sync
+from holdfast import sync
+from holdfast.agents import RetryPolicy
 from holdfast.errors import (
     ChangeIdError,
     Conflict,
@@ -35,24 +36,24 @@ from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 
 
-def answer(mail: sync.Mail) -> None:
+def answer(mail: sync.agents.Mail) -> None:
     mail.change.append("answers", mail.content)
 
 
 @pytest.mark.spec("D17", "D34")
 def test_letters_are_processed_in_order_with_what_they_lead_to(place: Place, hands: Hands) -> None:
     state = place.open(clock=hands.clock).agent("7")
-    mailbox = sync.Mailbox(state)
-    assert state.place()[2] == 0, "making one touches nothing"
+    mailbox = sync.agents.Mailbox(state)
+    assert state._handle.place()[2] == 0, "making one touches nothing"
     first = mailbox.send({"ask": 1}, sender="agent:8")
     mailbox.send("two")
     assert [letter.content for letter in mailbox.waiting()] == [{"ask": 1}, "two"]
     letter = mailbox.waiting(limit=1)[0]
     assert (letter.number, letter.id, letter.sender) == (1, first, "agent:8")
     assert (letter.time, letter.tries) == (hands.time(), 0)
-    before = state.place()[2]
+    before = state._handle.place()[2]
     assert mailbox.process(answer, limit=1) == 1
-    assert state.place()[2] == before + 1, "one entry: the answer and that it is done"
+    assert state._handle.place()[2] == before + 1, "one entry: the answer and that it is done"
     status = mailbox.status()
     assert (status.received, status.processed, status.waiting) == (2, 1, 1)
     assert status.last_processed_id == first
@@ -67,10 +68,10 @@ def test_letters_are_processed_in_order_with_what_they_lead_to(place: Place, han
 
 
 def test_an_id_is_sent_once(place: Place, hands: Hands) -> None:
-    mailbox = sync.Mailbox(place.open(clock=hands.clock).agent("7"))
+    mailbox = sync.agents.Mailbox(place.open(clock=hands.clock).agent("7"))
     assert mailbox.send("a", id="order-1") == "order-1"
     hands.move(5)
-    again = sync.Mailbox(place.open(clock=hands.clock).agent("7"))
+    again = sync.agents.Mailbox(place.open(clock=hands.clock).agent("7"))
     assert again.send("a", id="order-1") == "order-1"
     mailbox.send("b", id="order-2")
     for content in ("b", ["a"], None):
@@ -81,11 +82,11 @@ def test_an_id_is_sent_once(place: Place, hands: Hands) -> None:
 
 def test_what_fails_stays_and_is_set_aside_in_the_end(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(3))
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy.every(3))
     mailbox.send("poison")
     mailbox.send("good")
 
-    def work(mail: sync.Mail) -> None:
+    def work(mail: sync.agents.Mail) -> None:
         mail.change.append("answers", mail.content)
         if mail.content == "poison":
             raise ValueError("secret")
@@ -109,7 +110,7 @@ def test_what_fails_stays_and_is_set_aside_in_the_end(store: sync.Store) -> None
 def test_a_letter_whose_outcome_is_refused_blocks_nobody(store: sync.Store) -> None:
     """The block itself ended well: it is its change that cannot be committed."""
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy())
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy())
     mailbox.send("poison")
     mailbox.send("good")
     with pytest.raises(InvalidValueError), mailbox.next() as mail:
@@ -122,7 +123,7 @@ def test_a_letter_whose_outcome_is_refused_blocks_nobody(store: sync.Store) -> N
 
 
 def test_a_letter_that_another_was_faster_with_has_not_failed(place: Place) -> None:
-    mailbox, other = (sync.Mailbox(place.open().agent("7")) for _ in range(2))
+    mailbox, other = (sync.agents.Mailbox(place.open().agent("7")) for _ in range(2))
     mailbox.send("a")
     mailbox.send("b")
     with pytest.raises(Conflict), mailbox.next() as mail:
@@ -137,9 +138,9 @@ def test_a_letter_that_another_was_faster_with_has_not_failed(place: Place) -> N
 
 
 def test_tries_are_counted_over_restarts(place: Place) -> None:
-    sync.Mailbox(place.open().agent("7")).send("x")
+    sync.agents.Mailbox(place.open().agent("7")).send("x")
     for tries in range(2):
-        mailbox = sync.Mailbox(place.open().agent("7"))
+        mailbox = sync.agents.Mailbox(place.open().agent("7"))
         with suppress(ZeroDivisionError), mailbox.next() as mail:
             assert mail is not None
             assert mail.letter.tries == tries
@@ -156,7 +157,7 @@ def test_tries_are_counted_over_restarts(place: Place) -> None:
 @pytest.mark.spec("D17")
 def test_a_restore_loses_no_letter_and_undoes_what_processing_wrote(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state)
+    mailbox = sync.agents.Mailbox(state)
     mailbox.send("a")
     mailbox.process(answer)
     safe = state.checkpoint()
@@ -170,7 +171,7 @@ def test_a_restore_loses_no_letter_and_undoes_what_processing_wrote(store: sync.
     assert state.get("answers") == ["a", "b", "c"]
 
 
-def refuse_bad(mail: sync.Mail) -> None:
+def refuse_bad(mail: sync.agents.Mail) -> None:
     if mail.content == "bad":
         raise ZeroDivisionError
     answer(mail)
@@ -178,7 +179,7 @@ def refuse_bad(mail: sync.Mail) -> None:
 
 def test_no_restore_makes_a_letter_that_fails_a_new_one(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(3))
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy.every(3))
     for content in ("a", "bad", "b", "bad", "c"):
         mailbox.send(content)
     safe = state.checkpoint()
@@ -199,7 +200,7 @@ def test_a_letter_that_fails_during_a_restore_takes_none_before_it_along(
 ) -> None:
     """Those before it are to be processed again: what they wrote was undone."""
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(tries))
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy.every(tries))
     state.set("k", 1)
     safe = state.checkpoint()
     for number in range(5):
@@ -220,7 +221,7 @@ def test_letters_that_were_processed_are_not_those_that_clear_all_removes(
 ) -> None:
     """After a restore to before them they come again, and what was removed does not."""
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(1))
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy.every(1))
     state.set("k", 1)
     safe = state.checkpoint()
     for content in (0, "bad", 1, 2, 3):
@@ -246,7 +247,7 @@ def test_letters_that_were_processed_are_not_those_that_clear_all_removes(
 
 def test_what_is_kept_of_letters_that_were_cleared_is_bounded(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, keep=4)
+    mailbox = sync.agents.Mailbox(state, keep=4)
     for number in range(30):
         mailbox.send(number)
         mailbox.send("no")
@@ -259,7 +260,7 @@ def test_what_is_kept_of_letters_that_were_cleared_is_bounded(store: sync.Store)
 def test_a_letter_that_is_tried_again_is_processed_once(store: sync.Store) -> None:
     """Also after a restore to a time at which it still stood at its first place."""
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(1))
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy.every(1))
     for content in ("bad", "b"):
         mailbox.send(content)
     safe = state.checkpoint()
@@ -274,7 +275,7 @@ def test_a_letter_that_is_tried_again_is_processed_once(store: sync.Store) -> No
 
 def test_what_is_kept_of_letters_set_aside_is_bounded(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, keep=4, retry=RetryPolicy.every(1))
+    mailbox = sync.agents.Mailbox(state, keep=4, retry=RetryPolicy.every(1))
     for number in range(40):
         mailbox.send("bad" if number % 2 else number)
     for _ in range(20):
@@ -286,49 +287,50 @@ def test_what_is_kept_of_letters_set_aside_is_bounded(store: sync.Store) -> None
     assert len(state.keys("$mailbox/inbox/")) < 10
 
 
-def test_a_fork_has_a_mailbox_of_its_own(store: sync.Store) -> None:
+def test_a_fork_has_no_mailbox(store: sync.Store) -> None:
     state = store.agent("7")
-    sync.Mailbox(state).send("a")
+    box = sync.agents.Mailbox(state)
+    box.send("a")
     trial = state.fork("trial")
-    assert sync.Mailbox(trial).process(answer) == 1
-    assert trial.get("answers") == ["a"]
-    assert sync.Mailbox(state).status().waiting == 1
-    for one in (trial, state, trial):
-        assert sync.Mailbox(one).send("b", id="order-1") == "order-1"
-    assert [one.content for one in sync.Mailbox(state).waiting()] == ["a", "b"]
-    assert [one.content for one in sync.Mailbox(trial).waiting()] == ["b"], "an id of its own, too"
+    with pytest.raises(InvalidInputError, match="has no mailbox"):
+        sync.agents.Mailbox(trial)
+    with box.next() as mail, pytest.raises(InvalidInputError, match="letters belong to main"):
+        assert mail is not None
+        mail.send(trial, "b")
+    assert box.status().waiting == 0
+    assert [letter.content for letter in sync.agents.Mailbox(store.agent("7")).waiting()] == []
 
 
 def test_a_letter_to_another_agent_goes_with_the_answer(store: sync.Store) -> None:
     one, two = store.agent("1"), store.agent("2")
     for agent in (one, two):
-        sync.Mailbox(agent).send("ping" if agent is one else "hello")
+        sync.agents.Mailbox(agent).send("ping" if agent is one else "hello")
 
-    def work(mail: sync.Mail) -> None:
+    def work(mail: sync.agents.Mail) -> None:
         mail.change.set("last", mail.content)
         mail.send(two, "pong")
 
-    before = one.place()[2]
-    sync.Mailbox(one).process(work)
-    assert one.place()[2] == before + 1
-    letter = sync.Mailbox(two).waiting()[-1]
+    before = one._handle.place()[2]
+    sync.agents.Mailbox(one).process(work)
+    assert one._handle.place()[2] == before + 1
+    letter = sync.agents.Mailbox(two).waiting()[-1]
     assert (letter.content, letter.sender) == ("pong", "agent:1")
-    sync.Mailbox(one).send("ping")
+    sync.agents.Mailbox(one).send("ping")
 
-    def fail(mail: sync.Mail) -> None:
+    def fail(mail: sync.agents.Mail) -> None:
         mail.send(two, "pong")
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        sync.Mailbox(one).process(fail)
-    assert sync.Mailbox(two).status().waiting == 2
+        sync.agents.Mailbox(one).process(fail)
+    assert sync.agents.Mailbox(two).status().waiting == 2
 
 
 def test_what_is_processed_is_trimmed_and_what_a_restore_would_need_is_missed(
     store: sync.Store,
 ) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, keep=8)
+    mailbox = sync.agents.Mailbox(state, keep=8)
     mailbox.send(0)
     safe = state.checkpoint()
     for number in range(1, 50):
@@ -348,12 +350,12 @@ def test_what_is_processed_is_trimmed_and_what_a_restore_would_need_is_missed(
 def test_two_that_process_do_each_letter_once(place: Place) -> None:
     store = place.open()
     for number in range(30):
-        sync.Mailbox(store.agent("7")).send(number)
+        sync.agents.Mailbox(store.agent("7")).send(number)
     errors: list[Exception] = []
 
     def work() -> None:
         try:
-            sync.Mailbox(place.open().agent("7")).process(answer)
+            sync.agents.Mailbox(place.open().agent("7")).process(answer)
         except Exception as error:
             errors.append(error)
 
@@ -368,7 +370,7 @@ def test_two_that_process_do_each_letter_once(place: Place) -> None:
 
 
 def test_who_was_slower_gets_a_conflict_and_nothing_is_applied(place: Place) -> None:
-    mailbox, other = (sync.Mailbox(place.open().agent("7")) for _ in range(2))
+    mailbox, other = (sync.agents.Mailbox(place.open().agent("7")) for _ in range(2))
     mailbox.send("a")
     with pytest.raises(Conflict), mailbox.next() as mail:
         assert mail is not None
@@ -378,7 +380,7 @@ def test_who_was_slower_gets_a_conflict_and_nothing_is_applied(place: Place) -> 
 
 
 def test_users_cannot_write_its_keys(store: sync.Store) -> None:
-    mailbox = sync.Mailbox(store.agent("7"))
+    mailbox = sync.agents.Mailbox(store.agent("7"))
     mailbox.send("a")
     with pytest.raises(InvalidKeyError), mailbox.next() as mail:
         assert mail is not None
@@ -389,11 +391,11 @@ def test_the_async_face(plain: Place) -> None:
     async def main() -> None:
         async with holdfast.open(plain.url, **plain.options()) as store:
             state, other = store.agent("7"), store.agent("8")
-            mailbox = holdfast.Mailbox(state, retry=RetryPolicy.every(1))
+            mailbox = holdfast.agents.Mailbox(state, retry=RetryPolicy.every(1))
             for content in ("a", "b", "poison"):
                 await mailbox.send(content, id=content)
 
-            async def work(mail: holdfast.Mail) -> None:
+            async def work(mail: holdfast.agents.Mail) -> None:
                 if mail.content == "poison":
                     raise ZeroDivisionError
                 known = await mail.change.get("answers", [])
@@ -418,7 +420,7 @@ def test_the_async_face(plain: Place) -> None:
                     mail.change.set("x", object())
             assert [one.content for one in await mailbox.set_aside()] == ["refused"]
             assert await mailbox.process(lambda mail: None) == 0
-            assert (await holdfast.Mailbox(other).status()).waiting == 2
+            assert (await holdfast.agents.Mailbox(other).status()).waiting == 2
 
     asyncio.run(main())
 
@@ -427,15 +429,15 @@ def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
     state = store.agent("7")
     for options in ({"keep": -1}, {"retry": 5}, {"keep": "all"}):
         with pytest.raises(InvalidInputError):
-            sync.Mailbox(state, **options)  # type: ignore[arg-type]
-    mailbox = sync.Mailbox(state)
+            sync.agents.Mailbox(state, **options)  # type: ignore[arg-type]
+    mailbox = sync.agents.Mailbox(state)
     for wrong in ({"content": object()}, {"content": 1, "sender": 7}, {"content": 1, "id": ""}):
         with pytest.raises(InvalidInputError):
             mailbox.send(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
         mailbox.process("work")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
-        sync.Mailbox("agent:7")  # type: ignore[arg-type]
+        sync.agents.Mailbox("agent:7")  # type: ignore[arg-type]
     mailbox.send("a")
     with pytest.raises(InvalidInputError), mailbox.next() as mail:
         assert mail is not None
@@ -490,7 +492,7 @@ def test_it_does_what_a_plain_model_does(steps: list[str]) -> None:
     store = sync.open("memory:")
     state = store.agent("7")
     options: Any = {"retry": RetryPolicy.every(2), "keep": 3}
-    mailbox, model = sync.Mailbox(state, **options), Model()
+    mailbox, model = sync.agents.Mailbox(state, **options), Model()
     safe: Any = None
     kept: tuple[int, list[int]] = (0, [])
     for step in steps:
@@ -525,7 +527,7 @@ def test_it_does_what_a_plain_model_does(steps: list[str]) -> None:
             state.restore(safe)
             model.done, model.answers = kept
         elif step == "reopen":
-            mailbox = sync.Mailbox(store.agent("7"), **options)
+            mailbox = sync.agents.Mailbox(store.agent("7"), **options)
         assert state.get("answers", []) == model.answers
         assert [one.content for one in mailbox.waiting()] == model.waiting()
         assert [one.content for one in mailbox.waiting(limit=2)] == model.waiting()[:2]
@@ -545,14 +547,14 @@ def test_a_crash_at_any_storage_call_loses_and_repeats_nothing(place: Place) -> 
             broken = sync.Store(
                 StoreHandle(open_core(place.url, storage=faulty, **place.options()))
             )
-            mailbox = sync.Mailbox(broken.agent(name))
+            mailbox = sync.agents.Mailbox(broken.agent(name))
             for number in range(3):
                 mailbox.send(number, id=str(number))
                 sent = number + 1
             mailbox.process(answer)
         store = place.open()
         state = store.agent(name)
-        again = sync.Mailbox(state)
+        again = sync.agents.Mailbox(state)
         for number in range(max(sent - 1, 0), 3):  # whoever is not sure sends again
             again.send(number, id=str(number))
         again.process(answer)
@@ -569,7 +571,7 @@ url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 def work(mail):
     mail.change.append("answers", mail.content)
 with sync.open(url, key=key, durability="normal", signer=signer) as store:
-    mailbox = sync.Mailbox(store.agent("7"), keep=20)
+    mailbox = sync.agents.Mailbox(store.agent("7"), keep=20)
     print("ready", flush=True)
     while True:
         mailbox.process(work)
@@ -585,7 +587,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 def test_killed_again_and_again_it_does_every_letter_once(shared: Place) -> None:
     store = shared.open()
-    mailbox = sync.Mailbox(store.agent("7"))
+    mailbox = sync.agents.Mailbox(store.agent("7"))
     sent = 0
     for _ in range(4):
         process = subprocess.Popen(

@@ -15,10 +15,17 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.agents.agent_keys import CONVERSATION, own_change
-from holdfast.agents.tool_call_repair import NOT_DONE, UNKNOWN
-from holdfast.agents.tool_calls import Answer, calls_of, completed, open_calls, unpaired
+from holdfast.agents.tool_calls import (
+    NOT_DONE,
+    UNKNOWN,
+    Answer,
+    calls_of,
+    completed,
+    open_calls,
+    unpaired,
+)
 from holdfast.errors import ErasedError, InvalidInputError
-from holdfast.seal.subject_parts import ERASED
+from holdfast.seal.subject_keys import ERASED
 
 USER = {"role": "user", "content": "go on"}
 
@@ -281,7 +288,7 @@ def test_the_rule(place: Place) -> None:
     from holdfast.agents import effect_book
 
     state = place.open().agent("clerk")
-    effects = sync.Effects(state)
+    effects = sync.agents.Effects(state)
     talk(state, [USER, openai("done", "unknown", "planned", "never")])
     effects.call("search", lambda _: {"hits": 3}, id="done")
     with pytest.raises(Killed), effects.once("search", id="unknown") as effect:
@@ -296,14 +303,14 @@ def test_the_rule(place: Place) -> None:
         "planned",
         None,
     ]
-    entry = state.place()[2]
+    entry = state._handle.place()[2]
     repaired = effects.repair()
     assert [one.call.id for one in repaired.answered] == ["done", "unknown", "planned", "never"]
-    assert state.place()[2] == entry + 1
+    assert state._handle.place()[2] == entry + 1
     tail = state.get(CONVERSATION)[2:]
     assert [one["content"] for one in tail] == ['{"hits": 3}', UNKNOWN, NOT_DONE, NOT_DONE]
     assert effects.repair().answered == ()
-    assert state.place()[2] == entry + 1, "nothing to repair, nothing written"
+    assert state._handle.place()[2] == entry + 1, "nothing to repair, nothing written"
     assert [one.status for one in effects.unfinished()] == ["unknown", "planned"], "still listed"
 
 
@@ -311,7 +318,7 @@ def test_in_the_middle_and_under_another_key(place: Place) -> None:
     state = place.open().agent("clerk")
     state.set("talk", [openai("a"), USER, tool("lone")])
     state.set("other", "text")
-    effects = sync.Effects(state)
+    effects = sync.agents.Effects(state)
     with pytest.raises(InvalidInputError, match="no list of messages"):
         effects.orphans("other")
     done = effects.repair("talk")
@@ -321,7 +328,7 @@ def test_in_the_middle_and_under_another_key(place: Place) -> None:
 
 def test_late_results_and_ids_used_again(place: Place) -> None:
     state = place.open().agent("clerk")
-    effects = sync.Effects(state)
+    effects = sync.agents.Effects(state)
     state.set("talk", [openai("a"), USER, tool("a"), tool("lone"), openai("b"), USER, openai("b")])
     found = effects.orphans("talk")
     assert [(one.call.id, one.late) for one in found] == [("a", True), ("b", False), ("b", False)]
@@ -350,7 +357,7 @@ def test_the_same_on_the_async_face(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
             state = store.agent("clerk")
-            effects = holdfast.Effects(state)
+            effects = holdfast.agents.Effects(state)
             assert await effects.orphans() == ()
             assert (await effects.repair()).answered == ()
             talk(state, [plain("a")])
@@ -373,7 +380,7 @@ def test_a_repair_leaves_sealed_messages_sealed(tmp_path: Path) -> None:
     """Those around an answer, and a result that is put behind its call."""
     place = Place("sqlite", tmp_path, sealed=True)
     store = place.open()
-    state, effects = store.agent("7"), sync.Effects(store.agent("7"))
+    state, effects = store.agent("7"), sync.agents.Effects(store.agent("7"))
     state.append("talk", text("of 43"), subject="user:43")
     state.append("talk", openai("c1", "c2"))
     state.append("talk", text("my address"), subject="user:42")
@@ -395,7 +402,7 @@ def test_a_repair_leaves_sealed_messages_sealed(tmp_path: Path) -> None:
 def test_a_repair_of_what_is_sealed_as_a_whole_seals_it_again(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path, sealed=True)
     store = place.open()
-    state, effects = store.agent("7"), sync.Effects(store.agent("7"))
+    state, effects = store.agent("7"), sync.agents.Effects(store.agent("7"))
     for behind in ([], [text("my address")]):
         state.set("talk", [openai("c1"), *behind], subject="user:42")
         assert len(effects.repair("talk").answered) == 1
@@ -410,7 +417,7 @@ def test_a_repair_that_would_open_a_part_of_a_message_is_refused(tmp_path: Path)
     """An answer belongs into the message that follows, which is sealed."""
     place = Place("sqlite", tmp_path, sealed=True)
     store = place.open()
-    state, effects = store.agent("7"), sync.Effects(store.agent("7"))
+    state, effects = store.agent("7"), sync.agents.Effects(store.agent("7"))
     state.append("talk", anthropic("c1"))
     state.append("talk", text("my address"), subject="user:42")
     with pytest.raises(InvalidInputError, match="item 1 of 'talk' is sealed for a subject"):
@@ -430,6 +437,6 @@ def test_a_repair_keeps_class_and_expiry(store: sync.Store, behind: list[Any]) -
     state = store.agent("7")
     state.set("talk", [openai("c1"), *behind], class_="sensitive", ttl=3600)
     expires = state.item("talk").expires
-    assert len(sync.Effects(state).repair("talk").answered) == 1
+    assert len(sync.agents.Effects(state).repair("talk").answered) == 1
     assert state.item("talk").expires == expires is not None
-    assert state.class_of("talk") == "sensitive"
+    assert state._handle.reader.class_of("talk") == "sensitive"

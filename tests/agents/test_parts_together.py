@@ -13,7 +13,8 @@ from machine_kit import HAIKU
 from store_kit import Place
 
 import holdfast
-from holdfast import Ephemeral, MachineArrow, MachineDefinition, MachineState, Worked, sync
+from holdfast import Ephemeral, sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState, StepResult
 from holdfast.errors import (
     HandoverValidationError,
     InvalidInputError,
@@ -49,20 +50,20 @@ def test_what_the_state_of_another_agent_brings_along(
     """What has happened to an agent is its own; one to which nothing has happened takes it over."""
     one, other = store.agent("one"), store.agent("other")
     for state in [one, other] if own else [one]:
-        sync.Mailbox(state).send(f"to {state.scope.id}")
-        sync.Effects(state).call("mail", lambda effect: 1, id=state.scope.id)
-        machine = sync.Machine(state, HAIKU)
+        sync.agents.Mailbox(state).send(f"to {state.scope.id}")
+        sync.agents.Effects(state).call("mail", lambda effect: 1, id=state.scope.id)
+        machine = sync.agents.Machine(state, HAIKU)
         machine.fire("topic", topic=state.scope.id)
     one.checkpoint("safe")
     if how == "restore":
-        sync.Checkpoints(other).restore("safe", source=one)
+        sync.checkpoints.Checkpoints(other).restore("safe", source=one)
     else:
-        sync.export_checkpoint(one, tmp_path / "one.hfx", plain=True)
-        sync.import_checkpoint(other, tmp_path / "one.hfx")
+        sync.checkpoints.export_checkpoint(one, tmp_path / "one.hfx", plain=True)
+        sync.checkpoints.import_checkpoint(other, tmp_path / "one.hfx")
     whose = "other" if own else "one"
-    assert [letter.content for letter in sync.Mailbox(other).waiting()] == [f"to {whose}"]
-    assert [effect.id for effect in sync.Effects(other).all()] == [whose]
-    machine = sync.Machine(other, HAIKU)
+    assert [letter.content for letter in sync.agents.Mailbox(other).waiting()] == [f"to {whose}"]
+    assert [effect.id for effect in sync.agents.Effects(other).all()] == [whose]
+    machine = sync.agents.Machine(other, HAIKU)
     now = machine.now()
     assert now is not None
     assert (now.data["topic"], now.unnumbered) == ("one", own)
@@ -73,8 +74,8 @@ def test_what_the_state_of_another_agent_brings_along(
 
 def test_the_state_of_an_agent_is_that_of_its_machine(store: sync.Store) -> None:
     state = store.agent("poet")
-    typed = sync.AgentState(state)
-    machine = sync.Machine(state, HAIKU)
+    typed = sync.agents.AgentState(state)
+    machine = sync.agents.Machine(state, HAIKU)
     typed.set("state", {"name": "by hand", "data": {"n": 1}})
     assert typed.persisted().state_name == "by hand"  # type: ignore[union-attr]
     machine.start()
@@ -84,15 +85,15 @@ def test_the_state_of_an_agent_is_that_of_its_machine(store: sync.Store) -> None
     assert (found.state_name, found.state_data) == ("generating", machine.now().data)  # type: ignore[union-attr]
     safe = state.checkpoint("safe")
     machine.fire("done")
-    assert sync.AgentState(state).persisted().state_name == "complete"  # type: ignore[union-attr]
+    assert sync.agents.AgentState(state).persisted().state_name == "complete"  # type: ignore[union-attr]
     state.restore(safe)
     assert typed.persisted().state_name == "generating"  # type: ignore[union-attr]
 
 
 def test_a_machine_of_another_name_is_not_the_state_of_the_agent(store: sync.Store) -> None:
     state = store.agent("poet")
-    sync.Machine(state, HAIKU, "second").start()
-    found = sync.AgentState(state).persisted()
+    sync.agents.Machine(state, HAIKU, "second").start()
+    found = sync.agents.AgentState(state).persisted()
     assert found is not None
     assert (found.state_name, found.state_data) == ("", None)
 
@@ -111,25 +112,25 @@ def test_a_transition_plans_an_effect_with_its_own_change(place: Place) -> None:
         )
 
     def plan(step: Any) -> None:
-        sync.Effects(state).plan("send", id=step.trigger, into=step.change)
+        sync.agents.Effects(state).plan("send", id=step.trigger, into=step.change)
 
     with place.open() as store:
         state = store.agent("blocking")
-        machine = sync.Machine(state, definition(plan))
+        machine = sync.agents.Machine(state, definition(plan))
         with pytest.raises(MachineDataError):
             machine.fire("shut")
         machine.fire("open")
-        assert [one.id for one in sync.Effects(state).all()] == ["open"]
+        assert [one.id for one in sync.agents.Effects(state).all()] == ["open"]
 
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
             state = store.agent("async")
-            effects = holdfast.Effects(state)
+            effects = holdfast.agents.Effects(state)
 
             async def plan(step: Any) -> None:
                 await effects.plan("send", id=step.trigger, into=step.change)
 
-            machine = holdfast.Machine(state, definition(plan))
+            machine = holdfast.agents.Machine(state, definition(plan))
             with pytest.raises(MachineDataError):
                 await machine.fire("shut")
             await machine.fire("open")
@@ -143,8 +144,8 @@ def test_a_transition_plans_an_effect_with_its_own_change(place: Place) -> None:
 
 def test_who_is_in_the_middle_of_work_hands_nothing_over(store: sync.Store) -> None:
     ada = busy(store)
-    machine = sync.Machine(ada, MAIL, "mail")
-    handovers = sync.Handovers(store)
+    machine = sync.agents.Machine(ada, MAIL, "mail")
+    handovers = sync.agents.Handovers(store)
     offer = handovers.offer(ada, "agent:bob", "t1", reason="offered before")
     with pytest.raises(KeyboardInterrupt):
         machine.fire("send")
@@ -185,7 +186,7 @@ def test_a_queue_in_memory(place: Place) -> None:
 # the registry, and loops
 
 
-class Counter(sync.Agent):
+class Counter(sync.agents.Agent):
     """Counts up to five, or, if somebody waits for that, until it is stopped."""
 
     persistent = ("count",)
@@ -194,29 +195,29 @@ class Counter(sync.Agent):
         self.count = 0
         self.counted = counted
 
-    def step(self) -> Worked:
+    def step(self) -> StepResult:
         self.count += 1
         if self.counted is not None and self.count == 5:
             self.counted.set()
-        return Worked(f"count {self.count}", done=self.counted is None and self.count == 5)
+        return StepResult(f"count {self.count}", done=self.counted is None and self.count == 5)
 
 
-class AsyncCounter(holdfast.Agent):
+class AsyncCounter(holdfast.agents.Agent):
     persistent = ("count",)
 
     def __init__(self, counted: asyncio.Semaphore) -> None:
         self.count = 0
         self.counted = counted
 
-    async def step(self) -> Worked:
+    async def step(self) -> StepResult:
         self.count += 1
         if self.count == 5:
             self.counted.release()
-        return Worked(f"count {self.count}")
+        return StepResult(f"count {self.count}")
 
 
-def counters(store: sync.Store) -> sync.Agents:
-    agents = sync.Agents(store, {"counter": lambda identity: Counter()})
+def counters(store: sync.Store) -> sync.agents.Agents:
+    agents = sync.agents.Agents(store, {"counter": lambda identity: Counter()})
     agents.register("7", kind="counter")
     return agents
 
@@ -254,7 +255,7 @@ def test_a_registered_agent_is_run_in_a_loop(place: Place) -> None:
 def test_loops_of_the_registry_are_known_while_they_run(place: Place) -> None:
     store = place.open()
     counted = threading.Event()
-    agents = sync.Agents(store, {"counter": lambda identity: Counter(counted)})
+    agents = sync.agents.Agents(store, {"counter": lambda identity: Counter(counted)})
     agents.register("7", kind="counter")
     results: list[Any] = []
     with agents:
@@ -264,9 +265,11 @@ def test_loops_of_the_registry_are_known_while_they_run(place: Place) -> None:
         [info] = agents.list()
         assert (info.status, info.here) == ("running", True)
         assert info.owner is not None
-        assert [(id, type(loop)) for id, loop in agents.loops().items()] == [("7", sync.Loop)]
+        assert [(id, type(loop)) for id, loop in agents.loops().items()] == [
+            ("7", sync.agents.Loop)
+        ]
         with pytest.raises(LeaseHeldError):
-            sync.Agents(store, agents._core.kinds).spawn("7")
+            sync.agents.Agents(store, agents._core.kinds).spawn("7")
     thread.join(60)
     assert [one.outcome for one in results] == ["stopped"], "closing the registry ends it"
     assert agents.loops() == {}
@@ -279,7 +282,7 @@ def test_many_loops_as_tasks(place: Place) -> None:
         ids = [f"a{number}" for number in range(5)]
         kinds = {"counter": lambda identity: AsyncCounter(counted)}
         async with holdfast.open(place.url, **place.options()) as store:
-            agents = holdfast.Agents(store, kinds)
+            agents = holdfast.agents.Agents(store, kinds)
             async with asyncio.TaskGroup() as group:
                 for id in ids:
                     await agents.register(id, kind="counter")

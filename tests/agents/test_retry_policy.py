@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import RetryPolicy, failure_kind, sync
+from holdfast import sync
+from holdfast.agents import RetryPolicy, failure_kind
 from holdfast.errors import Conflict, InvalidInputError, MissingError, StoreLockedError
 
 KINDS = (
@@ -81,7 +82,7 @@ def test_the_kind_of_a_failure(error: Exception, kind: str) -> None:
     assert failure_kind(error) == kind
 
 
-def failing(mailbox: sync.Mailbox, error: Exception) -> None:
+def failing(mailbox: sync.agents.Mailbox, error: Exception) -> None:
     with suppress(type(error)), mailbox.next() as mail:
         assert mail is not None
         raise error
@@ -91,7 +92,7 @@ def failing(mailbox: sync.Mailbox, error: Exception) -> None:
 def test_what_may_pass_is_tried_again_after_longer_and_longer_pauses(
     place: Place, hands: Hands
 ) -> None:
-    mailbox = sync.Mailbox(place.open(clock=hands.clock).agent("7"), retry=RetryPolicy())
+    mailbox = sync.agents.Mailbox(place.open(clock=hands.clock).agent("7"), retry=RetryPolicy())
     mailbox.send("ask", id="r-1")
     mailbox.send("behind")
     for tries, wait in ((1, 2), (2, 4)):
@@ -101,7 +102,7 @@ def test_what_may_pass_is_tried_again_after_longer_and_longer_pauses(
         assert letter.due is not None
         assert letter.due == hands.time(hands.passed + wait)
         # Also for another process, and those behind it keep their place.
-        mailbox = sync.Mailbox(place.open(clock=hands.clock).agent("7"), retry=RetryPolicy())
+        mailbox = sync.agents.Mailbox(place.open(clock=hands.clock).agent("7"), retry=RetryPolicy())
         hands.move(wait - 0.1)
         with mailbox.next() as mail:
             assert mail is None
@@ -114,7 +115,7 @@ def test_what_may_pass_is_tried_again_after_longer_and_longer_pauses(
 
 
 def test_what_will_not_pass_is_set_aside_at_once(store: sync.Store) -> None:
-    mailbox = sync.Mailbox(store.agent("7"), retry=RetryPolicy())
+    mailbox = sync.agents.Mailbox(store.agent("7"), retry=RetryPolicy())
     mailbox.send("nonsense")
     failing(mailbox, ValueError("secret"))
     [letter] = mailbox.set_aside()
@@ -123,7 +124,7 @@ def test_what_will_not_pass_is_set_aside_at_once(store: sync.Store) -> None:
 
 
 def test_a_clock_that_goes_back_keeps_no_letter_waiting(place: Place, hands: Hands) -> None:
-    mailbox = sync.Mailbox(place.open(clock=hands.clock).agent("7"), retry=RetryPolicy())
+    mailbox = sync.agents.Mailbox(place.open(clock=hands.clock).agent("7"), retry=RetryPolicy())
     mailbox.send("ask")
     failing(mailbox, TimeoutError())
     hands.move(-86_400)
@@ -137,7 +138,7 @@ def test_kinds_of_your_own(store: sync.Store) -> None:
         return "overloaded" if isinstance(error, LookupError) else None
 
     policy = RetryPolicy(max_attempts=2, delay=0, kinds=("overloaded",), kind_of=kind_of)
-    mailbox = sync.Mailbox(store.agent("7"), retry=policy)
+    mailbox = sync.agents.Mailbox(store.agent("7"), retry=policy)
     for error, aside in ((IndexError(), 0), (KeyError(), 1), (TimeoutError(), 2)):
         mailbox.send("ask")
         failing(mailbox, error)
@@ -149,7 +150,8 @@ def test_kinds_of_your_own(store: sync.Store) -> None:
 
 PROGRAM = """
 import os, signal, sys
-from holdfast import RetryPolicy, sync
+from holdfast.agents import RetryPolicy
+from holdfast import sync
 url, key, signer, how = sys.argv[1], sys.argv[2] or None, sys.argv[3], sys.argv[4]
 def work(mail):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -162,10 +164,10 @@ policy = RetryPolicy(delay=0)
 with sync.open(url, key=key, signer=signer) as store:
     state = store.agent("7")
     if how == "loop":
-        sync.run(Agent, state, retry=policy, lease=0.2)
+        sync.agents.run(Agent, state, retry=policy, lease=0.2)
     else:
-        sync.boot(store)
-        sync.Mailbox(state, retry=policy).process(work)
+        sync.recovery.boot(store)
+        sync.agents.Mailbox(state, retry=policy).process(work)
 """
 
 
@@ -178,15 +180,15 @@ def test_a_request_that_ends_its_process_is_not_tried_for_ever(
     place = Place("sqlite", tmp_path, sealed=sealed)
     store = place.open()
     state = store.agent("7")
-    sync.Mailbox(state).send("poison", id="r-1")
+    sync.agents.Mailbox(state).send("poison", id="r-1")
     words = [place.url, place.key or "", place.signer, how]
     for _ in range(3):
         process = subprocess.run(
             [sys.executable, "-c", PROGRAM, *words], env=place.environment(), timeout=60
         )
         assert process.returncode == -signal.SIGKILL
-    report = sync.boot(store, wait=30)
-    [letter] = sync.Mailbox(state).set_aside()
+    report = sync.recovery.boot(store, wait=30)
+    [letter] = sync.agents.Mailbox(state).set_aside()
     assert (letter.id, letter.tries, letter.kind) == ("r-1", 3, "daemon_restart")
     found = [(one.kind, one.what, one.outcome) for one in report.items]
     assert ("request", "r-1", "left") in found
@@ -200,31 +202,31 @@ class Asking:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def on_letter(self, mail: sync.Mail) -> None:
+    def on_letter(self, mail: sync.agents.Mail) -> None:
         self.asked.append(mail.content)
         if mail.content == "wrong":
             raise ValueError
         if self.asked.count("busy") < 3:
             raise Answered(429)
 
-    def step(self) -> holdfast.Worked:
-        return holdfast.Worked("work", done=len(self.asked) > 4)
+    def step(self) -> holdfast.agents.StepResult:
+        return holdfast.agents.StepResult("work", done=len(self.asked) > 4)
 
 
 def test_a_loop_follows_the_policy(store: sync.Store) -> None:
     state, agent = store.agent("7"), Asking()
     for content in ("wrong", "busy", "behind"):
-        sync.Mailbox(state).send(content)
+        sync.agents.Mailbox(state).send(content)
     policy = RetryPolicy(delay=0.01)
-    result = sync.run(agent, state, retry=policy, backoff=0.0, idle=0.01)
+    result = sync.agents.run(agent, state, retry=policy, backoff=0.0, idle=0.01)
     assert result.outcome == "done"
     assert agent.asked == ["wrong", "busy", "busy", "busy", "behind"]
-    [aside] = sync.Mailbox(state).set_aside()
+    [aside] = sync.agents.Mailbox(state).set_aside()
     assert (aside.content, aside.tries) == ("wrong", 1)
 
 
 def test_where_a_restart_is_not_to_be_retried_the_request_is_set_aside(store: sync.Store) -> None:
-    mailbox = sync.Mailbox(store.agent("7"), retry=RetryPolicy(kinds=("timeout",)))
+    mailbox = sync.agents.Mailbox(store.agent("7"), retry=RetryPolicy(kinds=("timeout",)))
     mailbox.send("charge the card", id="r-1")
     with suppress(KeyboardInterrupt), mailbox.next():
         raise KeyboardInterrupt  # as if the process ended here
@@ -236,7 +238,7 @@ def test_where_a_restart_is_not_to_be_retried_the_request_is_set_aside(store: sy
 def test_a_cut_attempt_sets_nothing_before_it_aside_after_a_restore(store: sync.Store) -> None:
     state = store.agent("7")
     policy = RetryPolicy(kinds=("timeout",))
-    mailbox = sync.Mailbox(state, retry=policy)
+    mailbox = sync.agents.Mailbox(state, retry=policy)
     for number in range(3):
         mailbox.send(number)
     safe = state.checkpoint()
@@ -251,18 +253,18 @@ def test_a_cut_attempt_sets_nothing_before_it_aside_after_a_restore(store: sync.
 def test_an_attempt_that_ends_leaves_no_note(place: Place) -> None:
     store = place.open()
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy(delay=0))
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy(delay=0))
     mailbox.send("a")
     failing(mailbox, TimeoutError())
     assert mailbox.process(lambda mail: None) == 1
     assert state.keys("$mailbox/inbox/begun/") == []
-    assert sync.boot(store).items == []
+    assert sync.recovery.boot(store).items == []
 
 
 @pytest.mark.spec("X36")
 def test_requests_are_listed_removed_and_cleared(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy())
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy())
     for name in ("bad", "b", "c", "d"):
         mailbox.send(name, id=name)
     failing(mailbox, ValueError())
@@ -290,7 +292,7 @@ def test_requests_are_listed_removed_and_cleared(store: sync.Store) -> None:
 
 def test_what_is_removed_while_it_is_processed_is_not_done(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, retry=RetryPolicy())
+    mailbox = sync.agents.Mailbox(state, retry=RetryPolicy())
     for remove in (lambda: mailbox.remove(1), mailbox.clear_all):
         mailbox.send("a")
         with pytest.raises(Conflict), mailbox.next() as mail:
@@ -309,7 +311,7 @@ def test_no_request_is_tried_more_often_than_it_may_be(kinds: list[str], most: i
     failed = iter(kinds)
     policy = RetryPolicy(most, delay=0, kind_of=lambda error: next(failed, None) or None)
     with sync.open("memory:") as store:
-        mailbox = sync.Mailbox(store.agent("7"), retry=policy)
+        mailbox = sync.agents.Mailbox(store.agent("7"), retry=policy)
         mailbox.send("ask")
         tries = 0
         while mailbox.status().waiting:
@@ -324,7 +326,7 @@ def test_no_request_is_tried_more_often_than_it_may_be(kinds: list[str], most: i
 def test_the_async_face(plain: Place) -> None:
     async def main() -> None:
         async with holdfast.open(plain.url, **plain.options()) as store:
-            mailbox = holdfast.Mailbox(store.agent("7"), retry=RetryPolicy(delay=0))
+            mailbox = holdfast.agents.Mailbox(store.agent("7"), retry=RetryPolicy(delay=0))
             for name in ("bad", "b", "c"):
                 await mailbox.send(name, id=name)
             with suppress(ValueError):
@@ -367,6 +369,6 @@ def test_what_makes_no_policy_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_what_is_no_policy_is_refused(store: sync.Store) -> None:
     with pytest.raises(InvalidInputError, match="RetryPolicy"):
-        sync.Mailbox(store.agent("7"), retry=3)  # type: ignore[arg-type]
+        sync.agents.Mailbox(store.agent("7"), retry=3)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="RetryPolicy"):
-        sync.Loop(store.agent("7"), object(), retry=3)
+        sync.agents.Loop(store.agent("7"), object(), retry=3)

@@ -13,9 +13,10 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Worked, sync
+from holdfast import sync
+from holdfast.agents import StepResult
 from holdfast.agents.attach_fields import APART
-from holdfast.sync import attach
+from holdfast.sync.agents import attach
 
 
 class Bell(pydantic.BaseModel):
@@ -108,17 +109,17 @@ def test_threads_of_an_agent(place: Place) -> None:
 
 
 def test_a_loop_looks_at_an_async_agent_between_its_tasks() -> None:
-    class Busy(holdfast.Agent):
+    class Busy(holdfast.agents.Agent):
         persistent = ("talk", "bell")
         bell: Bell
 
         def __init__(self) -> None:
             self.talk, self.bell = [{"n": 0}], Bell()
 
-        async def step(self) -> Worked:
+        async def step(self) -> StepResult:
             self.bell = Bell(number=self.bell.number + 1)
             Bell.rings.append(lambda: seen.append(threading.current_thread()))
-            return Worked("count", done=self.bell.number == 3)
+            return StepResult("count", done=self.bell.number == 3)
 
         async def on_letter(self, mail: Any) -> None:
             await self.step()
@@ -127,8 +128,8 @@ def test_a_loop_looks_at_an_async_agent_between_its_tasks() -> None:
 
     async def main() -> None:
         async with holdfast.open("memory:") as store:
-            await holdfast.Mailbox(store.agent("7")).send("one")
-            await holdfast.run(Busy(), store.agent("7"), drift=False)
+            await holdfast.agents.Mailbox(store.agent("7")).send("one")
+            await holdfast.agents.run(Busy(), store.agent("7"), drift=False)
 
     asyncio.run(main())
     assert seen == [threading.main_thread()] * 3

@@ -25,10 +25,10 @@ def s3() -> Iterator[Server]:
 
 
 @pytest.fixture
-def simple(tmp_path: Path) -> Iterator[tuple[sync.Store, sync.Backups]]:
+def simple(tmp_path: Path) -> Iterator[tuple[sync.Store, sync.backup.Backups]]:
     """A small store in memory, and its backups."""
     place = Place("memory", tmp_path, sealed=False)
     store = place.open()
     fill(store, 2, 10)
-    yield store, sync.Backups(store, f"dir:{tmp_path}/backups")
+    yield store, sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     place.close()

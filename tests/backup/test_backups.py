@@ -26,9 +26,9 @@ from holdfast.errors import (
 
 
 @pytest.fixture
-def backups(store: sync.Store, tmp_path: Path) -> sync.Backups:
+def backups(store: sync.Store, tmp_path: Path) -> sync.backup.Backups:
     fill(store)
-    return sync.Backups(store, f"file://{tmp_path}/backups")
+    return sync.backup.Backups(store, f"file://{tmp_path}/backups")
 
 
 def files(tmp_path: Path) -> dict[str, bytes]:
@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 
 @pytest.mark.spec("L7", "L100", "L109", "L112", "L114")
 def test_a_backup_holds_all_of_a_store(
-    backups: sync.Backups, store: sync.Store, place: Place
+    backups: sync.backup.Backups, store: sync.Store, place: Place
 ) -> None:
     made = backups.create("nightly", keys=place.sealed)
     assert backups.list() == [made]
@@ -57,7 +57,7 @@ def test_a_backup_holds_all_of_a_store(
 
 @pytest.mark.spec("L110", "L111")
 def test_a_second_backup_sends_only_what_is_new(
-    backups: sync.Backups, store: sync.Store, place: Place
+    backups: sync.backup.Backups, store: sync.Store, place: Place
 ) -> None:
     noise = random.Random(1)
     with store.agent("large").change() as change:
@@ -88,7 +88,7 @@ def test_nothing_of_an_encrypted_store_can_be_read_at_the_place(
     place = Place("sqlite", tmp_path, sealed=True)
     store = place.open()
     fill(store)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups", encryption=True)
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups", encryption=True)
     made = backups.create()
     everything = b"".join(files(tmp_path).values())
     assert b"secret fact" not in everything
@@ -111,7 +111,7 @@ def test_keys_are_in_a_backup_wrapped_and_only_if_asked_for(tmp_path: Path) -> N
     place = Place("sqlite", tmp_path, sealed=True)
     store = place.open()
     fill(store)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     plain, keys = backups.create(), backups.create(keys=True)
     assert (plain.keys, keys.keys) == (False, True)
     store.rotate_master(f"file:{tmp_path}/new.key")
@@ -128,14 +128,14 @@ def test_a_plain_store_is_not_backed_up_where_encryption_is_asked_for(
 ) -> None:
     store = plain.open()
     with pytest.raises(InvalidInputError, match="encryption was asked for"):
-        sync.Backups(store, f"dir:{tmp_path}/backups", encryption=True)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+        sync.backup.Backups(store, f"dir:{tmp_path}/backups", encryption=True)
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     with pytest.raises(InvalidInputError, match="no keys"):
         backups.create(keys=True)
 
 
 def test_what_was_erased_since_does_not_come_back(
-    backups: sync.Backups, store: sync.Store, place: Place, tmp_path: Path
+    backups: sync.backup.Backups, store: sync.Store, place: Place, tmp_path: Path
 ) -> None:
     made = backups.create(keys=place.sealed)
     kept = values(store)["agent:agent-2"]
@@ -156,7 +156,7 @@ def test_what_was_erased_since_does_not_come_back(
         assert b"secret fact 1 " not in (tmp_path / "again.db").read_bytes()
     # Who does not know the store cannot know what was erased there, and says so.
     trust = [store.identity().rpartition(":")[2]]
-    alone = sync.Backups(None, f"dir:{tmp_path}/backups", trust=trust)
+    alone = sync.backup.Backups(None, f"dir:{tmp_path}/backups", trust=trust)
     told = alone.restore(made.id, f"sqlite:{tmp_path}/alone.db")
     assert told.erased is None
     assert "was not at hand" in str(told)
@@ -166,7 +166,7 @@ def test_erased_subjects_stay_erased(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path, sealed=True)
     store = place.open()
     store.agent("a").set("mail", "hers", subject="user:1")
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     made = backups.create(keys=True)
     store.erase_subject("user:1")
     url = f"sqlite:{tmp_path}/again.db"
@@ -179,7 +179,7 @@ def test_erased_subjects_stay_erased(tmp_path: Path) -> None:
 
 
 def test_a_store_is_made_only_where_nothing_is(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path
 ) -> None:
     _, backups = simple
     made = backups.create()
@@ -192,7 +192,9 @@ def test_a_store_is_made_only_where_nothing_is(
 
 
 @pytest.mark.spec("L113")
-def test_damage_is_found_and_named(simple: tuple[sync.Store, sync.Backups], tmp_path: Path) -> None:
+def test_damage_is_found_and_named(
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path
+) -> None:
     _, backups = simple
     made = backups.create()
     folder = tmp_path / "backups"
@@ -219,7 +221,7 @@ def test_damage_is_found_and_named(simple: tuple[sync.Store, sync.Backups], tmp_
 
 
 def test_a_manifest_that_was_changed_is_refused(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path
 ) -> None:
     _, backups = simple
     made = backups.create("mine")
@@ -243,22 +245,22 @@ def test_only_backups_of_those_who_are_trusted_are_taken(tmp_path: Path) -> None
     store = place.open()
     fill(store, 1)
     url = f"dir:{tmp_path}/backups"
-    made = sync.Backups(store, url).create()
+    made = sync.backup.Backups(store, url).create()
     place.close()
     unsigned = sync.open(place.url)  # without its signer
-    nobody = sync.Backups(unsigned, url)
+    nobody = sync.backup.Backups(unsigned, url)
     with pytest.raises(UntrustedSignerError, match="unsigned=True"):
         nobody.create()
     bare = nobody.create(unsigned=True)
     unsigned.close()
-    alone = sync.Backups(None, url)
+    alone = sync.backup.Backups(None, url)
     with pytest.raises(InvalidInputError, match="open store"):
         alone.create()
     for id in (made.id, bare.id):
         with pytest.raises(UntrustedSignerError):
             alone.restore(id, f"sqlite:{tmp_path}/again.db")
         assert not alone.verify(id).ok
-    trusting = sync.Backups(None, url, trust=[made.signer])
+    trusting = sync.backup.Backups(None, url, trust=[made.signer])
     assert trusting.verify(made.id).ok
     trusting.restore(made.id, f"sqlite:{tmp_path}/again.db")
     alone.restore(bare.id, f"sqlite:{tmp_path}/bare.db", untrusted=True)
@@ -269,11 +271,11 @@ def test_only_backups_of_those_who_are_trusted_are_taken(tmp_path: Path) -> None
 )
 def test_places_that_are_none(plain: Place, url: Any) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        sync.Backups(plain.open(), url)
+        sync.backup.Backups(plain.open(), url)
     assert "secret" not in str(caught.value)
 
 
-def test_slips_are_refused(simple: tuple[sync.Store, sync.Backups], tmp_path: Path) -> None:
+def test_slips_are_refused(simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path) -> None:
     _, backups = simple
     made = backups.create()
     for wrong in ("../x", "", 7, None):
@@ -289,18 +291,18 @@ def test_slips_are_refused(simple: tuple[sync.Store, sync.Backups], tmp_path: Pa
     with pytest.raises(InvalidInputError):
         backups.restore(made.id, 7)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
-        sync.Backups("store", f"dir:{tmp_path}/backups")
+        sync.backup.Backups("store", f"dir:{tmp_path}/backups")
     with pytest.raises(InvalidInputError, match="bucket"):
-        sync.Backups(None, f"dir:{tmp_path}/backups", region="eu")
+        sync.backup.Backups(None, f"dir:{tmp_path}/backups", region="eu")
 
 
 @pytest.mark.spec("L102")
 def test_a_folder_may_be_named_from_here(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _ = simple
     monkeypatch.chdir(tmp_path)
-    backups = sync.Backups(store, "dir:./backups")
+    backups = sync.backup.Backups(store, "dir:./backups")
     monkeypatch.chdir("/")
     made = backups.create()
     assert f"backups/{made.id}.json" in files(tmp_path)
@@ -310,7 +312,7 @@ def test_both_faces(tmp_path: Path) -> None:
     async def run() -> None:
         async with holdfast.open(f"sqlite:{tmp_path}/a.db") as store:
             await store.agent("a").set("k", 1)
-            backups = holdfast.Backups(store, f"dir:{tmp_path}/backups")
+            backups = holdfast.backup.Backups(store, f"dir:{tmp_path}/backups")
             made = await backups.create("async")
             assert await backups.list() == [made]
             assert await backups.damaged() == ()
@@ -329,13 +331,13 @@ def test_a_store_made_of_a_backup_heals_the_damaged_one(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path, sealed=False)
     store = place.open()
     fill(store, 1)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     made = backups.create()
     key, row = rows_of(place.storage(), b"E")[5]
     put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
     broken = place.reopen()
     assert broken.verify().findings
-    copy = restored(sync.Backups(broken, f"dir:{tmp_path}/backups"), made.id, place, "copy")
-    assert sync.Scrubber(broken, copies=[copy]).slice() is not None
+    copy = restored(sync.backup.Backups(broken, f"dir:{tmp_path}/backups"), made.id, place, "copy")
+    assert sync.recovery.Scrubber(broken, copies=[copy]).slice() is not None
     assert broken.verify().findings == []
     place.close()

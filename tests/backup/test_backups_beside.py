@@ -13,7 +13,7 @@ from backup_kit import fill, open_at, restored, values
 from store_kit import Place
 
 from holdfast import sync
-from holdfast.backup import restore as restoring
+from holdfast.backup import backup_restore as restoring
 from holdfast.errors import InvalidInputError, RefusedError, Unavailable
 
 WRITERS = 3
@@ -53,7 +53,7 @@ def test_no_change_is_half_in_a_backup(place: Place, store: sync.Store, tmp_path
     for writer in writers:
         writer.start()
     try:
-        backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+        backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
         made = []
         for _ in range(3):
             wait_for_more()
@@ -81,7 +81,7 @@ def test_a_store_is_made_on_the_same_engine(
     place: Place, store: sync.Store, tmp_path: Path
 ) -> None:
     fill(store, 2, 5)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     made = backups.create(keys=place.sealed)
     url = re.sub(r"(test[-_]\d+[-_]\d+)", r"\1_again", place.url).replace("store.db", "again.db")
     backups.restore(made.id, url)
@@ -103,7 +103,7 @@ def test_of_two_who_restore_to_one_place_one_is_refused(
     place = Place("sqlite", tmp_path, sealed=sealed)
     store = place.open()
     fill(store)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     made, before = backups.create(keys=sealed), values(store)
     url, both, found = f"sqlite:{tmp_path}/again.db", threading.Barrier(2), []
     done = threading.Event()
@@ -143,7 +143,7 @@ def test_a_file_that_was_put_in_place_of_the_store_is_not_backed_up(tmp_path: Pa
     (tmp_path / "mine.db-wal").unlink()
     (tmp_path / "mine.db-shm").unlink()
     (tmp_path / "other.db").replace(tmp_path / "mine.db")
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     with pytest.raises(Unavailable, match="replaced or removed"):
         backups.create()
     assert backups.list() == []

@@ -27,7 +27,7 @@ from backup_kit import Failing
 from holdfast import sync
 url, folder, call, nth = sys.argv[1:5]
 with sync.open(url) as store:
-    backups = sync.Backups(store, folder)
+    backups = sync.backup.Backups(store, folder)
     backups._place = Failing(backups._place, int(nth), fail=lambda: os._exit(9), calls=(call,))
     backups.create()
 """
@@ -51,11 +51,11 @@ def small(place: Place) -> sync.Store:
 def test_a_place_that_fails_at_any_call(place: Place, tmp_path: Path) -> None:
     store = small(place)
     url = f"dir:{tmp_path}/backups"
-    good = sync.Backups(store, url)
+    good = sync.backup.Backups(store, url)
     first = good.create()
     for nth in range(1, 200):
         store.agent("a").set("k", nth)
-        failing = sync.Backups(store, url)
+        failing = sync.backup.Backups(store, url)
         failing._place = Failing(good._place, nth)  # type: ignore[assignment]
         known = {one.id for one in good.list()}
         try:
@@ -82,12 +82,12 @@ def test_a_place_that_fails_at_any_call(place: Place, tmp_path: Path) -> None:
 def test_deleting_that_fails_at_any_call_leaves_others_whole(place: Place, tmp_path: Path) -> None:
     store = small(place)
     url = f"dir:{tmp_path}/backups"
-    good = sync.Backups(store, url)
+    good = sync.backup.Backups(store, url)
     kept = good.create()
     for nth in range(1, 200):
         store.agent("a").set("k", nth)
         gone = good.create(full=nth % 2 == 0)
-        failing = sync.Backups(store, url)
+        failing = sync.backup.Backups(store, url)
         failing._place = Failing(good._place, nth)  # type: ignore[assignment]
         try:
             failing.delete(gone.id)
@@ -111,11 +111,11 @@ def test_deleting_that_fails_at_any_call_leaves_others_whole(place: Place, tmp_p
 
 def test_restoring_that_fails_at_any_call_makes_no_store(place: Place, tmp_path: Path) -> None:
     store = small(place)
-    good = sync.Backups(store, f"dir:{tmp_path}/backups")
+    good = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     made = good.create()
     url = f"sqlite:{tmp_path}/again.db"
     for nth in range(1, 200):
-        failing = sync.Backups(store, f"dir:{tmp_path}/backups")
+        failing = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
         failing._place = Failing(good._place, nth, onward=False)  # type: ignore[assignment]
         try:
             failing.restore(made.id, url)
@@ -136,7 +136,7 @@ def test_a_storage_that_fails_while_it_is_read(place: Place, tmp_path: Path, cal
     small(place).close()
     faulty = Faulty(place.storage())
     store = sync.Store(StoreHandle(open_core(place.url, storage=faulty)))
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     first = backups.create()
     faulty.plan = (Fault(call, nth=faulty.calls[call] + 1),)
     with pytest.raises(Unavailable):
@@ -151,7 +151,7 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_uses(
 ) -> None:
     store = small(place)
     url = f"dir:{tmp_path}/backups"
-    good = sync.Backups(store, url)
+    good = sync.backup.Backups(store, url)
     paths = [str(Path(__file__).parents[1] / "store")]
     command = [sys.executable, "-c", KILLED, place.url, url]
     # Before the first object is there, and before the manifest is, which is created behind a claim.
@@ -176,7 +176,7 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_uses(
 def test_half_a_restored_store_is_none(place: Place, tmp_path: Path) -> None:
     """Killed while it writes: what is there is refused by whoever opens it."""
     store = small(place)
-    good = sync.Backups(store, f"dir:{tmp_path}/backups")
+    good = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     made = good.create()
     url = f"sqlite:{tmp_path}/again.db"
     good.restore(made.id, url)

@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 def test_old_backups_are_pruned_and_some_always_stay(tmp_path: Path, hands: Hands) -> None:
     place = Place("memory", tmp_path, sealed=False)
     store = place.open(clock=hands.clock)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     month, day = timedelta(days=30), 86_400
     made = []
     for number in range(8):
@@ -63,7 +63,7 @@ def test_old_backups_are_pruned_and_some_always_stay(tmp_path: Path, hands: Hand
 def test_a_clock_that_jumps_makes_no_backup_old(tmp_path: Path, hands: Hands) -> None:
     place = Place("memory", tmp_path, sealed=False)
     store = place.open(clock=hands.clock)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     made = [backups.create(f"b{number}").name for number in range(4)]
     hands.wall += 3650 * 86_400
     assert backups.prune(2, max_age=timedelta(days=30)).deleted == ()
@@ -76,7 +76,7 @@ def test_a_backup_with_a_date_of_the_future_is_not_the_newest_for_ever(
 ) -> None:
     place = Place("memory", tmp_path, sealed=False)
     store = place.open(clock=hands.clock)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     hands.wall += 3650 * 86_400
     ahead = backups.create("ahead")
     hands.wall -= 3650 * 86_400
@@ -97,7 +97,7 @@ def test_stores_that_share_a_place_leave_each_other_alone(tmp_path: Path) -> Non
         place = Place("memory", tmp_path / name, sealed=False)
         store = place.open()
         fill(store, 1, 5)
-        found.append((store, sync.Backups(store, f"dir:{tmp_path}/backups")))
+        found.append((store, sync.backup.Backups(store, f"dir:{tmp_path}/backups")))
     (one, first), (_, second) = found
     kept = second.create()
     for _ in range(3):
@@ -119,16 +119,16 @@ def test_without_a_store_so_many_stay_of_each(tmp_path: Path) -> None:
         place = Place("memory", tmp_path / name, sealed=False)
         store = place.open()
         fill(store, 1, 5)
-        made.append([sync.Backups(store, url).create() for _ in range(2)])
+        made.append([sync.backup.Backups(store, url).create() for _ in range(2)])
         place.close()
-    alone = sync.Backups(None, url)
+    alone = sync.backup.Backups(None, url)
     assert set(alone.prune(1).deleted) == {older.id for older, _ in made}
     assert {one.id for one in alone.list()} == {newer.id for _, newer in made}
 
 
 @pytest.mark.parametrize("signer", ["nobody", "a stranger"])
 def test_what_a_stranger_put_there_does_not_count_as_newer(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path, signer: str
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path, signer: str
 ) -> None:
     _, backups = simple
     older, newer = backups.create(), backups.create()
@@ -139,7 +139,7 @@ def test_what_a_stranger_put_there_does_not_count_as_newer(
     path = tmp_path / "backups" / manifest.path_of(id)
     path.write_bytes(manifest.sign(forged, stranger))
     assert [one.id for one in backups.list()] == [id, newer.id, older.id]
-    for with_store in (backups, sync.Backups(None, f"dir:{tmp_path}/backups")):
+    for with_store in (backups, sync.backup.Backups(None, f"dir:{tmp_path}/backups")):
         assert with_store.prune(2).deleted == ()
     assert backups.prune(1).deleted == (older.id,)
     assert backups.verify(newer.id).ok
@@ -147,7 +147,7 @@ def test_what_a_stranger_put_there_does_not_count_as_newer(
 
 @pytest.mark.parametrize("damage", ["manifest", "list"])
 def test_a_backup_is_deleted_though_another_one_is_damaged(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path, damage: str
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path, damage: str
 ) -> None:
     """What that one names may be needed: no object goes while it cannot be read."""
     store, backups = simple
@@ -169,11 +169,11 @@ def test_a_backup_is_deleted_though_another_one_is_damaged(
 
 
 def test_deleting_takes_nothing_from_who_makes_a_backup_meanwhile(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path
 ) -> None:
     """At whatever moment of the making the backup is deleted that it rests on."""
     store, backups = simple
-    other = sync.Backups(store, f"dir:{tmp_path}/backups")
+    other = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     for nth in range(1, 100):
         first = backups.create(full=True)
         store.agent("agent-0").set("facts/1", nth)
@@ -192,11 +192,11 @@ def test_deleting_takes_nothing_from_who_makes_a_backup_meanwhile(
 
 
 def test_making_a_backup_takes_nothing_from_what_is_deleted_meanwhile(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path
 ) -> None:
     """The other way round: a backup is made at whatever moment of a deletion."""
     store, backups = simple
-    other = sync.Backups(store, f"dir:{tmp_path}/backups")
+    other = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     for nth in range(1, 100):
         first = backups.create(full=True)
         made: list[Any] = []
@@ -215,10 +215,10 @@ def test_making_a_backup_takes_nothing_from_what_is_deleted_meanwhile(
 
 
 def test_two_who_delete_at_once_get_along(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path
 ) -> None:
     store, backups = simple
-    other = sync.Backups(store, f"dir:{tmp_path}/backups")
+    other = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     for nth in range(1, 100):
         ids = []
         for number in range(3):
@@ -257,7 +257,7 @@ def ended(call: Callable[[], object]) -> bool:
 
 
 def test_a_claim_of_somebody_who_was_killed_ends(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path
 ) -> None:
     _, backups = simple
     made = backups.create()
@@ -269,10 +269,10 @@ def test_a_claim_of_somebody_who_was_killed_ends(
 
 
 def test_who_slept_for_a_day_makes_no_backup_of_what_was_deleted(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path
 ) -> None:
     store, backups = simple
-    other = sync.Backups(store, f"dir:{tmp_path}/backups")
+    other = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     for nth in range(1, 100):
         first = other.create()
         store.agent("agent-0").set("facts/1", nth)
@@ -292,10 +292,10 @@ def test_who_slept_for_a_day_makes_no_backup_of_what_was_deleted(
 
 
 def test_who_slept_for_a_day_deletes_nothing_that_is_used_again(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
+    simple: tuple[sync.Store, sync.backup.Backups], tmp_path: Path
 ) -> None:
     store, backups = simple
-    other = sync.Backups(store, f"dir:{tmp_path}/backups")
+    other = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     late = 0
     for nth in range(1, 100):
         first = backups.create(full=True)

@@ -13,9 +13,10 @@ from s3_kit import SECRET, Server
 from store_kit import Place
 
 import holdfast
-from holdfast import Configuration, sync
+from holdfast import sync
 from holdfast.backup.place import Place as ObjectPlace
 from holdfast.errors import BackupNotFoundError, ConfigurationError, Unavailable
+from holdfast.recovery import Configuration
 
 DOCUMENT = """
 agent_id: ai.kai.assistant.general
@@ -49,7 +50,7 @@ def test_the_documents_backup_is_set_up(
     text = DOCUMENT % (sealed.path, sealed.key, sealed.signer)
     config = Configuration.from_yaml(text)
     assert config.unavailable == ()
-    with sync.set_up(config, initial={"task": 1}) as managed:
+    with sync.recovery.set_up(config, initial={"task": 1}) as managed:
         assert managed.report.backup == "s3://kai-agent-states"
         assert managed.backups is not None
         managed.state.set("task", 2)
@@ -62,7 +63,7 @@ def test_the_documents_backup_is_set_up(
         managed.backups.delete(made.id)
 
     async def other_face() -> None:
-        async with await holdfast.set_up(config) as managed:
+        async with await holdfast.recovery.set_up(config) as managed:
             assert managed.backups is not None
             assert await managed.backups.list() == []
 
@@ -71,14 +72,14 @@ def test_the_documents_backup_is_set_up(
     plain = text.replace(str(sealed.path), f"{tmp_path}/plain.db")
     plain = plain.replace(f', key: "{sealed.key}"', "")
     with pytest.raises(ConfigurationError, match="encryption"):
-        sync.set_up(Configuration.from_yaml(plain))
+        sync.recovery.set_up(Configuration.from_yaml(plain))
     assert not (tmp_path / "plain.db").exists()
 
 
 def test_a_bucket_holds_backups_as_a_folder_does(s3: Server, sealed: Place) -> None:
     store = sealed.open()
     fill(store)
-    backups = sync.Backups(
+    backups = sync.backup.Backups(
         store, "s3://kai-agent-states/some/prefix", region="us-west-2", endpoint=s3.endpoint
     )
     with ThreadPoolExecutor(3) as pool:
@@ -127,7 +128,7 @@ def test_errors_and_reprs_show_no_secrets(
         ("s3://kai-agent-states", nobody, SECRET),
     ):
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
-        backups = sync.Backups(store, url, region="us-west-2", endpoint=endpoint)
+        backups = sync.backup.Backups(store, url, region="us-west-2", endpoint=endpoint)
         shown.append(repr(backups) + repr(backups._place))
         with pytest.raises((Unavailable, BackupNotFoundError)) as caught:
             backups.create()

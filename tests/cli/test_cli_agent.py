@@ -9,8 +9,9 @@ from typing import Any
 from cli_kit import Cli
 from test_cli_recovery import damage
 
-from holdfast import Message, Operation, Task, sync
-from holdfast.sync import Agents, AgentState, attach
+from holdfast import Operation, sync
+from holdfast.agents import Message, Task
+from holdfast.sync.agents import Agents, AgentState, attach
 
 
 class Counter:
@@ -99,11 +100,11 @@ def test_state_of_an_agent_whose_long_mapping_was_put_back_in_part(cli: Cli) -> 
         before = state.checkpoint()
         attach(counter, state, fields=["count"]).save()
         keys = state.keys("$agent/attached/count")
-        sync.Checkpoints(state).restore(before, keys=["$agent/attached/count/k1"])
+        sync.checkpoints.Checkpoints(state).restore(before, keys=["$agent/attached/count/k1"])
     assert cli("agent state 7 attached").json["count"].keys() == many.keys() - {"k1"}
     assert cli("agent show 7").code == 0
     with sync.open("sqlite:holdfast.db") as store:
-        sync.Checkpoints(store.agent("7")).restore(before.id, keys=keys)
+        sync.checkpoints.Checkpoints(store.agent("7")).restore(before.id, keys=keys)
     assert cli("agent state 7 attached").code == 4, "there is nothing"
     assert cli("agent show 7").code == 0
 

@@ -16,7 +16,7 @@ def clerk(agent: str) -> str:
     """An agent with effects of every kind, and a task that it offers to another."""
     with sync.open("sqlite:holdfast.db") as store:
         state = store.agent("7")
-        effects = sync.Effects(state)
+        effects = sync.agents.Effects(state)
         effects.call("search", lambda _: {"hits": 3}, id="c1", about="what is secret")
         effects.plan("send", id="c2")
         parts = own_change(state)
@@ -24,7 +24,9 @@ def clerk(agent: str) -> str:
         part.set(task_key("t1"), {"id": "t1"})
         part.append(CONVERSATION, {"role": "user", "content": "hello"})
         state._run(parts.plan())
-        sync.Handovers(store).hand_over(state, "agent:8", "t1", reason="about money", id="h1")
+        sync.agents.Handovers(store).hand_over(
+            state, "agent:8", "t1", reason="about money", id="h1"
+        )
         with suppress(ZeroDivisionError), effects.once("pay", id="c3") as effect:
             assert effect.due
             raise ZeroDivisionError
@@ -53,7 +55,7 @@ def test_settled(cli: Cli, clerk: str) -> None:
     assert (done.code, done.out) == (0, "agent:7 pay c3: done\n")
     assert cli("agent effects agent:7 --json").json["effects"] == []
     with sync.open("sqlite:holdfast.db") as store:
-        known = sync.Effects(store.agent("7")).get("pay", id="c3")
+        known = sync.agents.Effects(store.agent("7")).get("pay", id="c3")
         assert known is not None
         assert (known.result, known.settled) == ({"paid": 5}, True)
         assert store.agent("7").log(limit=1)[0].cause.actor == "tester"
@@ -80,7 +82,7 @@ def test_handovers_are_listed(cli: Cli, clerk: str) -> None:
     ]
     assert cli("agent handovers agent:8 --open").out == ""
     with sync.open("sqlite:holdfast.db") as store:
-        sync.Handovers(store).give_back("agent:8", "t1", reason="done", term=3600)
+        sync.agents.Handovers(store).give_back("agent:8", "t1", reason="done", term=3600)
     [row] = [line.split("\t") for line in cli("agent handovers 7 --open").out.splitlines()]
     assert (row[4], row[6]) == ("offered", "3600 s")
     assert cli("agent handovers agent:8 --task other").out == ""

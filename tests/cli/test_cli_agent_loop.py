@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 from cli_kit import PROGRAM, Cli
 
-from holdfast import RetryPolicy, sync
+from holdfast import sync
+from holdfast.agents import RetryPolicy
 
 BOTS = """
 import os
-from holdfast import Agent, Worked, sync
+from holdfast.agents import Agent, StepResult
+from holdfast import sync
 
-class Counter(sync.Agent):
+class Counter(sync.agents.Agent):
     persistent = ("count", "seen")
     def __init__(self, state):
         self.count, self.seen = 0, []
@@ -26,12 +28,12 @@ class Counter(sync.Agent):
         self.seen.append(mail.content)
     def step(self):
         self.count += 1
-        return Worked(f"count {self.count}", progress=self.count, done=self.count % 4 == 0)
+        return StepResult(f"count {self.count}", progress=self.count, done=self.count % 4 == 0)
 
 class Patient(Counter):
     def step(self):
         super().step()
-        return Worked(idle=True)
+        return StepResult(idle=True)
 
 class Slow(Agent):
     persistent = ("count",)
@@ -39,13 +41,13 @@ class Slow(Agent):
         self.count = 0
     async def step(self):
         self.count += 1
-        return Worked(done=self.count == 3)
+        return StepResult(done=self.count == 3)
 
 class Stuck:
     def __init__(self, state):
         self.state = state
     def step(self):
-        return Worked("search", "t", 0.5)
+        return StepResult("search", "t", 0.5)
 
 class Failing:
     def step(self):
@@ -56,7 +58,7 @@ class Mixed(Agent):
     count = 0
     def step(self):
         self.count += 1
-        return Worked(done=self.count == 2)
+        return StepResult(done=self.count == 2)
 
 def told(state) -> Slow:
     return Slow(state)
@@ -70,7 +72,7 @@ def counter(state):
 class Helped(Stuck):
     def step(self):
         drifted = self.state.checkpoints(type="recovery")
-        return Worked("finish", done=True) if drifted else super().step()
+        return StepResult("finish", done=True) if drifted else super().step()
 
 class Keyless(Helped):
     def step(self):
@@ -97,7 +99,7 @@ def test_the_mailbox(cli: Cli, agent: str) -> None:
     assert "content" not in shown["letters"][0]
     assert cli("agent mailbox 7 --json --reveal").json["letters"][0]["content"] == {"ask": 1}
     with sync.open("sqlite:holdfast.db") as store:
-        mailbox = sync.Mailbox(store.agent("7"), retry=RetryPolicy.every(1))
+        mailbox = sync.agents.Mailbox(store.agent("7"), retry=RetryPolicy.every(1))
         try:
             with mailbox.next():
                 raise ZeroDivisionError
@@ -118,7 +120,7 @@ def test_the_mailbox(cli: Cli, agent: str) -> None:
 @pytest.mark.spec("X36")
 def test_letters_are_removed(cli: Cli) -> None:
     with sync.open("sqlite:holdfast.db") as store:
-        mailbox = sync.Mailbox(store.agent("7"), retry=RetryPolicy())
+        mailbox = sync.agents.Mailbox(store.agent("7"), retry=RetryPolicy())
         for name in ("bad", "b", "c", "d"):
             mailbox.send(name, id=name)
         with suppress(ValueError), mailbox.next():
@@ -138,7 +140,7 @@ def test_letters_are_removed(cli: Cli) -> None:
 
 def test_drift(cli: Cli, agent: str) -> None:
     with sync.open("sqlite:holdfast.db") as store:
-        drift = sync.Drift(store.agent("7"))
+        drift = sync.agents.Drift(store.agent("7"))
         for _ in range(8):
             drift.note("search", task="t", progress=0.5, seconds=2.0)
     out = cli("agent drift 7").out
@@ -207,7 +209,7 @@ def test_the_new_process_has_the_key_from_the_environment(
 
 INTERRUPTED = """
 import os, pathlib, signal
-from holdfast import Worked
+from holdfast.agents import StepResult
 
 first = pathlib.Path("first")
 if first.exists():  # the new process is being started
@@ -216,7 +218,7 @@ first.touch()
 
 class Bot:
     def step(self):
-        return Worked("work")
+        return StepResult("work")
 """
 
 

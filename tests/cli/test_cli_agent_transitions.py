@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from cli_kit import Cli
 
-from holdfast import MachineArrow, MachineDefinition, MachineState, sync
+from holdfast import sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState
 from holdfast.errors import TransitionRefusedError
 
 
@@ -31,13 +32,13 @@ DEFINITION = MachineDefinition(
 def test_where_machines_are_and_how_they_got_there(cli: Cli) -> None:
     with sync.open("sqlite:holdfast.db") as store:
         store.agent("9").set("plan", 1)
-        machine = sync.Machine(store.agent("7"), DEFINITION, "article")
+        machine = sync.agents.Machine(store.agent("7"), DEFINITION, "article")
         with pytest.raises(TransitionRefusedError):
             machine.fire("publish")
         machine.fire("review")
         with pytest.raises(Killed):
             machine.fire("publish")
-        sync.Machine(store.agent("7"), DEFINITION, "other").start()
+        sync.agents.Machine(store.agent("7"), DEFINITION, "other").start()
     shown = cli("agent transitions agent:7 --machine article")
     rows = [line.split("\t") for line in shown.out.splitlines()]
     assert [[row[0], *row[2:7]] for row in rows] == [
@@ -71,7 +72,7 @@ def test_where_machines_are_and_how_they_got_there(cli: Cli) -> None:
 def test_any_id_of_an_agent_and_any_scope_is_taken(cli: Cli) -> None:
     with sync.open("sqlite:holdfast.db") as store:
         for scope in ("agent:team:8", "agent:a/b", "workflow:9"):
-            sync.Machine(store.scope(scope), DEFINITION).start()
+            sync.agents.Machine(store.scope(scope), DEFINITION).start()
     known = {"team:8": "agent:team:8", "a/b": "agent:a/b", "workflow:9": "workflow:9"}
     for given, scope in {**known, **{scope: scope for scope in known.values()}}.items():
         found = cli(f"agent transitions {given} --json").json
@@ -80,36 +81,9 @@ def test_any_id_of_an_agent_and_any_scope_is_taken(cli: Cli) -> None:
 
 def test_what_is_refused(cli: Cli) -> None:
     with sync.open("sqlite:holdfast.db") as store:
-        sync.Machine(store.agent("7"), DEFINITION, "article").start()
+        sync.agents.Machine(store.agent("7"), DEFINITION, "article").start()
     missing = cli("agent transitions agent:7 --machine nothing")
     assert missing.code == 4
     assert "it has: article" in missing.err
     assert cli("agent transitions agent:8").code == 4
     assert cli("agent transitions agent:7 --since soon").code == 2
-
-
-@pytest.mark.spec("M78", "M80", "M105")
-def test_stats_count_what_the_logs_tell(cli: Cli) -> None:
-    with sync.open("sqlite:holdfast.db") as store:
-        machine = sync.Machine(store.agent("7"), DEFINITION, "article")
-        with pytest.raises(TransitionRefusedError):
-            machine.fire("publish")
-        machine.fire("review")
-        store.agent("7").checkpoint("good")
-        sync.Recovery(store).recover("agent:7", "agent_crash")
-    found = cli("stats --metrics --json").json
-    assert found["figures"]["transitions"] == 3
-    assert found["figures"]["transitions_failed"] == pytest.approx(1 / 3)
-    assert (found["figures"]["recoveries"], found["figures"]["recoveries_failed"]) == (1, 0)
-    ways = {(one["labels"].get("trigger"), one["labels"]["outcome"]) for one in found["series"]}
-    assert ways == {
-        ("", "succeeded"),
-        ("(no arrow)", "refused"),
-        ("review", "succeeded"),
-        (None, "succeeded"),
-    }
-    text = cli("stats --metrics").out
-    assert "transitions: 3\n" in text
-    assert "article\tstep\treview\tdraft\treviewed\tsucceeded\t1" in text
-    assert "agent_crash\tsucceeded\t1" in text
-    assert cli("stats").out != text

@@ -89,7 +89,7 @@ def test_held_and_confirmed(cli: Cli, url: str) -> None:
         state = store.agent("7")
         with (
             pytest.raises(KeyError),
-            sync.Checkpoints(state).operation("deploy", on_error="keep") as running,
+            sync.checkpoints.Checkpoints(state).operation("deploy", on_error="keep") as running,
         ):
             state.set("plan", "half")
             raise KeyError
@@ -122,7 +122,7 @@ def test_what_a_checkpoint_rests_on_is_named_with_what_to_do(cli: Cli, url: str)
     with sync.open(url) as store:
         tools = store.agent("tools")
         tools.set("k", 1)
-        sync.Checkpoints(store.agent("7")).create("resting", depends_on=[tools])
+        sync.checkpoints.Checkpoints(store.agent("7")).create("resting", depends_on=[tools])
         store.delete(tools.scope)
     refused = cli(f"--store {url} restore agent:7 resting")
     assert refused.code != 0

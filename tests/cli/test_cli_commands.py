@@ -520,7 +520,7 @@ def test_the_audit(cli: Cli) -> None:
     with sync.open("sqlite:agents.db") as store:
         for name in ("7", "8"):
             store.agent(name).set("api_token", "hunter2")
-        with sync.Audit(store), store.acting("ann"):
+        with sync.access.Audit(store), store.acting("ann"):
             store.agent("7").get("api_token")
             store.agent("8").get("api_token")
         store.erase("agent:8")

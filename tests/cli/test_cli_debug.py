@@ -73,7 +73,7 @@ def test_a_fork_begins_where_one_stands(cli: Cli, agent: str) -> None:
     assert made == {"timeline": "trial", "start": "main@3"}
     with sync.open(STATE, read_only=True) as store:
         assert store.agent("7").on("trial").get("plan") == {"goal": "ship", "step": 1}
-        assert store.agent("7").place()[2] == 4
+        assert store.agent("7")._handle.place()[2] == 4
     assert cli("debug", "agent:7", "--timeline", "trial", "-c", "where").code == 0
 
 
@@ -116,7 +116,7 @@ def test_what_is_wrong_ends_a_script_with_its_code(
 
 
 def test_at_a_terminal_an_error_is_said_and_the_console_goes_on(cli: Cli, agent: str) -> None:
-    from holdfast.cli.console import Console
+    from holdfast.cli.debug import Console
     from holdfast.cli.session import Session
 
     with sync.open(STATE, read_only=True) as store:

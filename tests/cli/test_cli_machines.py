@@ -15,7 +15,7 @@ from holdfast import sync
 
 PROGRAM = """
 from pathlib import Path
-from holdfast import MachineArrow, MachineDefinition, MachineState
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState
 
 def work(step):
     if not Path("repaired").exists():
@@ -36,7 +36,7 @@ def letters(here: Path, agent: str) -> Iterator[Any]:
     sys.path.insert(0, str(here))
     program = importlib.import_module("letters_program")
     with sync.open("sqlite:holdfast.db") as store:
-        machine = sync.Machine(store.agent("7"), program.MAIL, "post")
+        machine = sync.agents.Machine(store.agent("7"), program.MAIL, "post")
         with pytest.raises(SystemExit):
             machine.fire("send", to="Ann")
     (here / "repaired").touch()
@@ -48,7 +48,7 @@ def letters(here: Path, agent: str) -> Iterator[Any]:
 def state_of(program: Any) -> str:
     """Where the machine is."""
     with sync.open("sqlite:holdfast.db") as store:
-        now = sync.Machine(store.agent("7"), program.MAIL, "post").now()
+        now = sync.agents.Machine(store.agent("7"), program.MAIL, "post").now()
     assert now is not None
     return now.state
 

@@ -49,7 +49,7 @@ def test_show_prints_a_state_that_was(cli: Cli, meanwhile: Any) -> None:
             old = state.keys()[0]
             with state.change() as change:
                 change.delete(old)
-                change.set("y" if old == "x" else "x", state.place()[2])
+                change.set("y" if old == "x" else "x", state._handle.place()[2])
 
         with meanwhile(swap) as looks:
             shown = cli("show agent:7 --json").json

@@ -42,7 +42,7 @@ def test_query(cli: Cli, tasks: str) -> None:
 
 def test_query_of_the_past(cli: Cli, tasks: str) -> None:
     with sync.open("sqlite:holdfast.db") as store:
-        before = store.agent("7").place()[2] - 1
+        before = store.agent("7")._handle.place()[2] - 1
     assert keys(cli, f"{tasks} status=open --at {before} --order -due") == ["tasks/2", "tasks/0"]
     assert "declares no lookup" in cli(f"query {tasks} --at 6").err
 

@@ -12,7 +12,7 @@ import pytest
 from cli_kit import Cli
 
 from holdfast import Scope, sync
-from holdfast.recovery.run_slot import recovering_lease
+from holdfast.recovery.run import recovering_lease
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 from holdfast.store.history.handle import StoreHandle
@@ -163,7 +163,7 @@ def test_two_checkpoints_compared_a_restore_tried_entries_replayed_health_told(
     assert tried["dry_run"]
     assert [one["after"] for one in tried["diff"]["changes"]] == [1]
     with sync.open(URL) as store:
-        trial = sync.Checkpoints(store.agent("7")).simulate(
+        trial = sync.checkpoints.Checkpoints(store.agent("7")).simulate(
             lambda state: state.set("plan", "tried"), "safe"
         )
         assert trial.diff
@@ -240,7 +240,7 @@ def test_a_page_holds_nothing_that_steers_a_terminal(cli: Cli, agent: str) -> No
 
     procedure = {"id": "p", "triggers": [], "steps": [{"type": "boom", "critical": False}]}
     with sync.open(URL) as store:
-        sync.Recovery(store, steps={"boom": boom}, procedures=[procedure]).recover(
+        sync.recovery.Recovery(store, steps={"boom": boom}, procedures=[procedure]).recover(
             "agent:7", procedure="p"
         )
     for form in ("html", "markdown", "json"):
@@ -267,10 +267,10 @@ def test_resuming_the_recovery_of_a_group(cli: Cli, here: Path) -> None:
             team = [store.agent(name) for name in names]
             for member in team:
                 member.set("plan", "good")
-            sync.CheckpointGroups(store).create(team, f"with {names[0]}")
+            sync.checkpoints.CheckpointGroups(store).create(team, f"with {names[0]}")
             for member in team:
                 member.set("plan", "odd")
-            recovery = sync.Recovery(store)
+            recovery = sync.recovery.Recovery(store)
             recovery._together._moments.look = gone  # type: ignore[assignment,method-assign]
             with pytest.raises(Killed):
                 recovery.recover_group(team, "state_corruption")
@@ -416,7 +416,7 @@ def test_what_is_damaged_in_its_turn_hides_nothing_else_that_was_set_aside(
             store.scope(scope).set("plan", 1)
             row = f"45{'00' * 13}"
             damaged = Finding("damage", "an entry", "it was changed", scope, row=row)
-            sync.Recovery(store).quarantine(scope).add([damaged])
+            sync.recovery.Recovery(store).quarantine(scope).add([damaged])
         kept = StoreHandle(store._core).line("custom:$recovery/agent:7")
         line = kept.history.points.line()
         key = rows.entry(line.prefix, line.sequence)
@@ -504,7 +504,7 @@ def test_boot_settles_what_was_unfinished_and_names_what_is_left(cli: Cli, agent
     with (
         sync.open(URL) as store,
         pytest.raises(KeyError),
-        sync.Effects(store.agent("7")).once("mail") as effect,
+        sync.agents.Effects(store.agent("7")).once("mail") as effect,
     ):
         assert effect.due
         raise KeyError
@@ -553,7 +553,7 @@ def test_a_recovery_that_never_ended_is_abandoned(cli: Cli, many: Path) -> None:
         raise Killed
 
     with sync.open(URL) as store, pytest.raises(Killed):
-        sync.Recovery(store).recover("agent:7", "agent_crash", progress=progress)
+        sync.recovery.Recovery(store).recover("agent:7", "agent_crash", progress=progress)
     (left,) = cli("recovery list --json").json["recoveries"]
     assert left["status"] == "running"
     assert cli("recovery stats --json").json["alarms"] == []
@@ -618,7 +618,7 @@ def test_groups_are_listed_told_of_by_doctor_and_abandoned(cli: Cli, here: Path)
         store.agent("a").set("k", 1)
         store.agent("b").set("k", 1)
         team = ["agent:a", "agent:b"]
-        sync.Recovery(store, validate=[check]).recover_group(team, "agent_crash")
+        sync.recovery.Recovery(store, validate=[check]).recover_group(team, "agent_crash")
     (left,) = cli("recovery list --json").json["groups"]
     assert (left["agents"], left["status"]) == (["agent:a", "agent:b"], "running")
     assert "a group of 2 agents" in cli("recovery list").out

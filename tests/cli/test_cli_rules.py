@@ -6,7 +6,8 @@ from pathlib import Path
 
 from cli_kit import Cli
 
-from holdfast import Ephemeral, LongValue, Sticky, sync
+from holdfast import Ephemeral, Sticky, sync
+from holdfast.store.names.items import LongValue
 from holdfast.store.tree import json
 
 

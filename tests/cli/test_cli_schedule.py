@@ -52,7 +52,7 @@ def test_run_once(cli: Cli, agent: str) -> None:
     assert (ran["outcome"], ran["checkpoint"], told["runner"]) == ("unchanged", None, True)
     with sync.open("sqlite:holdfast.db") as store:
         assert store.agent("7").checkpoints(type="scheduled")[0].sequence == 5
-        sync.Scheduler(store).every(60, job="report")
+        sync.checkpoints.Scheduler(store).every(60, job="report")
     refused = cli("schedule run --once")
     assert refused.code == 2
     assert "some schedules run jobs (report)" in refused.err
@@ -89,7 +89,7 @@ def test_run_until_it_is_told_to_end(cli: Cli, agent: str) -> None:
 def test_other_timelines_and_damage_are_shown(cli: Cli, agent: str) -> None:
     with sync.open("sqlite:holdfast.db") as store:
         fork = store.scope(agent).fork("trial")
-        scheduler = sync.Scheduler(store)
+        scheduler = sync.checkpoints.Scheduler(store)
         scheduler.every(60, fork)
         scheduler.run_due()
     assert cli("schedule list --json").json["schedules"][0]["timeline"] == "trial"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_kit import Cli, Result
 
-GUIDE = Path(__file__).parents[2] / "docs" / "manual-recovery.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "recovery.md"
 SCOPE = "agent:planner"
 
 
@@ -19,7 +19,8 @@ class Guide:
     def __init__(self, cli: Cli) -> None:
         self._cli = cli
         self._names: dict[str, Any] = {"__name__": "guide"}
-        texts = re.split(r"^## (.*)$", GUIDE.read_text(), flags=re.MULTILINE)
+        guide = GUIDE.read_text().partition("\n## By hand\n")[2].partition("\n## ")[0]
+        texts = re.split(r"^### (.*)$", guide, flags=re.MULTILINE)
         self._sections = {"": texts[0], **dict(zip(texts[1::2], texts[2::2], strict=True))}
 
     def follow(self, title: str) -> list[Result]:

@@ -5,7 +5,7 @@
 Do that only while no release has been made with the format, or together with a new format
 number and a reader of the old one: what is in golden.json stands in people's files.
 
-Time and randomness are fixed. Randomness is drawn by module, so that the order in which modules
+Time and randomness are fixed. Randomness is drawn by who asks, so that the order in which parts
 ask for it does not matter. Compression is off in the rows that are compared byte by byte,
 because other versions of the compressors may give other bytes; rows written with it are kept
 beside them and only read.
@@ -43,34 +43,30 @@ FIRST, MASTER, NEXT = (
 )
 """Retired; the one to open them with; the one that they are being rotated to."""
 VARIABLE = "HOLDFAST_GOLDEN_KEY"
-RANDOM = (
-    "seal.sealer", "seal.ring", "seal.ring_masters", "seal.ring_rows", "seal.signer", "seal.keys",
-)  # fmt: skip
-NAMES = {
-    "holdfast.agents.effect_stand_ins": "holdfast.agents.effect_mending",
-    "holdfast.agents.mailbox_book": "holdfast.agents.mailbox_keeping",
-    "holdfast.backup.restore": "holdfast.backup.restoring",
-    "holdfast.checkpoints.export.file": "holdfast.checkpoints.export_files",
-    "holdfast.checkpoints.export.read": "holdfast.checkpoints.importing",
-    "holdfast.checkpoints.group": "holdfast.checkpoints.groups",
-    "holdfast.checkpoints.operation": "holdfast.checkpoints.operations",
-    "holdfast.checkpoints.partial": "holdfast.checkpoints.bringing",
-    "holdfast.checkpoints.restore": "holdfast.checkpoints.restoring",
-    "holdfast.checkpoints.schedule.schedule": "holdfast.checkpoints.schedules",
-    "holdfast.recovery.state_checks": "holdfast.recovery.checking",
-    "holdfast.seal.ring_masters": "holdfast.seal.masters",
-    "holdfast.seal.ring_rows": "holdfast.seal.wrapping",
-    "holdfast.seal.secret_files": "holdfast.seal.files",
-    "holdfast.store.commit.core": "holdfast.store.core",
-    "holdfast.store.journal.feed": "holdfast.store.feed",
-    "holdfast.store.lease.lease": "holdfast.store.leasing",
-    "holdfast.store.long.uploads": "holdfast.store.uploads",
-    "holdfast.store.names.whole_files": "holdfast.store.files",
-    "holdfast.store.open": "holdfast.store.opening",
-    "holdfast.store.rules.subjects": "holdfast.store.subjects",
-    "holdfast.store.upkeep.pruner": "holdfast.store.pruner",
+RANDOM = ("seal.sealer", "seal.ring", "seal.ring_masters", "seal.signer", "seal.keys")
+ASKS = {
+    "Directory._make": "store.core",
+    "KeySeal.seal": "seal.sealer",
+    "Lanes.move": "store.feed",
+    "Leases._freeing": "store.leasing",
+    "Leases._taken": "store.leasing",
+    "Opening.found": "store.opening",
+    "Opening.make": "store.opening",
+    "Pruner.__init__": "store.pruner",
+    "Pruner.take": "store.pruner",
+    "Ring.add_epoch": "seal.ring",
+    "Ring.create": "seal.ring",
+    "Ring.stage_scope": "seal.ring",
+    "Schedules.put": "checkpoints.schedules",
+    "Signer.generate": "seal.signer",
+    "Subjects._make": "store.subjects",
+    "Upload.__init__": "store.uploads",
+    "Wrap.wrap": "seal.wrapping",
+    "make_secret": "seal.files",
+    "new_writer": "seal.sealer",
+    "whole_file": "store.files",
 }
-"""What modules that ask for randomness were called when the golden files were made."""
+"""Functions that ask for randomness, and under which name: those of when the files were made."""
 LENGTHS = (20, 2000, 20000)
 """Of single records: so short that nothing is compressed, for lz4, for zstd."""
 PLACE = b"place"
@@ -101,14 +97,14 @@ def noise(length: int, seed: bytes) -> bytes:
 
 
 class Randomness:
-    """Stands for os.urandom: by the module that asks and how often it has asked."""
+    """Stands for os.urandom: by who asks and how often it has asked."""
 
     def __init__(self) -> None:
         self.asked: dict[str, int] = {}
 
     def __call__(self, length: int) -> bytes:
-        name = sys._getframe(1).f_globals["__name__"]
-        name = NAMES.get(name, name)
+        function = sys._getframe(1).f_code.co_qualname
+        name = f"holdfast.{ASKS.get(function, function)}"
         # One writer and one nonce's randomness for all: the content makes nonces differ.
         number = 0 if name == "holdfast.seal.sealer" else self.asked.get(name, 0)
         self.asked[name] = number + 1
@@ -137,7 +133,7 @@ def frozen(*, compress: bool) -> Iterator[Hands]:
         for module in RANDOM:
             enter(mock.patch(f"holdfast.{module}._random", random))
         enter(mock.patch("holdfast.store.journal.timeline.DELTA_EVERY", 6))
-        enter(mock.patch("holdfast.store.long.write.SHORT", 20_000))
+        enter(mock.patch("holdfast.store.long.long_writer.SHORT", 20_000))
         if not compress:
             enter(mock.patch("holdfast.seal.sealer.squeeze", lambda data: (0, data)))
         yield Hands()
@@ -301,7 +297,7 @@ def fresh_url() -> str:
 
 def schedule(store: sync.Store) -> None:
     """Two schedules, added one after the other; neither has run."""
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(300, "agent:golden", jitter=30)
     scheduler.cron("0 3 * * *", job="report", zone="Europe/Berlin")
 

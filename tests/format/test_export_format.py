@@ -24,7 +24,7 @@ from export_reader import read_export
 from holdfast import Sticky, sync
 from holdfast.seal.keys import key_line
 from holdfast.seal.signer import Signer
-from holdfast.sync import export_checkpoint, import_checkpoint, inspect_export
+from holdfast.sync.checkpoints import export_checkpoint, import_checkpoint, inspect_export
 
 FOLDER = Path(__file__).parent
 END = datetime(2999, 1, 1, tzinfo=UTC)

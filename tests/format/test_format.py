@@ -404,7 +404,7 @@ def test_schedules(name: str) -> None:
     assert len(interval[1]) == len(calendar[1]) == 16
     assert reader.unpack(store.open(b"CT")) == [2]
     with opened(name, STORES[name]["records"], STORES[name]["cells"]) as again:
-        told = [(one.name, str(one.when)) for one in sync.Scheduler(again).schedules()]
+        told = [(one.name, str(one.when)) for one in sync.checkpoints.Scheduler(again).schedules()]
         assert told == [
             ("agent:golden", "every 300 s, jitter 30 s"),
             ("report", "0 3 * * * Europe/Berlin"),

@@ -34,7 +34,7 @@ def goes_on(store: Any, often: int, good: list[str]) -> None:
 @pytest.mark.parametrize("way", ["checkpoint", "hold", "pin", "named", "behind", "source", "fork"])
 def test_what_stays_is_whole(way: str) -> None:
     with sync.open("memory:") as store:
-        state, retention = store.custom(SCOPE), sync.Retention(store)
+        state, retention = store.custom(SCOPE), sync.checkpoints.Retention(store)
         turns(store, 4, 0, 1, 2)
         good = values(store, 4)
         kept = state.checkpoint("good")

@@ -18,7 +18,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from holdfast import sync
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.langgraph import put as putting
-from holdfast.integrations.langgraph.records import Names, Record, Space, Writes
+from holdfast.integrations.langgraph.thread_records import Names, Record, Space, Writes
 
 WHERE: Any = {"configurable": {"thread_id": "a", "checkpoint_ns": ""}}
 

@@ -39,7 +39,7 @@ def prune(store: Any, way: str) -> None:
         state.prune(state.log(limit=1)[0].sequence)
     else:
         state.declare(Keep(count=0))
-        sync.Retention(store).run(state)
+        sync.checkpoints.Retention(store).run(state)
 
 
 def floor(store: Any) -> int:

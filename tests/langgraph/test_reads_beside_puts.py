@@ -10,9 +10,8 @@ from graph_kit import checkpoint
 from langchain_core.messages import HumanMessage
 
 from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph.records import Space
-from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.thread_past import Past
+from holdfast.integrations.langgraph.thread import Past, Thread
+from holdfast.integrations.langgraph.thread_records import Space
 
 WHERE: Any = {"configurable": {"thread_id": "one", "checkpoint_ns": ""}}
 MESSAGES = [HumanMessage(f"{n}", id=f"{n}") for n in range(300)]

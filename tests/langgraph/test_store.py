@@ -18,7 +18,7 @@ from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp,
 import holdfast
 from holdfast import sync
 from holdfast.errors import InvalidInputError, InvalidValueError
-from holdfast.integrations.langgraph.store.store import SCOPE, HoldfastStore
+from holdfast.integrations.langgraph.store.langgraph_store import SCOPE, HoldfastStore
 
 KINDS = ["memory", "sqlite", "sealed"]
 
@@ -177,16 +177,16 @@ def test_a_batch_reads_before_it_writes_and_the_last_put_counts(items: HoldfastS
 
 def test_a_batch_is_one_entry_or_none(base: sync.Store, items: HoldfastStore) -> None:
     items.batch([PutOp(("a",), str(n), {"n": n}) for n in range(50)])
-    assert base.scope(SCOPE).place()[2] == 1
+    assert base.scope(SCOPE)._handle.place()[2] == 1
     bad = {"deep": [{"x": object()}]}
     with pytest.raises(InvalidValueError) as refused:
         items.batch([PutOp(("a",), "new", {"n": 1}), PutOp(("a",), "bad", bad)])
     assert refused.value.path == "$.deep[0].x"
     assert "'bad'" in str(refused.value)
-    assert base.scope(SCOPE).place()[2] == 1
+    assert base.scope(SCOPE)._handle.place()[2] == 1
     assert items.get(("a",), "new") is None
     items.batch([GetOp(("a",), "1"), SearchOp(("a",))])
-    assert base.scope(SCOPE).place()[2] == 1
+    assert base.scope(SCOPE)._handle.place()[2] == 1
     with pytest.raises(InvalidInputError):
         items.batch(["get"])  # type: ignore[list-item]
 
@@ -294,7 +294,7 @@ def test_open_closes_what_it_opened(place: tuple[str, dict[str, Any]]) -> None:
 
 CHILD = """
 import sys
-from holdfast.integrations.langgraph.store.store import HoldfastStore
+from holdfast.integrations.langgraph.store.langgraph_store import HoldfastStore
 url, key = sys.argv[1:3]
 with HoldfastStore.open(url, key=key or None, durability="normal") as items:
     assert [hit.value for hit in items.search(("shared",))] == [{"n": 1}]

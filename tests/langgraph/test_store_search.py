@@ -15,7 +15,7 @@ from holdfast import Keep, sync
 from holdfast.errors import InvalidInputError, MissingExtraError
 from holdfast.integrations.langgraph.store import mirror
 from holdfast.integrations.langgraph.store.columns import Listing
-from holdfast.integrations.langgraph.store.store import SCOPE, HoldfastStore
+from holdfast.integrations.langgraph.store.langgraph_store import SCOPE, HoldfastStore
 
 WORDS = ("cat", "dog", "tea", "sun")
 
@@ -316,7 +316,7 @@ def test_a_search_after_the_scope_was_pruned_sees_what_was_put_before(
             state.prune(state.log(limit=1)[0].sequence)
         else:
             state.declare(Keep(count=0))
-            sync.Retention(other if elsewhere else store).run(state)
+            sync.checkpoints.Retention(other if elsewhere else store).run(state)
         found = {item.key: item.value["is"] for item in memory.search(("user",))}
         assert found == {"city": "Rome", "pet": "cat"}
         writer.put(("user",), "food", {"is": "tea"})

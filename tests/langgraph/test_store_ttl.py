@@ -15,7 +15,7 @@ from langgraph.store.base import GetOp, SearchOp
 import holdfast
 from holdfast import sync
 from holdfast.errors import DiskFullError, InvalidInputError
-from holdfast.integrations.langgraph.store.store import SCOPE, HoldfastStore
+from holdfast.integrations.langgraph.store.langgraph_store import SCOPE, HoldfastStore
 
 
 class Hands:
@@ -48,7 +48,7 @@ def items(base: sync.Store) -> HoldfastStore:
 
 
 def entries(base: sync.Store) -> int:
-    return base.scope(SCOPE).place()[2]
+    return base.scope(SCOPE)._handle.place()[2]
 
 
 def test_expired_is_absent_at_once(items: HoldfastStore, hands: Hands) -> None:

@@ -228,7 +228,7 @@ def test_who_has_the_store_open_goes_on_behind_damage_that_another_recovered(
         storage.commit(Batch(drops=[key]))
         storage.commit(Batch(puts=[(key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])]))
         with sync.open(url) as fresh:
-            assert sync.Recovery(fresh).recover("agent:a", "hash_mismatch").success
+            assert sync.recovery.Recovery(fresh).recover("agent:a", "hash_mismatch").success
             fresh.agent("a").set("k", 3)
         assert old.agent("a").get("k") == 3
     storage.close()

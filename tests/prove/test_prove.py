@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+CHECKS = ["faults", "flips", "forgeries", "kills", "model", "pages", "power", "recoveries"]
 
 
 @pytest.fixture(autouse=True)
@@ -19,9 +20,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
 
 
-@pytest.mark.parametrize(
-    "name", ["faults", "flips", "forgeries", "kills", "model", "pages", "power", "recoveries"]
-)
+@pytest.mark.parametrize("name", CHECKS)
 def test_check_finds_nothing(name: str) -> None:
     if name == "power" and shutil.which("strace") is None:
         pytest.skip("needs strace")
@@ -39,14 +38,38 @@ def test_seeded_bugs_are_caught() -> None:
 
 
 def test_every_seeded_bug_can_be_patched() -> None:
+    """Its text is there, and so are the checks and tests that are to catch it."""
     import holdfast
 
-    bugs = importlib.import_module("prove.bugs").BUGS
+    table = importlib.import_module("prove.bugs")
     source = Path(holdfast.__file__).parent
-    assert len({bug.name for bug in bugs}) == len(bugs) >= 12
-    checks = {b.by for b in bugs}
-    assert checks >= {"faults", "flips", "forgeries", "kills", "model", "power"}
-    assert [b.name for b in bugs if (source / b.file).read_text().count(b.old) != 1] == []
+    assert len({bug.name for bug in table.BUGS}) == len(table.BUGS) >= 12
+    assert {bug.by for bug in table.BUGS if "/" not in bug.by and not bug.slow} == {*CHECKS}
+    for bug in table.BUGS:
+        assert table.place_of(bug, source).exists()
+        assert bug.new != bug.old
+        path, _, test = bug.by.partition("::")
+        if "/" in path:
+            text = (ROOT / path).read_text()
+            names = test.partition("[")[0].split("::")
+            assert names[0] in text, f"{bug.name}: {bug.by} is not there"
+
+
+def test_a_seeded_bug_is_found_where_it_has_moved(tmp_path: Path) -> None:
+    table = importlib.import_module("prove.bugs")
+    source = tmp_path / "holdfast"
+    source.mkdir()
+    (tmp_path / "holdfast_verify.py").write_text("")
+    (source / "new.py").write_text("a = 1\n")
+    bug = table.Bug("moved", "old.py", "a = 1\n", "a = 2\n", "model")
+    assert table.place_of(bug, source) == source / "new.py"
+    (source / "other.py").write_text("a = 1\na = 1\n")
+    with pytest.raises(LookupError, match=r"moved: .* 1 in holdfast/new.py, 2 in .*other.py"):
+        table.place_of(bug, source)
+    (source / "old.py").write_text("a = 1\n")
+    assert table.place_of(bug, source) == source / "old.py", "where it is said to be"
+    with pytest.raises(LookupError, match="gone: its text must occur once; found: none"):
+        table.place_of(table.Bug("gone", "old.py", "b", "c", "model"), source)
 
 
 def test_command_repeats_a_row() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Failure, sync
+from holdfast import sync
 from holdfast.errors import InvalidInputError, ProcedureValidationError, RecoveryFailedError
+from holdfast.recovery import AgentFailure
 
 RESTORING = [{"type": "backup_current"}, {"type": "locate_checkpoint"}, {"type": "restore_state"}]
 
@@ -35,7 +36,7 @@ def test_a_point_is_refused_if_the_procedure_restores_nothing(
 ) -> None:
     state = agent(store)
     made = procedure([{"type": one} for one in steps])
-    recovery = sync.Recovery(store, procedures=[made])
+    recovery = sync.recovery.Recovery(store, procedures=[made])
     for asked in ({"point": "good"}, {"at": dt.datetime.now(dt.UTC)}):
         with pytest.raises(InvalidInputError, match=r"restores nothing.*standard_recovery"):
             recovery.recover(state, "p", **asked)
@@ -49,7 +50,7 @@ def test_a_point_is_refused_if_the_procedure_restores_nothing(
 
 def test_a_step_of_ones_own_may_return_to_a_point(store: sync.Store) -> None:
     state = agent(store)
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         steps={"back": lambda context, action: context.state.restore(context.failure.point) and {}},
         procedures=[procedure([{"type": "backup_current"}, {"type": "back"}])],
@@ -60,18 +61,21 @@ def test_a_step_of_ones_own_may_return_to_a_point(store: sync.Store) -> None:
 
 def test_a_failure_with_a_point_and_a_time_beside_it_is_refused(store: sync.Store) -> None:
     state, now = agent(store), dt.datetime.now(dt.UTC)
-    recovery = sync.Recovery(store)
-    for failure, asked in ((Failure(point="good"), {"at": now}), (Failure(at=now), {"point": 2})):
+    recovery = sync.recovery.Recovery(store)
+    for failure, asked in (
+        (AgentFailure(point="good"), {"at": now}),
+        (AgentFailure(at=now), {"point": 2}),
+    ):
         with pytest.raises(InvalidInputError, match="give either point or at"):
             recovery.recover(state, failure, **asked)  # type: ignore[arg-type]
-    recovery.recover(state, Failure(point="newer"), point="good")  # the one beside it stands
+    recovery.recover(state, AgentFailure(point="newer"), point="good")  # the one beside it stands
     assert state.get("k") == 1
 
 
 def test_evidence_that_cannot_be_kept_is_refused_at_once(store: sync.Store) -> None:
     state = agent(store)
-    recovery = sync.Recovery(store)
-    failure = Failure("drift", evidence={"seen": object()})
+    recovery = sync.recovery.Recovery(store)
+    failure = AgentFailure("drift", evidence={"seen": object()})
     for call in (recovery.recover, recovery.plan):
         with pytest.raises(InvalidInputError, match=r"evidence.*seen"):
             call(state, failure)  # type: ignore[operator]
@@ -84,7 +88,7 @@ def test_evidence_that_cannot_be_kept_is_refused_at_once(store: sync.Store) -> N
 
 def test_checks_are_asked_whatever_the_procedure(store: sync.Store) -> None:
     state = agent(store)
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         validate=[lambda seen: seen.get("k") == 1 or "not that"],
         procedures=[procedure(RESTORING)],
@@ -100,7 +104,7 @@ def test_a_state_that_checks_refuse_is_not_left_behind_by_a_step_of_ones_own(
 ) -> None:
     state = agent(store)
     own = {"type": "mark", "id": "validate_state"}  # whose id is that of the step that is added
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         validate=[lambda seen: seen.get("k") != 99 or "not that"],
         steps={"mark": lambda context, action: context.state.set("k", 99) and {}},
@@ -120,7 +124,7 @@ def test_a_check_that_exits_refuses_without_retries(store: sync.Store) -> None:
         if seen.get("k") != 1:
             sys.exit("not that")
 
-    report = sync.Recovery(store, validate=[check]).recover(state, "drift")
+    report = sync.recovery.Recovery(store, validate=[check]).recover(state, "drift")
     assert (report.restored_from, report.attempts) == ("main@2", 1)
     assert asked == [2, 1, 1]  # two states before, and what was put back
 
@@ -128,6 +132,6 @@ def test_a_check_that_exits_refuses_without_retries(store: sync.Store) -> None:
 def test_two_procedures_of_one_id_are_refused(store: sync.Store) -> None:
     twice = [procedure(RESTORING), procedure([{"type": "backup_current"}])]
     with pytest.raises(ProcedureValidationError, match="two have the id 'p'"):
-        sync.Recovery(store, procedures=twice)
+        sync.recovery.Recovery(store, procedures=twice)
     standing = {**twice[0], "id": "standard_recovery"}  # in place of one that is there
-    assert sync.Recovery(store, procedures=[standing]).procedures()[0].triggers == ("p",)
+    assert sync.recovery.Recovery(store, procedures=[standing]).procedures()[0].triggers == ("p",)

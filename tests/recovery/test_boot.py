@@ -12,16 +12,19 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 import holdfast
-from holdfast import MachineArrow, MachineDefinition, MachineState, Procedure, sync
+from holdfast import sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState
 from holdfast.agents.agent_keys import own_change, task_key
 from holdfast.errors import HoldfastError, InvalidInputError
+from holdfast.recovery import Procedure
 from holdfast.recovery.records import Records
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names import rowkinds
 
 KILLED = """
 import os, signal, sys
-from holdfast import MachineArrow, MachineDefinition, MachineState, RetryPolicy, sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState, RetryPolicy
+from holdfast import sync
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 store = sync.open(url, key=key, durability="normal", signer=signer)
 state = store.agent("7")
@@ -29,15 +32,15 @@ die = lambda step: os.kill(os.getpid(), signal.SIGKILL)
 arrow = MachineArrow("sent", work=die, recover="complete")
 mail = MachineDefinition("written", {"written": MachineState(on={"send": arrow}),
                                      "sent": MachineState()})
-sync.Mailbox(state).send({"order": 17}, id="order-17")
+sync.agents.Mailbox(state).send({"order": 17}, id="order-17")
 state.set("plan", 1)
-machine = sync.Machine(state, mail, "post")
+machine = sync.agents.Machine(state, mail, "post")
 machine.start()
-with sync.Mailbox(state, retry=RetryPolicy()).next():
-    with sync.Checkpoints(state).operation("deploy"):
+with sync.agents.Mailbox(state, retry=RetryPolicy()).next():
+    with sync.checkpoints.Checkpoints(state).operation("deploy"):
         state.set("plan", 2)
-        with sync.Effects(state).once("charge", key="order-17"):
-            with sync.Effects(state).once("mail"):
+        with sync.agents.Effects(state).once("charge", key="order-17"):
+            with sync.agents.Effects(state).once("mail"):
                 machine.fire("send", to="Ann")
 """
 
@@ -75,7 +78,7 @@ def test_everything_a_killed_process_left_is_found_and_settled(place: Place) -> 
     store = killed(place)
     sent: list[str] = []
     emitted: list[Any] = []
-    report = sync.boot(
+    report = sync.recovery.boot(
         store,
         machines={"post": post(sent)},
         requests=lambda state, letter: emitted.append(letter.content),
@@ -91,14 +94,14 @@ def test_everything_a_killed_process_left_is_found_and_settled(place: Place) -> 
     state = store.agent("7")
     assert state.get("plan") == 1
     assert len(sent) == 1
-    assert sync.Machine(state, post(sent), "post").now().state == "sent"
-    assert sync.Effects(state).get("charge", key="order-17").status == "planned"
+    assert sync.agents.Machine(state, post(sent), "post").now().state == "sent"
+    assert sync.agents.Effects(state).get("charge", key="order-17").status == "planned"
     assert emitted == [{"order": 17}]
-    [letter] = sync.Mailbox(state).waiting()
+    [letter] = sync.agents.Mailbox(state).waiting()
     assert (letter.id, letter.tries, letter.kind) == ("order-17", 1, "daemon_restart")
     assert [one.what for one in report.left] == ["mail"]
     assert "changes: none is ever unfinished" in str(report)
-    again = sync.boot(store, machines={"post": post(sent)})
+    again = sync.recovery.boot(store, machines={"post": post(sent)})
     assert {one.kind for one in again.items} == {"effect", "request"}
     assert len(sent) == 1
 
@@ -106,21 +109,21 @@ def test_everything_a_killed_process_left_is_found_and_settled(place: Place) -> 
 def test_what_nobody_declared_is_left_to_the_caller(place: Place) -> None:
     store = killed(place)
     sent: list[str] = []
-    report = sync.boot(store)
+    report = sync.recovery.boot(store)
     assert {(one.kind, one.outcome) for one in report.left} == {
         ("transition", "left"),
         ("effect", "left"),
     }
-    report = sync.boot(store, machines={"post": post(sent, recover="ask")})
+    report = sync.recovery.boot(store, machines={"post": post(sent, recover="ask")})
     assert "settle it" in str(report)
-    report = sync.boot(
+    report = sync.recovery.boot(
         store, machines={"post": post(sent, recover="roll_back")}, effects=lambda state, one: "done"
     )
     outcomes = {(one.kind, one.what): one.outcome for one in report.items}
     assert outcomes["transition", "post"] == "rolled_back"
     assert outcomes["effect", "mail"] == "completed"
     assert report.left == []
-    assert sync.Effects(store.agent("7")).get("mail").status == "done"
+    assert sync.agents.Effects(store.agent("7")).get("mail").status == "done"
 
 
 def test_work_that_fails_again_keeps_nothing_else_from_being_settled(place: Place) -> None:
@@ -129,7 +132,7 @@ def test_work_that_fails_again_keeps_nothing_else_from_being_settled(place: Plac
     broken = MachineDefinition(
         "written", {"written": MachineState(on={"send": arrow}), "sent": MachineState()}
     )
-    report = sync.boot(store, machines={"post": broken})
+    report = sync.recovery.boot(store, machines={"post": broken})
     assert ("transition", "left") in {(one.kind, one.outcome) for one in report.items}
     assert ("effect", "retry") in {(one.kind, one.outcome) for one in report.items}
     assert "ZeroDivisionError" in str(report)
@@ -137,7 +140,7 @@ def test_work_that_fails_again_keeps_nothing_else_from_being_settled(place: Plac
 
 def test_functions_that_raise_keep_nothing_else_from_being_settled(place: Place) -> None:
     store = killed(place)
-    sync.Mailbox(store.agent("8")).send({"order": 18}, id="order-18")
+    sync.agents.Mailbox(store.agent("8")).send({"order": 18}, id="order-18")
     seen: list[str] = []
 
     def requests(state: sync.State, letter: Any) -> None:
@@ -147,7 +150,9 @@ def test_functions_that_raise_keep_nothing_else_from_being_settled(place: Place)
     def effects(state: sync.State, effect: Any) -> str:
         raise ValueError("another one")
 
-    report = sync.boot(store, machines={"post": post([])}, requests=requests, effects=effects)
+    report = sync.recovery.boot(
+        store, machines={"post": post([])}, requests=requests, effects=effects
+    )
     outcomes = {(one.kind, one.what): (one.outcome, one.why) for one in report.items}
     assert outcomes["effect", "mail"] == ("left", "ValueError: another one")
     assert outcomes["effect", "charge order-17"][0] == "retry"
@@ -178,14 +183,14 @@ def test_the_chain_from_the_newest_state_to_defaults(place: Place, tmp_path: Pat
     for number in (*lost, *copied, older[-1]):
         damage(place, number)
     store = place.open()
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         order=["as_it_is", "newest_valid", "copy", "defaults"],
         copies=[copy],
         defaults={"task": 0},
     )
     with copy:
-        report = sync.boot(store, recovery=recovery)
+        report = sync.recovery.boot(store, recovery=recovery)
     assert report.methods == {
         "agent:copied": "backup",
         "agent:good": "primary",
@@ -211,7 +216,7 @@ def test_a_state_that_cannot_be_brought_back_is_named_and_others_are(place: Plac
     damage(place, 0)
     store = place.open()
     store.agent("b").set("k", 1)
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         procedures=[
             Procedure.of(
@@ -223,7 +228,7 @@ def test_a_state_that_cannot_be_brought_back_is_named_and_others_are(place: Plac
             )
         ],
     )
-    report = sync.boot(store, recovery=recovery)
+    report = sync.recovery.boot(store, recovery=recovery)
     assert report.methods == {"agent:a": "none", "agent:b": "primary"}
     assert [(one.kind, one.outcome) for one in report.left] == [("state", "left")]
 
@@ -234,11 +239,11 @@ def test_a_recovery_that_was_cut_short_goes_on(place: Place) -> None:
     state.set("task", 1)
     state.checkpoint("good")
     state.set("task", 2)
-    recovery = sync.Recovery(store)
-    failure = holdfast.Failure("state_corruption").check()
+    recovery = sync.recovery.Recovery(store)
+    failure = holdfast.recovery.AgentFailure("state_corruption").check()
     records = Records(StoreHandle(store._core), state.scope)
     records.begin(failure, recovery.select(failure)).keep()
-    report = sync.boot(store)
+    report = sync.recovery.boot(store)
     assert [(one.kind, one.outcome) for one in report.items] == [("recovery", "completed")]
     assert state.get("task") == 1
 
@@ -247,13 +252,13 @@ def test_an_agent_that_somebody_runs_is_left_alone(place: Place) -> None:
     store = place.open()
     state = store.agent("7")
     state.set("task", 1)
-    running = sync.Checkpoints(state).operation("work")
+    running = sync.checkpoints.Checkpoints(state).operation("work")
     with store.lease("agent/7"), running:
         state.set("task", 2)
-        report = sync.boot(place.open())
+        report = sync.recovery.boot(place.open())
         assert "somebody runs it" in str(report)
         assert state.get("task") == 2
-    assert sync.boot(place.open()).items == []
+    assert sync.recovery.boot(place.open()).items == []
 
 
 def test_a_task_that_a_restore_brought_back_is_taken_out_again(place: Place) -> None:
@@ -265,16 +270,16 @@ def test_a_task_that_a_restore_brought_back_is_taken_out_again(place: Place) -> 
     assert plan is not None
     a._run(plan)
     before = a.checkpoint("before")
-    handovers = sync.Handovers(store)
+    handovers = sync.agents.Handovers(store)
     handovers.hand_over(a, b, "t1", reason="it is theirs")
     a.restore(before)
     assert a.exists(task_key("t1"))
-    report = sync.boot(store)
+    report = sync.recovery.boot(store)
     assert [(one.kind, one.what, one.outcome) for one in report.items] == [
         ("handover", "t1", "completed")
     ]
     assert not a.exists(task_key("t1"))
-    assert sync.boot(store).items == []
+    assert sync.recovery.boot(store).items == []
 
 
 @pytest.mark.parametrize("how", ["delete", "erase"])
@@ -283,7 +288,7 @@ def test_a_scope_that_goes_meanwhile_keeps_no_other_from_being_settled(
 ) -> None:
     store = place.open()
     for name in "abc":
-        sync.Mailbox(store.agent(name)).send(name)
+        sync.agents.Mailbox(store.agent(name)).send(name)
     heard = []
 
     def request(state: sync.State, letter: Any) -> None:
@@ -291,18 +296,18 @@ def test_a_scope_that_goes_meanwhile_keeps_no_other_from_being_settled(
         if letter.content == "a":
             getattr(store, how)("agent:b")
 
-    report = sync.boot(store, requests=request)
+    report = sync.recovery.boot(store, requests=request)
     assert heard == ["a", "c"]
     assert report.left == []
     with pytest.raises(HoldfastError, match="agent:b"):
-        sync.boot(store, scopes=["agent:c", "agent:b"], requests=request)
+        sync.recovery.boot(store, scopes=["agent:c", "agent:b"], requests=request)
     assert heard == ["a", "c"]  # what is not there is said before anything is done
 
 
 @pytest.mark.spec("S80")
 def test_nothing_is_done_before_the_system_is_ready(place: Place) -> None:
     store = place.open()
-    sync.Mailbox(store.agent("7")).send("hello")
+    sync.agents.Mailbox(store.agent("7")).send("hello")
     ready = threading.Event()
     seen: list[str] = []
 
@@ -311,7 +316,9 @@ def test_nothing_is_done_before_the_system_is_ready(place: Place) -> None:
         seen.append("ready")
 
     threading.Timer(0.05, ready.set).start()
-    sync.boot(store, ready=wait, requests=lambda state, letter: seen.append(letter.content))
+    sync.recovery.boot(
+        store, ready=wait, requests=lambda state, letter: seen.append(letter.content)
+    )
     assert seen == ["ready", "hello"]
 
 
@@ -324,8 +331,8 @@ def test_the_last_checkpoints_hold_queue_work_and_session(place: Place) -> None:
     idle.set("k", 1)
     idle.checkpoint("before")
     with sync_shutdown(store, [agent, session, other, idle]) as last:
-        sync.Mailbox(agent).send("question")
-        sync.Effects(agent).plan("answer", id="1")
+        sync.agents.Mailbox(agent).send("question")
+        sync.agents.Effects(agent).plan("answer", id="1")
         session.set("user", "ann")
         other.set("own", "data")
         made = last.finish()
@@ -338,18 +345,18 @@ def test_the_last_checkpoints_hold_queue_work_and_session(place: Place) -> None:
         "question"
     ]
     assert there["agent:7"].keys("$effects/open/")
-    kinds = {one.kind: one.outcome for one in sync.boot(store).items}
+    kinds = {one.kind: one.outcome for one in sync.recovery.boot(store).items}
     assert kinds == {"effect": "retry", "request": "retry"}
 
 
 def sync_shutdown(store: sync.Store, scopes: Any) -> Any:
     """Checkpoints at the end, without signals."""
-    return holdfast.ShutdownCheckpoints(store, scopes, signals=())
+    return holdfast.checkpoints.ShutdownCheckpoints(store, scopes, signals=())
 
 
 def test_what_makes_no_sense_is_refused(store: sync.Store) -> None:
     for more in ({"machines": {"m": 1}}, {"wait": -1}, {"check": 2}, {"ready": 1}, {"scopes": [1]}):
         with pytest.raises(InvalidInputError):
-            sync.boot(store, **more)
+            sync.recovery.boot(store, **more)
     with pytest.raises(InvalidInputError, match="open store"):
-        sync.boot("store")
+        sync.recovery.boot("store")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
-from holdfast import Configuration, sync
+from holdfast import sync
 from holdfast.errors import (
     ConfigurationError,
     InvalidInputError,
     PolicyValidationError,
     StoreClosedError,
 )
+from holdfast.recovery import Configuration
 
 DOCUMENT = """
 state_management:
@@ -89,7 +91,7 @@ def test_the_documents_configuration_can_be_read_and_says_what_is_not_there() ->
     assert [one.id for one in config.policies] == ["time_based"]
     assert [one.id for one in config.procedures] == ["mine"]
     with pytest.raises(ConfigurationError) as refused:
-        sync.set_up(config)
+        sync.recovery.set_up(config)
     assert [text.partition(": ")[2].split(":")[0] for text in refused.value.problems] == [
         "synchronization",
         "monitoring.alert_thresholds",
@@ -97,6 +99,7 @@ def test_the_documents_configuration_can_be_read_and_says_what_is_not_there() ->
 
 
 @pytest.mark.spec("K260")
+@pytest.mark.usefixtures("cached_files")
 def test_a_configuration_puts_a_cache_in_front_of_the_store(tmp_path: Path, redis: Any) -> None:
     config = Configuration.from_yaml(DOCUMENT)
     assert (config.cache, config.cache_ttl) == ("redis://localhost:6379/2", 3600)
@@ -106,15 +109,18 @@ def test_a_configuration_puts_a_cache_in_front_of_the_store(tmp_path: Path, redi
     }
     config = Configuration.of(made(storage=storage))
     long = {"text": "a sentence that repeats, " * 30}
-    with sync.set_up(config, initial={"plan": long}) as managed:
+    with sync.recovery.set_up(config, initial={"plan": long}) as managed:
         lineage = managed.store.stats()["lineage"]
     client = redis.client(2)
     (name,) = client.scan_iter(f"holdfast:{lineage}:*")
     assert 0 < client.pttl(name) <= 60_000
-    with sync.set_up(config) as managed:
+    with sync.recovery.set_up(config) as managed:
         assert managed.state.get("plan") == long
         assert managed.store.metrics().by("cache", "result", call="read") == {"hit": 1}
-    with sync.open(f"sqlite:{tmp_path / 'a.db'}") as store, sync.set_up(config, store=store) as one:
+    with (
+        sync.open(f"sqlite:{tmp_path / 'a.db'}") as store,
+        sync.recovery.set_up(config, store=store) as one,
+    ):
         assert any(note.startswith("storage.cache: the store that") for note in one.report.notes)
     right = {"type": "redis", "connection": redis.url(2)}
     for wrong in ("redis://user:secret@", "", 7):
@@ -147,7 +153,7 @@ def test_connections_are_never_shown() -> None:
         read = Configuration.of(made(storage={"primary": data}))
         assert "secret" not in str(read)
         with pytest.raises(ConfigurationError) as refused:
-            sync.set_up(read)
+            sync.recovery.set_up(read)
         assert "secret" not in str(refused.value)
     keyed = Configuration.of(made(storage={"primary": {"key": "passphrase:secret"}}))
     assert keyed.key is not None
@@ -179,12 +185,12 @@ def test_a_store_on_a_server_is_set_up_as_the_document_says(postgres: Any) -> No
     assert config.url == f"{document}?pool_size=20&timeout=30000"
     connection = f"postgresql://postgres@127.0.0.1:{postgres.port}/postgres?schema=configured"
     primary = {"type": "postgresql", "connection": connection, "pool_size": 20, "timeout": 30000}
-    with sync.set_up(Configuration.of(made(storage={"primary": primary}))) as managed:
+    with sync.recovery.set_up(Configuration.of(made(storage={"primary": primary}))) as managed:
         address = managed.store._core.storage.address  # type: ignore[attr-defined]
         assert (address.pool_size, address.timeout) == (20, 30_000)
         managed.state.set("k", 1)
     primary |= {"connection": connection.replace("postgresql:", "postgres:"), "timeout": "5s"}
-    with sync.set_up(Configuration.of(made(storage={"primary": primary}))) as managed:
+    with sync.recovery.set_up(Configuration.of(made(storage={"primary": primary}))) as managed:
         assert managed.store._core.storage.address.timeout == 5_000  # type: ignore[attr-defined]
         assert managed.state.get("k") == 1
     primary["connection"] += "&timeout=5"
@@ -195,13 +201,13 @@ def test_a_store_on_a_server_is_set_up_as_the_document_says(postgres: Any) -> No
 def test_backups_go_where_the_document_says(tmp_path: Path) -> None:
     folder = {"type": "file", "path": f"{tmp_path}/backups"}
     storage = {"primary": {"type": "memory"}, "backup": folder}
-    with sync.set_up(Configuration.of(made(storage=storage))) as managed:
+    with sync.recovery.set_up(Configuration.of(made(storage=storage))) as managed:
         assert managed.backups is not None
         assert managed.report.backup == f"dir:{tmp_path}/backups"
         assert "backups: dir:" in str(managed.report)
         (found,) = [managed.backups.create()]
         assert managed.backups.list() == [found]
-    with sync.set_up(Configuration.of(made())) as managed:
+    with sync.recovery.set_up(Configuration.of(made())) as managed:
         assert managed.backups is None
     for wrong, problem in (
         ({"type": "s3"}, "bucket is missing"),
@@ -216,12 +222,12 @@ def test_backups_go_where_the_document_says(tmp_path: Path) -> None:
             Configuration.of(made(storage={"backup": wrong}))
     for refused in ({"type": "tape"}, {"bucket": "B"}, folder | {"encryption": True}):
         with pytest.raises(ConfigurationError, match=r"storage\.backup"):
-            sync.set_up(Configuration.of(made(storage=storage | {"backup": refused})))
+            sync.recovery.set_up(Configuration.of(made(storage=storage | {"backup": refused})))
 
 
 def test_a_store_in_mongodb_is_set_up(mongodb: Any) -> None:
     primary = {"type": "mongodb", "connection": mongodb.place("configured"), "timeout": "20s"}
-    with sync.set_up(Configuration.of(made(storage={"primary": primary}))) as managed:
+    with sync.recovery.set_up(Configuration.of(made(storage={"primary": primary}))) as managed:
         assert managed.store._core.storage.address.timeout == 20_000  # type: ignore[attr-defined]
         managed.state.set("k", 1)
     config = Configuration.of(made(storage={"primary": {"connection": "mongodb+srv://h/d"}}))
@@ -285,10 +291,10 @@ def test_one_call_sets_an_agent_up_and_says_what_is_in_force(tmp_path: Path) -> 
     config = Configuration.of(data)
     steps = {"look": lambda context, action: {"seen": True}}
     for created in (True, False):
-        with sync.set_up(config, initial={"task": "first"}, steps=steps) as managed:
+        with sync.recovery.set_up(config, initial={"task": "first"}, steps=steps) as managed:
             report = managed.report
             assert (report.success, report.agent_id, report.created) == (True, "writer", created)
-            assert report.current_state == f"main@{managed.state.place()[2]}"
+            assert report.current_state == f"main@{managed.state._handle.place()[2]}"
             assert (report.storage_initialized, report.encrypted) == (True, False)
             assert report.checkpointing_enabled
             assert "often" in report.policies
@@ -297,7 +303,7 @@ def test_one_call_sets_an_agent_up_and_says_what_is_in_force(tmp_path: Path) -> 
             assert managed.state.get("task") == ("first" if created else "later")
             if created:
                 managed.state.set("task", "later")
-                head = managed.state.place()[2]
+                head = managed.state._handle.place()[2]
             assert managed.recovery.recover(managed.state, "lost").procedure == "p"
     with sync.open(f"sqlite:{tmp_path / 'a.db'}") as store:
         later = [one for one in store.agent("writer").log(kind="set") if one.sequence > head]
@@ -320,7 +326,7 @@ def test_what_is_damaged_is_found_and_nothing_is_written(place: Place, level: st
     config = Configuration.of(
         made(integrity={"verification_level": level}, checkpointing={"policies": [OFTEN]})
     )
-    with sync.set_up(config, store=store) as managed:
+    with sync.recovery.set_up(config, store=store) as managed:
         report = managed.report
         assert not report.success
         assert report.findings
@@ -328,7 +334,7 @@ def test_what_is_damaged_is_found_and_nothing_is_written(place: Place, level: st
         assert (report.checkpointing_enabled, report.sync_enabled) == (False, False)
         assert "standard_recovery" in report.procedures
         assert managed.recovery.recover(managed.state, "corruption_detected").success
-    with sync.set_up(config, store=store) as again:
+    with sync.recovery.set_up(config, store=store) as again:
         assert again.report.success
         past = bool(again.report.findings)
         assert past is (level == "high"), "what was damaged is still there, in the past"
@@ -350,7 +356,7 @@ def test_a_value_that_nobody_reads_is_looked_at_from_medium_on(
     key, row = rows_of(storage, b"V")[-1]
     put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
     config = Configuration.of(made(integrity={"verification_level": level}))
-    with sync.set_up(config, store=place.open()) as managed:
+    with sync.recovery.set_up(config, store=place.open()) as managed:
         assert managed.report.success is success
         assert bool(managed.report.findings) is not success
 
@@ -361,7 +367,7 @@ def test_what_is_damaged_later_is_found_in_the_background(place: Place) -> None:
     state = store.agent("7")
     state.set("text", "x" * 3000)
     config = Configuration.of(made(integrity={"scrub_interval": "10ms"}))
-    with sync.set_up(config, store=store) as managed:
+    with sync.recovery.set_up(config, store=store) as managed:
         assert managed.report.scrub_interval == 0.01
         assert "every 0.01 s" in str(managed.report)
         assert managed.scrubber is not None
@@ -373,7 +379,7 @@ def test_what_is_damaged_later_is_found_in_the_background(place: Place) -> None:
     passes = managed.scrubber.status().passes
     time.sleep(0.05)
     assert managed.scrubber.status().passes == passes, "it ends with what it was set up for"
-    with sync.set_up(Configuration.of(made()), store=store) as managed:
+    with sync.recovery.set_up(Configuration.of(made()), store=store) as managed:
         assert (managed.scrubber, managed.report.scrub_interval) == (None, None)
 
 
@@ -390,7 +396,7 @@ def test_the_async_face() -> None:
         config = Configuration.of(
             made(checkpointing={"policies": [OFTEN]}, integrity={"scrub_interval": 20})
         )
-        async with await holdfast.set_up(config, initial={"k": 1}) as managed:
+        async with await holdfast.recovery.set_up(config, initial={"k": 1}) as managed:
             assert await managed.state.get("k") == 1
             assert managed.scrubber is not None
             await asyncio.to_thread(_until, lambda: managed.scrubber._blocking.status().passes > 0)
@@ -404,11 +410,11 @@ def test_the_async_face() -> None:
             assert "often" in report.policies
             assert abs(report.initialized_at / 1000 - time.time()) < 60
         async with holdfast.open("memory:other") as store:
-            async with await holdfast.set_up(config, store=store) as managed:
+            async with await holdfast.recovery.set_up(config, store=store) as managed:
                 assert managed.store is store
             await store.agent("7").set("k", 2)
             with pytest.raises(ConfigurationError):
-                await holdfast.set_up(
+                await holdfast.recovery.set_up(
                     Configuration.of(made(synchronization={"enabled": True})), store=store
                 )
 
@@ -472,12 +478,12 @@ def test_of_several_who_set_an_agent_up_one_writes_what_it_begins_with(place: Pl
     other = Configuration.of(made())
 
     def first() -> None:
-        with sync.set_up(other, store=there, initial={"done": []}) as managed:
+        with sync.recovery.set_up(other, store=there, initial={"done": []}) as managed:
             assert managed.report.created
             managed.state.append("done", "work")
 
     between.before = first
-    with sync.set_up(config, store=here, initial={"done": [], "task": 1}) as managed:
+    with sync.recovery.set_up(config, store=here, initial={"done": [], "task": 1}) as managed:
         assert not managed.report.created
         assert managed.state.keys() == ["done"]
         assert managed.state.get("done") == ["work"]
@@ -490,26 +496,28 @@ def test_what_is_refused_leaves_no_agent_behind() -> None:
     config = Configuration.of(made(checkpointing={"policies": [OFTEN, demand]}))
     with sync.open("memory:") as store:
         with pytest.raises(PolicyValidationError):
-            sync.set_up(config, store=store, initial={"a": 1})
+            sync.recovery.set_up(config, store=store, initial={"a": 1})
         for wrong in ({3: 1}, {"$policy/x": 1}, {"a": 1, "b": object()}):
             with pytest.raises(holdfast.HoldfastError):
-                sync.set_up(Configuration.of(made()), store=store, initial=wrong)  # type: ignore[arg-type]
+                sync.recovery.set_up(Configuration.of(made()), store=store, initial=wrong)  # type: ignore[arg-type]
         assert store.scopes().items == []
-        with sync.set_up(Configuration.of(made()), store=store, initial={"a": 1}) as managed:
+        with sync.recovery.set_up(
+            Configuration.of(made()), store=store, initial={"a": 1}
+        ) as managed:
             assert (managed.report.created, managed.state.get("a")) == (True, 1)
 
 
 def test_an_agent_whose_row_is_lost_is_not_taken_for_a_new_one(place: Place) -> None:
     store = place.open()
     config = Configuration.of(made(integrity={"verification_level": "high"}))
-    with sync.set_up(config, store=store, initial={"task": None}) as managed:
+    with sync.recovery.set_up(config, store=store, initial={"task": None}) as managed:
         managed.state.set("task", "half done")
     place.close()
     storage = place.storage()
     for key, _ in rows_of(storage, b"D"):
         put_row(storage, key, None)
     store = place.open()
-    with sync.set_up(config, store=store, initial={"task": None}) as managed:
+    with sync.recovery.set_up(config, store=store, initial={"task": None}) as managed:
         report = managed.report
         assert (report.success, report.created) == (False, False)
         assert "the directory does not name it" in report.findings[0]
@@ -521,10 +529,10 @@ def test_a_store_that_is_given(tmp_path: Path) -> None:
     placed = {"primary": {"type": "sqlite", "connection": str(tmp_path / "a.db")}}
     with sync.open("memory:") as store:
         with pytest.raises(ConfigurationError, match="is not encrypted"):
-            sync.set_up(Configuration.of(made(storage=keyed)), store=store)
-        with sync.set_up(Configuration.of(made(storage=placed)), store=store) as managed:
+            sync.recovery.set_up(Configuration.of(made(storage=keyed)), store=store)
+        with sync.recovery.set_up(Configuration.of(made(storage=placed)), store=store) as managed:
             assert "the store that was given is used" in managed.report.notes[0]
-        with sync.set_up(Configuration.of(made()), store=store) as managed:
+        with sync.recovery.set_up(Configuration.of(made()), store=store) as managed:
             assert managed.report.notes == ()
 
 
@@ -534,15 +542,15 @@ def test_slips_of_set_up_itself() -> None:
 
     async def other() -> None:
         with sync.open("memory:") as store, pytest.raises(InvalidInputError, match="same face"):
-            await holdfast.set_up(config, store=store)  # type: ignore[arg-type]
+            await holdfast.recovery.set_up(config, store=store)  # type: ignore[arg-type]
         async with holdfast.open("memory:") as opened:
             with pytest.raises(InvalidInputError, match="same face"):
-                sync.set_up(config, store=opened)  # type: ignore[arg-type]
+                sync.recovery.set_up(config, store=opened)  # type: ignore[arg-type]
 
     asyncio.run(other())
     for given in wrong:
         with pytest.raises(InvalidInputError):
-            sync.set_up(config, **given)
+            sync.recovery.set_up(config, **given)
     by_hand: list[Any] = [
         Configuration(""),
         Configuration("7", policies=("x",), verification="bogus"),  # type: ignore[arg-type]
@@ -550,7 +558,7 @@ def test_slips_of_set_up_itself() -> None:
     ]
     for one in by_hand:
         with pytest.raises(ConfigurationError):
-            sync.set_up(one)
+            sync.recovery.set_up(one)
 
 
 @pytest.mark.spec("K72")
@@ -566,14 +574,14 @@ def test_slips_of_set_up_leave_nothing_open(tmp_path: Path) -> None:
     storage = {"primary": {"type": "sqlite", "connection": f"sqlite:{path}"}}
     for config, initial in (({}, None), (Configuration.of(made()), [1])):
         with pytest.raises(InvalidInputError):
-            sync.set_up(config, initial=initial)  # type: ignore[arg-type]
+            sync.recovery.set_up(config, initial=initial)  # type: ignore[arg-type]
     demand = OFTEN | {"encryption": {"enabled": True, "algorithm": "AES-256-GCM"}}
     plain = Configuration.of(made(storage=storage, checkpointing={"policies": [demand]}))
     with pytest.raises(PolicyValidationError):
-        sync.set_up(plain)
+        sync.recovery.set_up(plain)
     sealed = {"primary": storage["primary"] | {"key": "passphrase:a long enough one"}}
     with pytest.raises(holdfast.HoldfastError):
-        sync.set_up(Configuration.of(made(storage=sealed)))
+        sync.recovery.set_up(Configuration.of(made(storage=sealed)))
     with sync.open(f"sqlite:{path}") as store:  # nobody holds it
         assert store.verify().ok
 
@@ -584,7 +592,7 @@ def test_a_close_that_goes_wrong_or_is_cancelled_leaves_nothing_open() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
-    managed = sync.set_up(config)
+    managed = sync.recovery.set_up(config)
     managed.scrubber.stop = managed.policies.close = fail  # type: ignore[union-attr,method-assign]
     with pytest.raises(ZeroDivisionError):
         managed.close()
@@ -592,7 +600,7 @@ def test_a_close_that_goes_wrong_or_is_cancelled_leaves_nothing_open() -> None:
         managed.state.set("k", 1)
 
     async def work() -> None:
-        managed = await holdfast.set_up(config)
+        managed = await holdfast.recovery.set_up(config)
         closing = asyncio.create_task(managed.close())
         while not closing.done():  # in the middle of each part of it
             await asyncio.sleep(0)
@@ -607,10 +615,38 @@ def test_a_close_that_goes_wrong_or_is_cancelled_leaves_nothing_open() -> None:
     asyncio.run(work())
 
 
+def test_set_up_that_is_cancelled_leaves_nothing_open(tmp_path: Path) -> None:
+    primary = {"type": "sqlite", "connection": str(tmp_path / "a.db")}
+    document = made(storage={"primary": primary}, integrity={"scrub_interval": 20})
+    config = Configuration.of(document)
+
+    async def set_up(pause: float) -> bool:
+        task = asyncio.create_task(holdfast.recovery.set_up(config, initial={"k": 1}))
+        await asyncio.sleep(pause)
+        task.cancel()
+        try:
+            managed = await task
+        except asyncio.CancelledError:
+            return False
+        assert await managed.state.get("k") == 1
+        await managed.close()
+        return True
+
+    async def work() -> None:
+        before = set(threading.enumerate())
+        pause = 0.0
+        while not await set_up(pause):
+            left = {one.name for one in set(threading.enumerate()) - before}
+            assert not {name for name in left if name.startswith("holdfast-")}
+            pause = pause * 1.2 + 0.001
+
+    asyncio.run(work())
+
+
 @pytest.mark.spec("K283", "K285")
 def test_monitoring_counts_and_times_what_is_set_up() -> None:
     on = {"metrics_enabled": True, "performance_tracking": True}
-    with sync.set_up(Configuration.of(made(monitoring=on))) as managed:
+    with sync.recovery.set_up(Configuration.of(made(monitoring=on))) as managed:
         assert managed.report.notes == ()
         managed.state.set("task", 1)
         told = managed.store.metrics()

@@ -11,11 +11,11 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Sticky, sync
-from holdfast.checkpoints.restore_past_damage import Way
+from holdfast.checkpoints.restore_request import Way
 from holdfast.errors import DamagedRecordError, RecoveryFailedError
-from holdfast.recovery import group
+from holdfast.recovery import agent_group as group
+from holdfast.store.commit.expected import sticky_of
 from holdfast.store.history.handle import LineHandle
-from holdfast.store.rules.sticky import sticky_of
 
 DAMAGED = "corruption_detected"
 TEAM = ("agent:a", "agent:b")
@@ -28,18 +28,18 @@ def damaged(place: Place, what: str) -> sync.Store:
     for state in states:
         state.declare(Sticky("eff/"))
         state.set("plan", "good")
-        sync.Mailbox(state).send("first")
-    sync.CheckpointGroups(store).create(states, "together")
-    before = a.place()[2]
+        sync.agents.Mailbox(state).send("first")
+    sync.checkpoints.CheckpointGroups(store).create(states, "together")
+    before = a._handle.place()[2]
     if what == "letter":
-        sync.Mailbox(a).send("x" * 50_000)
+        sync.agents.Mailbox(a).send("x" * 50_000)
     else:
         a.set("eff/paid", os.urandom(50_000))
-    entry = a.place()[2]
+    entry = a._handle.place()[2]
     assert entry == before + 1
     a.set("eff/other", "done")
     b.set("eff/other", "done")
-    sync.Mailbox(b).process(lambda mail: mail.send(a, "an answer"))
+    sync.agents.Mailbox(b).process(lambda mail: mail.send(a, "an answer"))
     for n in range(300):  # so that the index is saved, which leads to the value
         a.set("plan", n)
     b.set("plan", "odd")
@@ -60,18 +60,20 @@ def damaged(place: Place, what: str) -> sync.Store:
 @pytest.mark.parametrize("what", ["letter", "effect"])
 def test_a_group_goes_back_past_a_sticky_value_that_cannot_be_read(plain: Place, what: str) -> None:
     store = damaged(plain, what)
-    report = sync.Recovery(store).recover_group(TEAM, DAMAGED)
+    report = sync.recovery.Recovery(store).recover_group(TEAM, DAMAGED)
     assert (report.success, report.strategy) == (True, "newest_valid")
     key = "$mailbox/inbox/messages" if what == "letter" else "eff/paid"
     assert f"what damaged rows held of {key}" in report.lost["agent:a"]
     assert "damaged" not in report.lost["agent:b"]
     for name in ("a", "b"):
         assert dict(store.agent(name).items()) == {"plan": "good", "eff/other": "done"}
-        waiting = [one.content for one in sync.Mailbox(store.agent(name)).waiting()]
+        waiting = [one.content for one in sync.agents.Mailbox(store.agent(name)).waiting()]
         assert waiting == ["first"]  # the answer is given again
     assert dict(report.unsent) == {"agent:a": 1}
-    sync.Mailbox(store.agent("b")).process(lambda mail: mail.send(store.agent("a"), "an answer"))
-    waiting = [one.content for one in sync.Mailbox(store.agent("a")).waiting()]
+    sync.agents.Mailbox(store.agent("b")).process(
+        lambda mail: mail.send(store.agent("a"), "an answer")
+    )
+    waiting = [one.content for one in sync.agents.Mailbox(store.agent("a")).waiting()]
     assert waiting == ["first", "an answer"]
 
 
@@ -84,7 +86,7 @@ def test_a_group_that_cannot_be_read_afterwards_has_not_succeeded(
 
     monkeypatch.setattr(group, "past_damage", as_it_is)
     store = damaged(plain, "effect")
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with pytest.raises(RecoveryFailedError, match="all are back, but that cannot be read whole"):
         recovery.recover_group(TEAM, DAMAGED)
     report = recovery.group_reports()[0]
@@ -100,7 +102,7 @@ def test_damage_that_nobody_saw_before_is_a_failed_recovery(
 
     monkeypatch.setattr(group, "letters_taken_back", damage)
     store = damaged(plain, "effect")
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with pytest.raises(RecoveryFailedError, match="changed nothing: a row cannot be opened"):
         recovery.recover_group(TEAM, DAMAGED)
     report = recovery.group_reports()[0]
@@ -113,7 +115,7 @@ def test_damage_that_nobody_saw_before_is_a_failed_recovery(
 @pytest.mark.parametrize("kind", [DAMAGED, "state_corruption", "agent_crash"])
 def test_damaged_rows_of_a_member_are_set_aside(plain: Place, kind: str) -> None:
     store = damaged(plain, "effect")
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with suppress(RecoveryFailedError):
         recovery.recover_group(TEAM, kind)
     assert [one.kind for one in recovery.quarantine("agent:a").list()] == ["damage"]

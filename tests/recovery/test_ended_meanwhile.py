@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import Failure, sync
+from holdfast import sync
 from holdfast.errors import RecoveryFailedError
-from holdfast.recovery.group import Together
+from holdfast.recovery import AgentFailure
+from holdfast.recovery.agent_group import Together
 from holdfast.recovery.records import Record
 
 HOW = ["delete", "erase"]
 STEPS = ["backup_current", "locate_checkpoint", "restore_state", "validate_state", "cleanup"]
-FAILURE = Failure("state_corruption", "mail of ann@example.org")
+FAILURE = AgentFailure("state_corruption", "mail of ann@example.org")
 
 
 def beside(work: Callable[[], Any]) -> None:
@@ -51,7 +52,7 @@ def scopes(store: sync.Store) -> list[str]:
     return [str(one.scope) for one in store.scopes().items]
 
 
-def said_so(recovery: sync.Recovery, how: str, error: RecoveryFailedError) -> None:
+def said_so(recovery: sync.recovery.Recovery, how: str, error: RecoveryFailedError) -> None:
     """What is left of a recovery of an agent that ended."""
     why = f"agent:7 was {how}d since it began"
     assert why in str(error)
@@ -68,7 +69,7 @@ def test_what_ends_while_it_is_recovered_is_not_recovered(
     store: sync.Store, step: str, how: str
 ) -> None:
     agent(store)
-    recovery = sync.Recovery(store, defaults={"k": 0})
+    recovery = sync.recovery.Recovery(store, defaults={"k": 0})
     progress = once(step, lambda: getattr(store, how)("agent:7"))
     with pytest.raises(RecoveryFailedError) as caught:
         recovery.recover("agent:7", FAILURE, progress=progress)
@@ -81,7 +82,7 @@ def test_what_ends_while_it_is_recovered_is_not_recovered(
 @pytest.mark.parametrize("how", HOW)
 def test_another_of_its_name_is_left_alone(store: sync.Store, how: str) -> None:
     agent(store)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
 
     def others() -> None:
         getattr(store, how)("agent:7")
@@ -100,7 +101,7 @@ def test_no_copy_brings_it_back(store: sync.Store, step: str, how: str) -> None:
     agent(store)
     copied = agent(other)
     copied.set("k", 4)
-    recovery = sync.Recovery(store, copies=[other])
+    recovery = sync.recovery.Recovery(store, copies=[other])
     progress = once(step, lambda: getattr(store, how)("agent:7"))
     with pytest.raises(RecoveryFailedError) as caught:
         recovery.recover("agent:7", "storage_failure", progress=progress)
@@ -118,7 +119,7 @@ def test_one_that_ends_just_before_the_last_commit_has_not_succeeded(
     agent(store)
     steps = [{"type": "backup_current"}] if kept else []
     made = {"id": "p", "triggers": ["p"], "steps": [*steps, {"type": "validate_state"}]}
-    recovery, signed = sync.Recovery(store, procedures=[made]), Record._letting_go
+    recovery, signed = sync.recovery.Recovery(store, procedures=[made]), Record._letting_go
 
     def let_go(self: Record, status: str) -> Any:
         plan = signed(self, status)
@@ -135,7 +136,7 @@ def test_one_that_ends_just_before_the_last_commit_has_not_succeeded(
 
 @pytest.mark.parametrize("how", HOW)
 def test_one_that_the_recovery_itself_began_may_end_too(store: sync.Store, how: str) -> None:
-    recovery = sync.Recovery(store, defaults={"k": 0})
+    recovery = sync.recovery.Recovery(store, defaults={"k": 0})
     progress = once("restore_state", lambda: getattr(store, how)("agent:7"))
     with pytest.raises(RecoveryFailedError) as caught:
         recovery.recover("agent:7", "agent_crash", progress=progress)
@@ -150,7 +151,7 @@ def test_one_that_the_recovery_itself_began_may_end_too(store: sync.Store, how: 
 def team(store: sync.Store) -> list[sync.State]:
     """Two with a moment in common, and more since."""
     members = [agent(store, "1"), agent(store, "7")]
-    sync.CheckpointGroups(store).create(members, "both")
+    sync.checkpoints.CheckpointGroups(store).create(members, "both")
     for member in members:
         member.set("k", 5)
     return members
@@ -184,7 +185,7 @@ def test_a_group_whose_member_ends_meanwhile_has_failed(
         return result
 
     monkeypatch.setattr(Together, when, then)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with pytest.raises(RecoveryFailedError, match=f"agent:7 was {how}d since it began"):
         recovery.recover_group(members, kind)
     [report] = recovery.group_reports()

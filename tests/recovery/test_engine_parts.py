@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import Checkpoint, Failure, Procedure, RecoveryStep, Rule, sync
+from holdfast import Checkpoint, sync
+from holdfast.checkpoints import RetentionRule
 from holdfast.errors import (
     CriticalStepFailureError,
     HoldfastError,
     PolicyValidationError,
     RecoveryFailedError,
 )
+from holdfast.recovery import AgentFailure, Procedure, RecoveryStep
 from holdfast.recovery.failures import CORRUPTION, FAILURES, SEVERITIES, found_failure
 from holdfast.recovery.strategies import STRATEGIES
 from holdfast.store.proof.verify_report import Finding
@@ -61,7 +63,7 @@ def test_procedures_strategies_checks_monitor_and_rollback_are_given_and_used(
         used.append("rollback")
         context.state.restore(context.result_of("backup_current")["backup"])
 
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         strategies={"mine": first_entry},
         order=["mine"],
@@ -84,10 +86,9 @@ def test_procedures_strategies_checks_monitor_and_rollback_are_given_and_used(
 def test_without_strategies_of_ones_own_there_are_those_of_every_kind(store: sync.Store) -> None:
     state = agent(store)
     for kind, known in FAILURES.items():
-        order = sync.Recovery(store).proposal(state, kind).order
-        assert order == known.strategies
+        order = known.strategies
         assert set(order) <= STRATEGIES.keys()
-        plan = sync.Recovery(store, defaults={}).plan(state, kind)
+        plan = sync.recovery.Recovery(store, defaults={}).plan(state, kind)
         assert plan.strategy in order
 
 
@@ -96,15 +97,15 @@ def test_each_trigger_leads_to_the_steps_of_its_procedure(store: sync.Store) -> 
     state = agent(store)
     done: list[str] = []
     types = {name: lambda context, action, name=name: done.append(name) for name in "abc"}
-    recovery = sync.Recovery(store, steps=types)
+    recovery = sync.recovery.Recovery(store, steps=types)
     recovery.set({**procedure("a", "b"), "triggers": ["one", {"type": "two"}]})
     recovery.set({**procedure("c"), "id": "q", "triggers": ["two"]})
-    assert [step.type for step in recovery.select(Failure("one")).steps] == ["a", "b"]
+    assert [step.type for step in recovery.select(AgentFailure("one")).steps] == ["a", "b"]
     recovery.recover(state, "one")
     assert done == ["a", "b"]
     recovery.recover(state, "two")  # that of the procedure set last
     assert done == ["a", "b", "c"]
-    assert recovery.select(Failure("of nobody")).id == "standard_recovery"
+    assert recovery.select(AgentFailure("of nobody")).id == "standard_recovery"
 
 
 @pytest.mark.spec("K184", "K187")
@@ -128,7 +129,7 @@ def test_every_field_of_a_step_counts(store: sync.Store) -> None:
     def recovered(*steps: RecoveryStep) -> Any:
         chosen = Procedure("p", ("p",), steps)
         assert Procedure.of(chosen.data()) == chosen
-        recovery = sync.Recovery(store, steps={"step": step}, procedures=[chosen])
+        recovery = sync.recovery.Recovery(store, steps={"step": step}, procedures=[chosen])
         told: list[str] = []
         try:
             return recovery.recover(state, "p", progress=lambda name, _: told.append(name)), told
@@ -174,9 +175,9 @@ def test_steps_know_the_request_the_target_and_what_came_before(store: sync.Stor
         return {"looked": True}
 
     begun = datetime.now(UTC)
-    recovery = sync.Recovery(store, steps={"look": look})
+    recovery = sync.recovery.Recovery(store, steps={"look": look})
     recovery.set(procedure("backup_current", "locate_checkpoint", "look", "restore_state"))
-    asked = Failure("p", "it makes no sense", "high", point="good", evidence={"by": "me"})
+    asked = AgentFailure("p", "it makes no sense", "high", point="good", evidence={"by": "me"})
     report = recovery.recover(state, asked)
     assert seen["agent"] == state.scope
     assert seen["failure"] == replace(asked, point="main@2")  # whatever bears the name later
@@ -194,7 +195,10 @@ def test_each_kind_of_corruption_has_its_repair(place: Place) -> None:
         assert found is not None
         assert found.kind == kind
         assert found.severity in ("high", "critical")
-        assert sync.Recovery(place.open()).select(found).id in ("damaged_state", "lost_storage")
+        assert sync.recovery.Recovery(place.open()).select(found).id in (
+            "damaged_state",
+            "lost_storage",
+        )
     partial = found_failure([Finding("damage", "a row", "it is damaged", "agent:7", ("plan",))])
     assert partial is not None
     assert partial.kind == "partial_corruption"
@@ -208,7 +212,7 @@ def test_each_kind_of_corruption_has_its_repair(place: Place) -> None:
     store = place.open()
     failure = found_failure(store.verify("agent:7").findings)
     assert failure is not None
-    report = sync.Recovery(store).recover("agent:7", failure)
+    report = sync.recovery.Recovery(store).recover("agent:7", failure)
     assert (report.strategy, report.lost) == ("journal", "what entry 3 did")
     assert dict(store.agent("7").items("p")) == {"plan": "good"}
     assert store.agent("7").get("other") == 1
@@ -227,12 +231,12 @@ def test_each_kind_of_failure_has_its_severity_and_its_way(place: Place, tmp_pat
     state = agent(store)
     with sync.open(f"sqlite:{tmp_path}/copy.db") as copy:
         copy.agent("7").set("plan", "of the copy")
-        recovery = sync.Recovery(store, copies=[copy])
+        recovery = sync.recovery.Recovery(store, copies=[copy])
         for kind, (severity, strategy) in ways.items():
             report = recovery.recover(state, kind)
             assert (report.failure.severity, report.strategy) == (severity, strategy), kind
     assert {one.severity for one in FAILURES.values()} <= set(SEVERITIES)
-    report = sync.Recovery(store).recover(state, Failure("unknown", severity="low"))
+    report = sync.recovery.Recovery(store).recover(state, AgentFailure("unknown", severity="low"))
     assert report.failure.severity == "low"
 
 
@@ -255,7 +259,7 @@ def test_a_step_that_never_ends_is_ended_at_the_time_of_its_procedure(store: syn
     steps = {"hang": hang}
     short = procedure("hang", timeout=200, retries=5)
     short["steps"][0]["timeout"] = "10m"
-    recovery = sync.Recovery(store, steps=steps, procedures=[short])
+    recovery = sync.recovery.Recovery(store, steps=steps, procedures=[short])
     with pytest.raises(CriticalStepFailureError, match=r"hang - it took more than .*used up"):
         recovery.recover(state, "p")
     assert not over.is_set()
@@ -284,7 +288,7 @@ def test_whatever_way_a_recovery_ends_nothing_of_it_runs_on(store: sync.Store, w
     made["steps"][-1]["timeout"] = 100 if way == "time" else "1m"
     checks = [lambda found: "no"] if way == "check" else []
     steps = {"fail": fail, "wait": wait}
-    recovery = sync.Recovery(store, steps=steps, procedures=[made], validate=checks)
+    recovery = sync.recovery.Recovery(store, steps=steps, procedures=[made], validate=checks)
     try:
         recovery.recover(state, "p")
     except HoldfastError:
@@ -302,7 +306,7 @@ def test_whatever_way_a_recovery_ends_nothing_of_it_runs_on(store: sync.Store, w
 @pytest.mark.spec("X20")
 def test_what_the_documents_left_open_is_kept(store: sync.Store) -> None:
     state = agent(store)
-    policies = sync.Policies(store, watch=False)
+    policies = sync.checkpoints.Policies(store, watch=False)
     when = {
         "type": "state_change",
         "metric": "state_change_ratio",
@@ -323,7 +327,7 @@ def test_what_the_documents_left_open_is_kept(store: sync.Store) -> None:
         raise OSError("the disk went away")
 
     made = procedure("backup_current", "half", retries=2, backoff=1)
-    recovery = sync.Recovery(store, steps={"half": half}, procedures=[made])
+    recovery = sync.recovery.Recovery(store, steps={"half": half}, procedures=[made])
     with pytest.raises(CriticalStepFailureError, match="the state before it is back"):
         recovery.recover(state, "p")
     assert (len(tried), state.get("plan")) == (3, "odd")
@@ -333,22 +337,22 @@ def test_what_the_documents_left_open_is_kept(store: sync.Store) -> None:
     def no_peer(checkpoint: Checkpoint) -> None:
         raise ConnectionError("nobody answers")
 
-    shared = sync.Checkpoints(state, sync=no_peer).create("shared", sync=True)
+    shared = sync.checkpoints.Checkpoints(state, sync=no_peer).create("shared", sync=True)
     assert not shared.synchronized
 
     state.restore("good")  # until it is confirmed; a recovery lets go of its own when it ends
-    held = {one.checkpoint.id for one in sync.Checkpoints(state).held()}
+    held = {one.checkpoint.id for one in sync.checkpoints.Checkpoints(state).held()}
     assert held
     for number in range(30):
         state.set("k", number)
         state.checkpoint(f"later {number}", type="recovery")
-    strict = sync.Retention(store, rules={"recovery": Rule(max_count=1)})
+    strict = sync.checkpoints.Retention(store, rules={"recovery": RetentionRule(max_count=1)})
     strict.run(state)
     left = {one.id for one in state.checkpoints(type="recovery")}
     assert held <= left
     assert len(left) == len(held) + 1
-    for one in sync.Checkpoints(state).held():
-        sync.Checkpoints(state).confirm(one.checkpoint)
+    for one in sync.checkpoints.Checkpoints(state).held():
+        sync.checkpoints.Checkpoints(state).confirm(one.checkpoint)
     strict.run(state)
     assert not held & {one.id for one in state.checkpoints()}
 
@@ -362,14 +366,16 @@ def test_the_state_before_is_kept_from_retention_until_a_recovery_is_over(
     """Whether it fails after the state was put back, or after a step of its own wrote."""
     state = agent(store)
     root = state.root()
-    rules = {kind: Rule(max_count=most) for kind in ("recovery", "manual")}
-    strict = sync.Retention(store, rules=rules)
+    rules = {kind: RetentionRule(max_count=most) for kind in ("recovery", "manual")}
+    strict = sync.checkpoints.Retention(store, rules=rules)
 
     def write(context: Any, action: Any) -> None:
         context.state.set("plan", "half")
 
     def prune(context: Any, action: Any) -> None:
-        (one,) = [one for one in sync.Checkpoints(state).held() if one.why == "recovery"]
+        (one,) = [
+            one for one in sync.checkpoints.Checkpoints(state).held() if one.why == "recovery"
+        ]
         assert one.checkpoint.metadata["recovery"] == context.record.id
         strict.run(state)
 
@@ -379,7 +385,7 @@ def test_the_state_before_is_kept_from_retention_until_a_recovery_is_over(
     steps = {"write": write, "prune": prune, "fail": fail}
     for last in ((), ("fail",)):
         made = procedure(*before, "write", "prune", *last)
-        recovery = sync.Recovery(store, steps=steps, procedures=[made])
+        recovery = sync.recovery.Recovery(store, steps=steps, procedures=[made])
         if last:
             with pytest.raises(CriticalStepFailureError, match="the state before it is back"):
                 recovery.recover(state, "p")
@@ -387,7 +393,9 @@ def test_the_state_before_is_kept_from_retention_until_a_recovery_is_over(
         else:
             assert recovery.recover(state, "p").success
             root = state.root()
-        assert not [one for one in sync.Checkpoints(state).held() if one.why == "recovery"]
+        assert not [
+            one for one in sync.checkpoints.Checkpoints(state).held() if one.why == "recovery"
+        ]
     state.set("plan", "later")
     strict.run(state)
     left = [one for one in state.checkpoints() if "recovery" in one.metadata]
@@ -420,7 +428,9 @@ def test_a_state_that_own_steps_put_back_and_a_check_refuses_is_undone(
 
     steps = {"locate_checkpoint": locate, "restore_state": restore}
     made = procedure(*STEPS, retries=1, backoff=1, timeout="60s")
-    recovery = sync.Recovery(store, steps=steps, procedures=[made], validate=[lambda _: "no"])
+    recovery = sync.recovery.Recovery(
+        store, steps=steps, procedures=[made], validate=[lambda _: "no"]
+    )
     with pytest.raises(CriticalStepFailureError, match=r"no attempt is left; the state before it"):
         recovery.recover(state, "p")
     again = located is not None and "point" in located  # once: it is the same state again
@@ -429,13 +439,13 @@ def test_a_state_that_own_steps_put_back_and_a_check_refuses_is_undone(
     assert recovery.reports(state)[0].status == "rolled_back"
     assert recovery.resume(state) == []
     for _ in range(6):
-        assert sync.Recovery(store).recover(state, "p").success
+        assert sync.recovery.Recovery(store).recover(state, "p").success
 
 
 def test_what_our_steps_rest_on_has_to_be_said_by_an_own_one(store: sync.Store) -> None:
     made = procedure("locate_checkpoint", "restore_state")
     steps = {"locate_checkpoint": lambda context, action: {"point": "good"}}
-    recovery = sync.Recovery(store, steps=steps, procedures=[made])
+    recovery = sync.recovery.Recovery(store, steps=steps, procedures=[made])
     with pytest.raises(CriticalStepFailureError, match="has no strategy, lost, keys"):
         recovery.recover(agent(store), "p")
 
@@ -445,7 +455,7 @@ def test_a_recovery_with_an_own_backup_is_undone(store: sync.Store, given: Any) 
     state = agent(store)
     steps = {"backup_current": lambda context, action: given, "fail": lambda *_: 1 / 0}
     made = procedure("backup_current", "locate_checkpoint", "restore_state", "fail", retries=0)
-    recovery = sync.Recovery(store, steps=steps, procedures=[made], order=["newest_valid"])
+    recovery = sync.recovery.Recovery(store, steps=steps, procedures=[made], order=["newest_valid"])
     with pytest.raises(RecoveryFailedError, match="the state before it is back"):
         recovery.recover(state, "p")  # whatever its backup is of
     assert state.get("plan") == "odd"
@@ -464,7 +474,7 @@ def test_of_two_steps_that_find_a_state_the_first_that_does_is_put_back(
         step |= {"id": id, "critical": False, "action": {"strategies": [strategy]}}
         step["dependencies"] = ["backup_current"]
     made["steps"][3]["dependencies"] = ["one", "two"] if first == "newest_valid" else ["two"]
-    recovery = sync.Recovery(store, procedures=[made])
+    recovery = sync.recovery.Recovery(store, procedures=[made])
     plan = recovery.plan(state, "p")
     report = recovery.recover(state, "p")
     served = first if first == "newest_valid" else "as_it_is"

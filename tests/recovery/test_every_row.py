@@ -22,7 +22,7 @@ HEALED = [b"D", b"T", b"E", b"V", b"S", b"N", b"R", b"C", b"K", b"A", b"B", b"U"
 SEALED = (b"K", b"U")
 """Kinds that only an encrypted store has."""
 UNSEEN = {(b"C", "missing"), (b"U", "missing")}
-"""Nothing says that they must be there: docs/watchdog.md."""
+"""Nothing says that they must be there: docs/finding-failure.md."""
 
 
 class World:
@@ -127,7 +127,7 @@ def test_a_scrubber_heals_every_kind_of_row(world: World, kind: bytes, how: str)
         world.damage(key, row, how)
         store = world.place.open()
         assert store.verify().ok == ((kind, how) in UNSEEN)
-        done = sync.Scrubber(store, copies=[world.twin.open()], budget=600).slice()
+        done = sync.recovery.Scrubber(store, copies=[world.twin.open()], budget=600).slice()
         assert done is not None
         if (kind, how) not in UNSEEN:
             assert world.is_whole(key, row), rowkinds.describe(key)
@@ -154,7 +154,9 @@ def test_rows_that_are_only_verified_are_found_and_said_to_be_left(
 ) -> None:
     key, row = world.some(kind)[0]
     world.damage(key, row, how)
-    done = sync.Scrubber(world.place.open(), copies=[world.twin.open()], budget=600).slice()
+    done = sync.recovery.Scrubber(
+        world.place.open(), copies=[world.twin.open()], budget=600
+    ).slice()
     assert done is not None
     assert done.findings
     assert not done.healed
@@ -175,7 +177,7 @@ def test_the_signature_that_a_checkpoint_calls_for_comes_back(tmp_path: Path) ->
     storage.close()
     store = place.open()
     assert [one.kind for one in store.verify().findings] == ["signature"]
-    done = sync.Scrubber(store, copies=[twin.open()], budget=600).slice()
+    done = sync.recovery.Scrubber(store, copies=[twin.open()], budget=600).slice()
     assert done is not None
     assert store._core.storage.get([key]) == [row]
     assert store.verify().ok
@@ -223,7 +225,7 @@ def _spoil(place: Place, kind: bytes, number: int, how: str) -> tuple[bytes, byt
 def test_the_row_of_main_is_made_again_without_a_copy(forked: Place, how: str) -> None:
     key, _ = _spoil(forked, b"T", 0, how)
     store = forked.open()
-    done = sync.Scrubber(store, budget=600).slice()
+    done = sync.recovery.Scrubber(store, budget=600).slice()
     assert done is not None
     assert [(one.row, one.copy, one.lost) for one in done.healed] == [(key.hex(), None, "")]
     store = forked.reopen()
@@ -237,11 +239,11 @@ def test_a_timeline_whose_name_is_lost_gets_another_by_a_recovery(forked: Place,
     """A scrubber leaves it: a copy that has the name may come yet."""
     key, _ = _spoil(forked, b"T", 1, how)
     store = forked.open()
-    done = sync.Scrubber(store, budget=600).slice()
+    done = sync.recovery.Scrubber(store, budget=600).slice()
     assert done is not None
     assert not done.healed
     assert [one.row for one in done.findings] == [key.hex()]
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     assert [one.next for one in recovery.health().concerns if one.kind == "damaged_state"] == [
         "holdfast repair agent:7"
     ]
@@ -261,7 +263,7 @@ def test_a_timeline_that_cannot_be_named_is_told_as_lost(forked: Place) -> None:
     numbers = [rowkinds.line_of(key) for key, _ in rows_of(storage, b"E")]
     storage.close()
     _spoil(forked, b"E", numbers.index(1), "changed")
-    report = sync.Recovery(forked.open()).recover("agent:7", "corruption_detected")
+    report = sync.recovery.Recovery(forked.open()).recover("agent:7", "corruption_detected")
     assert "timeline 1, whose row and first entry are damaged" in report.lost
 
 
@@ -270,7 +272,7 @@ def test_a_recovery_takes_the_name_from_a_copy(forked: Place, tmp_path: Path, ho
     twin = _copied(forked, tmp_path / "twin")
     _spoil(forked, b"T", 1, how)
     store = forked.open()
-    recovery = sync.Recovery(store, copies=[twin.open()])
+    recovery = sync.recovery.Recovery(store, copies=[twin.open()])
     assert recovery.recover("agent:7", "corruption_detected").lost == "nothing"
     assert forked.reopen().agent("7").on("side").get("x") == 7
     twin.close()
@@ -284,7 +286,7 @@ def test_a_fork_that_a_copy_made_by_itself_gives_no_name(forked: Place, tmp_path
     forked.close()
     twin.close()
     key, _ = _spoil(forked, b"T", 2, "changed")
-    done = sync.Scrubber(forked.open(), copies=[twin.open()], budget=600).slice()
+    done = sync.recovery.Scrubber(forked.open(), copies=[twin.open()], budget=600).slice()
     assert done is not None
     assert not done.healed
     assert [one.row for one in done.findings] == [key.hex()]
@@ -324,14 +326,14 @@ def two(request: Any, tmp_path: Path) -> Iterator[tuple[Place, Place, bytes]]:
 
 def test_boot_names_a_scope_that_the_directory_lacks(two: tuple[Place, Place, bytes]) -> None:
     place, twin, key = two
-    left = sync.boot(place.open()).left
+    left = sync.recovery.boot(place.open()).left
     assert [one.kind for one in left] == ["state"]
     assert "the directory does not" in left[0].why
-    assert sync.boot(place.open(), check=False).left == []
-    done = sync.Scrubber(place.open(), copies=[twin.open()], budget=600).slice()
+    assert sync.recovery.boot(place.open(), check=False).left == []
+    done = sync.recovery.Scrubber(place.open(), copies=[twin.open()], budget=600).slice()
     assert done is not None
     assert [(one.scope, one.row) for one in done.healed] == [(None, key.hex())]
-    assert sync.boot(place.reopen()).left == []
+    assert sync.recovery.boot(place.reopen()).left == []
     assert place.open().agent("7").get("x") == "7"
 
 
@@ -340,7 +342,7 @@ def test_boot_heals_the_directory_from_the_copies_of_its_recovery(
 ) -> None:
     place, twin, key = two
     store = place.open()
-    report = sync.boot(store, recovery=sync.Recovery(store, copies=[twin.open()]))
+    report = sync.recovery.boot(store, recovery=sync.recovery.Recovery(store, copies=[twin.open()]))
     assert [(one.outcome, one.what) for one in report.items] == [
         ("completed", rowkinds.describe(key))
     ]
@@ -354,7 +356,7 @@ def test_a_recovery_finds_an_agent_that_the_directory_lacks(
 ) -> None:
     place, twin, _ = two
     store = place.open()
-    recovery = sync.Recovery(store, copies=[twin.open()])
+    recovery = sync.recovery.Recovery(store, copies=[twin.open()])
     assert recovery.recover("agent:7", "corruption_detected").lost == "nothing"
     assert store.agent("7").get("x") == "7"
     assert store.verify().ok  # and nothing of the old one lies about
@@ -365,7 +367,7 @@ def test_a_scope_made_since_under_the_name_is_not_overwritten(
 ) -> None:
     place, twin, _ = two
     place.open().agent("7").set("x", "anew")
-    done = sync.Scrubber(place.reopen(), copies=[twin.open()], budget=600).slice()
+    done = sync.recovery.Scrubber(place.reopen(), copies=[twin.open()], budget=600).slice()
     assert done is not None
     assert not done.healed
     assert any("not in the directory" in one.message for one in done.findings)
@@ -381,7 +383,7 @@ def test_a_scope_that_a_copy_erased_is_not_erased_by_healing(tmp_path: Path) -> 
     storage = place.storage()
     put_row(storage, key, None)
     storage.close()
-    done = sync.Scrubber(place.open(), copies=[twin.open()], budget=600).slice()
+    done = sync.recovery.Scrubber(place.open(), copies=[twin.open()], budget=600).slice()
     assert done is not None
     assert not done.healed
     assert done.findings
@@ -393,7 +395,7 @@ def test_a_deletion_that_a_copy_made_by_itself_is_not_taken(forked: Place, tmp_p
     twin = _copied(forked, tmp_path / "twin")
     twin.open().delete("agent:7")
     _spoil(forked, b"E", 0, "changed")
-    done = sync.Scrubber(forked.open(), copies=[twin.open()], budget=600).slice()
+    done = sync.recovery.Scrubber(forked.open(), copies=[twin.open()], budget=600).slice()
     assert done is not None
     assert len(done.healed) == 1
     assert forked.reopen().agent("7").get("x") == 2
@@ -414,7 +416,7 @@ def test_nothing_is_put_into_a_scope_that_is_erased_meanwhile(
         return found
 
     monkeypatch.setattr(heal, "_fitting", slow)
-    done = sync.Scrubber(forked.open(), copies=[twin.open()], budget=600).slice()
+    done = sync.recovery.Scrubber(forked.open(), copies=[twin.open()], budget=600).slice()
     assert done is not None
     assert not done.healed
     assert forked.open()._core.storage.get([key]) == [None]

@@ -10,7 +10,8 @@ from store_kit import Place
 from test_recovery_killed import break_leases, faulty
 
 import holdfast
-from holdfast import MachineArrow, MachineDefinition, MachineState, sync
+from holdfast import sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState
 from holdfast.errors import HoldfastError, InvalidInputError, RecoveryFailedError
 from holdfast.storage.wrappers.faults import Fault
 
@@ -41,10 +42,10 @@ def interrupted(store: sync.Store, agent: str = "7", *machines: str) -> sync.Sta
     """An agent that went on since its checkpoint, and was killed in the work of its machines."""
     state = store.agent(agent)
     for name in machines or ("post",):
-        sync.Machine(state, mail(kill), name).start()
+        sync.agents.Machine(state, mail(kill), name).start()
     state.checkpoint("good")
     for name in machines or ("post",):
-        machine = sync.Machine(state, mail(kill), name)
+        machine = sync.agents.Machine(state, mail(kill), name)
         machine.fire("write")
         with pytest.raises(Killed):
             machine.fire("send", to="Ann")
@@ -53,13 +54,13 @@ def interrupted(store: sync.Store, agent: str = "7", *machines: str) -> sync.Sta
 
 def where(state: sync.State, name: str = "post") -> tuple[str, bool]:
     """Where a machine is, and whether a transition of it is open."""
-    now = sync.Machine(state, mail(kill), name).now()
+    now = sync.agents.Machine(state, mail(kill), name).now()
     assert now is not None
     return now.state, now.pending is not None
 
 
 def test_an_agent_that_was_set_up_with_its_machines_settles_them(place: Place) -> None:
-    config, sent = holdfast.Configuration("7"), list[str]()
+    config, sent = holdfast.recovery.Configuration("7"), list[str]()
 
     async def awaited() -> None:
         async def work(step: Any) -> None:
@@ -67,18 +68,21 @@ def test_an_agent_that_was_set_up_with_its_machines_settles_them(place: Place) -
 
         store = await holdfast.open(place.url, **place.options())
         machines = {"post": mail(work)}
-        async with store, await holdfast.set_up(config, store=store, machines=machines) as managed:
+        async with (
+            store,
+            await holdfast.recovery.set_up(config, store=store, machines=machines) as managed,
+        ):
             report = await managed.recovery.recover(managed.state, KIND)
             assert report.transitions == {"post": "complete"}
 
     store = place.open()
     state = interrupted(store)
     machines = {"post": mail(lambda step: sent.append(step.input["to"]))}
-    with sync.set_up(config, store=store, machines=machines) as managed:
+    with sync.recovery.set_up(config, store=store, machines=machines) as managed:
         assert managed.recovery.recover(state, KIND).transitions == {"post": "complete"}
     assert where(state) == ("sent", False)
     with pytest.raises(InvalidInputError, match="machines are definitions"):
-        sync.set_up(config, store=store, machines={"post": 3})  # type: ignore[dict-item]
+        sync.recovery.set_up(config, store=store, machines={"post": 3})  # type: ignore[dict-item]
     store.erase(state.scope)
     interrupted(store)
     asyncio.run(awaited())
@@ -99,7 +103,7 @@ def test_an_open_transition_is_settled_by_its_declared_choice(
 ) -> None:
     state, sent = interrupted(store), list[str]()
     given = {"post": mail(lambda step: sent.append(step.input["to"]), choice)}
-    recovery = sync.Recovery(store, machines=given)
+    recovery = sync.recovery.Recovery(store, machines=given)
     assert recovery.plan(state, KIND).strategy == "as_it_is"
     report = recovery.recover(state, KIND)
     assert report.success
@@ -114,7 +118,7 @@ def test_an_open_transition_is_settled_by_its_declared_choice(
 
 def test_what_no_definition_says_is_left_to_the_caller(store: sync.Store) -> None:
     state = interrupted(store)
-    report = sync.Recovery(store, machines={"other": mail(kill)}).recover(state, KIND)
+    report = sync.recovery.Recovery(store, machines={"other": mail(kill)}).recover(state, KIND)
     assert report.success
     assert report.strategy == "newest_valid"
     assert "its definition was not given" in report.transitions["post"]
@@ -123,10 +127,12 @@ def test_what_no_definition_says_is_left_to_the_caller(store: sync.Store) -> Non
 
 def test_a_machine_that_is_put_back_to_before_the_work_is_asked_about(store: sync.Store) -> None:
     state, sent = interrupted(store), list[str]()
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         machines={"post": mail(lambda step: sent.append(step.id))},
-        validate=[lambda state: sync.Machine(state, mail(kill), "post").now().state == "empty"],
+        validate=[
+            lambda state: sync.agents.Machine(state, mail(kill), "post").now().state == "empty"
+        ],
     )
     report = recovery.recover(state, KIND)
     assert report.strategy == "newest_valid"
@@ -136,7 +142,7 @@ def test_a_machine_that_is_put_back_to_before_the_work_is_asked_about(store: syn
 
 def test_an_order_that_is_pinned_stands(store: sync.Store) -> None:
     state = interrupted(store)
-    recovery = sync.Recovery(store, machines={"post": mail(kill)}, order=["newest_valid"])
+    recovery = sync.recovery.Recovery(store, machines={"post": mail(kill)}, order=["newest_valid"])
     assert recovery.plan(state, KIND).strategy == "newest_valid"
 
 
@@ -147,7 +153,7 @@ def test_work_that_fails_again_is_no_success(store: sync.Store) -> None:
         tried.append(step.attempt)
         raise ValueError("the post office is shut")
 
-    recovery = sync.Recovery(store, machines={"post": mail(work)})
+    recovery = sync.recovery.Recovery(store, machines={"post": mail(work)})
     answers = next(one for one in recovery.procedures() if one.id == KIND)
     recovery.set({**answers.data(), "backoff": 1})
     with pytest.raises(RecoveryFailedError, match="the post office is shut"):
@@ -163,7 +169,7 @@ def test_work_that_is_undone_is_settled(store: sync.Store) -> None:
     def work(step: Any) -> None:
         raise ValueError("the post office is shut")
 
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store, machines={"post": mail(work, undo=lambda step: undone.append(step.id))}
     )
     answers = next(one for one in recovery.procedures() if one.id == KIND)
@@ -180,7 +186,7 @@ def test_what_was_completed_is_not_undone_because_another_fails(store: sync.Stor
         raise ValueError("the post office is shut")
 
     machines = {"a": mail(lambda step: sent.append(step.id)), "b": mail(work)}
-    report = sync.Recovery(store, machines=machines).recover(state, KIND)
+    report = sync.recovery.Recovery(store, machines=machines).recover(state, KIND)
     assert report.success
     assert report.transitions == {
         "a": "complete",
@@ -199,7 +205,7 @@ def test_a_process_that_ends_anywhere_leaves_the_transition_to_be_settled(place:
         machines = {"post": mail(lambda step, sent=sent: sent.append(step.id))}
         storage.plan = (Fault("commit", storage.calls["commit"] + nth, onward=True),)
         try:
-            sync.Recovery(dying, machines=machines).recover(f"agent:{nth}", KIND)
+            sync.recovery.Recovery(dying, machines=machines).recover(f"agent:{nth}", KIND)
         except HoldfastError:
             pass
         else:
@@ -210,7 +216,7 @@ def test_a_process_that_ends_anywhere_leaves_the_transition_to_be_settled(place:
         with place.open() as store:
             break_leases(store)
             state = store.agent(str(nth))
-            recovery = sync.Recovery(store, machines=machines)
+            recovery = sync.recovery.Recovery(store, machines=machines)
             if not [one for one in recovery.resume(state) if one.success]:
                 assert recovery.recover(state, KIND).success
             assert where(state) == ("sent", False)
@@ -220,8 +226,10 @@ def test_a_process_that_ends_anywhere_leaves_the_transition_to_be_settled(place:
 
 def test_boot_takes_the_machines_of_its_recovery(store: sync.Store) -> None:
     state, sent = interrupted(store), list[str]()
-    recovery = sync.Recovery(store, machines={"post": mail(lambda step: sent.append(step.id))})
-    report = sync.boot(store, recovery=recovery)
+    recovery = sync.recovery.Recovery(
+        store, machines={"post": mail(lambda step: sent.append(step.id))}
+    )
+    report = sync.recovery.boot(store, recovery=recovery)
     assert {one.kind: one.outcome for one in report.items} == {"transition": "completed"}
     assert where(state) == ("sent", False)
 
@@ -239,12 +247,12 @@ def test_functions_of_machines_run_on_the_loop_of_the_async_face(place: Place) -
             seen.append(asyncio.get_running_loop() is loop)
 
         async with holdfast.open(place.url, **place.options()) as store:
-            recovery = holdfast.Recovery(store, machines={"post": mail(work)})
+            recovery = holdfast.recovery.Recovery(store, machines={"post": mail(work)})
             report = await recovery.recover("agent:7", KIND)
             assert report.transitions == {"post": "complete"}
             found = await recovery.recover_each(["agent:8"], KIND)
             assert [one.transitions for one in found.values()] == [{"post": "complete"}]  # type: ignore[union-attr]
-            report = await holdfast.boot(store, recovery=recovery)
+            report = await holdfast.recovery.boot(store, recovery=recovery)
             assert [one.outcome for one in report.items] == ["completed"]
         assert seen == [True, True, True]
 
@@ -260,7 +268,7 @@ def test_a_group_whose_member_has_an_unfinished_recovery_goes_on_with_it(place: 
         interrupted(store)
         store.agent("8").set("k", 1)
         with pytest.raises(Killed):
-            sync.Recovery(store, machines={"post": mail(kill)}).recover(
+            sync.recovery.Recovery(store, machines={"post": mail(kill)}).recover(
                 "agent:7", KIND, progress=end
             )
 
@@ -271,7 +279,7 @@ def test_a_group_whose_member_has_an_unfinished_recovery_goes_on_with_it(place: 
             sent.append(step.id)
 
         async with holdfast.open(place.url, **place.options()) as store:
-            recovery = holdfast.Recovery(store, machines={"post": mail(work)})
+            recovery = holdfast.recovery.Recovery(store, machines={"post": mail(work)})
             assert (await recovery.recover_group(["agent:7", "agent:8"], "agent_crash")).success
             [report] = await recovery.reports("agent:7")
             assert (report.success, report.transitions) == (True, {"post": "complete"})
@@ -286,7 +294,7 @@ def test_machines_that_cannot_be_used_are_refused(store: sync.Store) -> None:
 
     for wrong in (5, {"post": 5}, {"post": mail(work)}):
         with pytest.raises(InvalidInputError):
-            sync.Recovery(store, machines=wrong)  # type: ignore[arg-type]
+            sync.recovery.Recovery(store, machines=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("step", ["notify_systems", "cleanup"])
@@ -294,7 +302,7 @@ def test_a_step_that_is_not_critical_keeps_no_transition_from_being_settled(
     store: sync.Store, step: str
 ) -> None:
     state, sent = interrupted(store), list[str]()
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         steps={step: lambda *_: 1 // 0},
         machines={"post": mail(lambda step: sent.append(step.id))},

@@ -11,7 +11,8 @@ from beats_kit import by_hand, pass_a_lease
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import MachineArrow, MachineDefinition, MachineState, sync
+from holdfast import sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState
 from holdfast.errors import InvalidInputError
 
 
@@ -22,7 +23,7 @@ def public(kind: type) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["Scrubber", "Watchdog"])
 def test_both_faces_are_equal(name: str) -> None:
-    ours, theirs = getattr(holdfast, name), getattr(sync, name)
+    ours, theirs = getattr(holdfast.recovery, name), getattr(sync.recovery, name)
     assert public(ours).keys() == public(theirs).keys()
     assert inspect.getdoc(ours) == inspect.getdoc(theirs)
     for method, made in {**public(ours), "__init__": ours.__init__}.items():
@@ -33,13 +34,13 @@ def test_both_faces_are_equal(name: str) -> None:
             )
         if method != "__init__":
             assert inspect.getdoc(made) == inspect.getdoc(other)
-    assert inspect.getdoc(holdfast.boot) == inspect.getdoc(sync.boot)
-    assert inspect.signature(holdfast.boot).parameters.keys() == (
-        inspect.signature(sync.boot).parameters.keys()
+    assert inspect.getdoc(holdfast.recovery.boot) == inspect.getdoc(sync.recovery.boot)
+    assert inspect.signature(holdfast.recovery.boot).parameters.keys() == (
+        inspect.signature(sync.recovery.boot).parameters.keys()
     )
 
 
-class Counter(holdfast.Agent):
+class Counter(holdfast.agents.Agent):
     """Counts."""
 
     persistent = ("count",)
@@ -53,20 +54,20 @@ def test_an_agent_that_is_not_heard_is_spawned_again_on_the_loop(
         kinds = {"counter": lambda identity: Counter()}
         options = place.options(clock=hands.clock)
         gone = by_hand(await holdfast.open(place.url, **options))
-        agents = holdfast.Agents(gone, kinds)
+        agents = holdfast.agents.Agents(gone, kinds)
         await agents.register("7", kind="counter")
         kept = await agents.spawn("7")
         kept.agent.count = 41
         await kept.save()
         async with holdfast.open(place.url, **options) as store:
-            here = holdfast.Agents(by_hand(store), kinds)
+            here = holdfast.agents.Agents(by_hand(store), kinds)
             loop = asyncio.get_running_loop()
 
             async def spawn(id: str) -> None:
                 assert asyncio.get_running_loop() is loop
                 await here.spawn(id)
 
-            async with holdfast.Watchdog(store, restart=spawn, interval=3600) as watchdog:
+            async with holdfast.recovery.Watchdog(store, restart=spawn, interval=3600) as watchdog:
                 while not watchdog.acting:
                     await watchdog.unanswered()
                 await watchdog.look()
@@ -84,19 +85,19 @@ def test_an_agent_that_is_not_heard_is_spawned_again_on_the_loop(
 def test_who_is_told_on_the_loop_may_stop_the_watchdog(plain: Place) -> None:
     async def main() -> None:
         async with holdfast.open(plain.url, **plain.options()) as store:
-            agents = holdfast.Agents(store, {"counter": lambda identity: Counter()})
+            agents = holdfast.agents.Agents(store, {"counter": lambda identity: Counter()})
             await agents.register("7", kind="counter")
             await agents.spawn("7")
-            drift = holdfast.Drift(store.agent("7"), max_cycles=3)
+            drift = holdfast.agents.Drift(store.agent("7"), max_cycles=3)
             for _ in range(3):
                 await drift.note()
             told = asyncio.Event()
 
-            async def tell(scope: holdfast.Scope, failure: holdfast.Failure) -> None:
+            async def tell(scope: holdfast.Scope, failure: holdfast.recovery.AgentFailure) -> None:
                 await watchdog.stop()
                 told.set()
 
-            watchdog = holdfast.Watchdog(store, on_failure=tell, interval=0.01)
+            watchdog = holdfast.recovery.Watchdog(store, on_failure=tell, interval=0.01)
             await watchdog.start()
             await asyncio.wait_for(told.wait(), 60)
             await watchdog.stop()
@@ -107,7 +108,8 @@ def test_who_is_told_on_the_loop_may_stop_the_watchdog(plain: Place) -> None:
     asyncio.run(main())
 
 
-def test_boot_settles_machines_with_async_work(place: Place) -> None:
+@pytest.mark.parametrize("of_recovery", [False, True])
+def test_boot_settles_machines_with_async_work(place: Place, of_recovery: bool) -> None:
     sent: list[str] = []
 
     async def work(step: Any) -> None:
@@ -124,10 +126,10 @@ def test_boot_settles_machines_with_async_work(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
             state = store.agent("7")
-            machine = holdfast.Machine(state, mail, "post")
+            machine = holdfast.agents.Machine(state, mail, "post")
             with pytest.raises(asyncio.CancelledError):
                 await machine.fire("send")
-            await holdfast.Mailbox(state).send("hello")
+            await holdfast.agents.Mailbox(state).send("hello")
             seen: list[Any] = []
 
             async def ready() -> None:
@@ -136,9 +138,10 @@ def test_boot_settles_machines_with_async_work(place: Place) -> None:
             async def request(state: Any, letter: Any) -> None:
                 seen.append(letter.content)
 
-            report = await holdfast.boot(
-                store, machines={"post": mail}, ready=ready, requests=request
-            )
+            known: dict[str, Any] = {"machines": {"post": mail}}
+            if of_recovery:
+                known = {"recovery": holdfast.recovery.Recovery(store, **known)}
+            report = await holdfast.recovery.boot(store, **known, ready=ready, requests=request)
             assert {one.kind: one.outcome for one in report.items} == {
                 "transition": "completed",
                 "request": "retry",
@@ -155,13 +158,13 @@ def test_boot_settles_machines_with_async_work(place: Place) -> None:
 def test_a_store_is_scrubbed_beside_its_work(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
-            async with holdfast.Scrubber(store, interval=0.01) as scrubber:
+            async with holdfast.recovery.Scrubber(store, interval=0.01) as scrubber:
                 while (await scrubber.status()).passes < 2:
                     await store.agent("7").append("log", "line")
             done = await scrubber.slice()
             assert done is not None
             assert done.findings == ()
             with pytest.raises(InvalidInputError):
-                holdfast.Watchdog(store, sync.Recovery(store))  # type: ignore[arg-type]
+                holdfast.recovery.Watchdog(store, sync.recovery.Recovery(store))  # type: ignore[arg-type]
 
     asyncio.run(main())

@@ -31,7 +31,7 @@ def die(storage: Faulty, nth: int) -> None:
     storage.plan = (Fault("commit", storage.calls["commit"] + nth, onward=True),)
 
 
-class Counter(sync.Agent):
+class Counter(sync.agents.Agent):
     """Counts."""
 
     persistent = ("count",)
@@ -40,7 +40,7 @@ class Counter(sync.Agent):
 
 def silent(store: sync.Store, id: str) -> None:
     """An agent whose process renews its lease no more."""
-    agents = sync.Agents(store, {"counter": lambda identity: Counter()})
+    agents = sync.agents.Agents(store, {"counter": lambda identity: Counter()})
     agents.register(id, kind="counter")
     kept = agents.spawn(id)
     kept.agent.count = 41
@@ -54,7 +54,7 @@ def test_a_watchdog_that_ends_at_any_commit_leaves_its_work_to_the_next(
     for nth in itertools.count(1):
         silent(runner, str(nth))
         dying, storage = faulty(plain, clock=hands.clock)
-        watchdog = sync.Watchdog(dying)
+        watchdog = sync.recovery.Watchdog(dying)
         watchdog.look()
         pass_a_lease(hands, dying)
         die(storage, nth)
@@ -67,17 +67,17 @@ def test_a_watchdog_that_ends_at_any_commit_leaves_its_work_to_the_next(
         for one in store.leases():
             if one.name.startswith("recovery/"):
                 store.break_lease(one.name)
-        second = sync.Watchdog(store)
+        second = sync.recovery.Watchdog(store)
         outcomes = [one.outcome for one in second.look()]
         for _ in range(3):
             pass_a_lease(hands, store)
             outcomes += [one.outcome for one in second.look()]
         assert set(outcomes) <= {"recovered", "failed"}, (nth, outcomes)
         assert second.unanswered() == []
-        reports = sync.Recovery(store).reports(f"agent:{nth}")
+        reports = sync.recovery.Recovery(store).reports(f"agent:{nth}")
         assert reports[0].success
         assert {one.lost for one in reports} == {"nothing"}
-        agents = sync.Agents(store, {"counter": lambda identity: Counter()})
+        agents = sync.agents.Agents(store, {"counter": lambda identity: Counter()})
         assert agents.spawn(str(nth)).agent.count == 41
         agents.close()
         second.stop()
@@ -92,11 +92,11 @@ def unfinished(place: Place, scope: str) -> None:
     store, storage = faulty(place)
     state = store.scope(scope)
     state.set("plan", 1)
-    with suppress(HoldfastError), sync.Checkpoints(state).operation("deploy"):
+    with suppress(HoldfastError), sync.checkpoints.Checkpoints(state).operation("deploy"):
         state.set("plan", 2)
-        with suppress(RuntimeError), sync.Effects(state).once("charge", key="k"):
+        with suppress(RuntimeError), sync.agents.Effects(state).once("charge", key="k"):
             raise RuntimeError
-        sync.Mailbox(state).send("hello", id="1")
+        sync.agents.Mailbox(state).send("hello", id="1")
         die(storage, 1)
     storage.plan = ()
     storage.close()
@@ -109,20 +109,20 @@ def test_a_boot_that_ends_at_any_commit_is_finished_by_the_next(plain: Place) ->
         dying, storage = faulty(plain)
         die(storage, nth)
         with suppress(HoldfastError):
-            sync.boot(dying, scopes=[scope])
+            sync.recovery.boot(dying, scopes=[scope])
         survived = not storage.failed
         storage.plan = ()
         storage.close()
         store = plain.open()
-        report = sync.boot(store, scopes=[scope])
+        report = sync.recovery.boot(store, scopes=[scope])
         assert report.left == []
         state = store.scope(scope)
         assert state.get("plan") == 1
-        effect = sync.Effects(state).get("charge", key="k")
+        effect = sync.agents.Effects(state).get("charge", key="k")
         assert effect is not None
         assert effect.status == "planned"
-        assert [one.id for one in sync.Mailbox(state).waiting()] == ["1"]
-        assert sync.Checkpoints(state).held() == []
+        assert [one.id for one in sync.agents.Mailbox(state).waiting()] == ["1"]
+        assert sync.checkpoints.Checkpoints(state).held() == []
         if survived:
             break
     assert nth > 2
@@ -152,17 +152,17 @@ def test_healing_that_ends_at_any_commit_is_done_by_the_next_slice(
         dying, failing = faulty(place)
         failing.plan = (Fault("commit", failing.calls["commit"] + nth, mode, onward=True),)
         with suppress(HoldfastError):
-            sync.Scrubber(dying, copies=[copy], budget=30).slice()
+            sync.recovery.Scrubber(dying, copies=[copy], budget=30).slice()
         survived = not failing.failed
         failing.plan = ()
         failing.close()
         store = place.open()
         with suppress(HoldfastError):
             store.break_lease("recovery/scrub")
-        assert sync.Scrubber(store, copies=[copy], budget=30).slice() is not None
+        assert sync.recovery.Scrubber(store, copies=[copy], budget=30).slice() is not None
         assert store._core.storage.get([key]) == [row]
         assert dict(store.agent("7").items()) == {f"k{n}": n for n in range(10)}
-        aside = [one.id for one in sync.Recovery(store).quarantine("agent:7").list()]
+        aside = [one.id for one in sync.recovery.Recovery(store).quarantine("agent:7").list()]
         assert aside == [key.hex()]
         if survived:
             break

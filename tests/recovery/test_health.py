@@ -19,7 +19,7 @@ LONG = "a text that is too long for an entry " * 400
 IN_MEMORY = {"not_encrypted"}
 
 
-def kinds(found: holdfast.Health) -> set[str]:
+def kinds(found: holdfast.recovery.Health) -> set[str]:
     return {one.kind for one in found.concerns}
 
 
@@ -37,13 +37,13 @@ def test_a_store_without_concerns_is_at_100_and_damage_takes_most_of_it(place: P
     state = place.open().agent("7")
     state.set("plan", LONG)
     state.checkpoint("good")
-    well = sync.Recovery(place.open()).health()
+    well = sync.recovery.Recovery(place.open()).health()
     assert kinds(well) <= IN_MEMORY
     assert well.score == 100 - sum(one.points for one in well.concerns)
     assert well.complete
     state.set("plan", LONG + "!" * 9000)
     damage_last(place, b"V")
-    ill = sync.Recovery(place.open()).health()
+    ill = sync.recovery.Recovery(place.open()).health()
     assert ill.score <= well.score - POINTS["damaged_state"]
     first = ill.concerns[0]
     assert (first.kind, first.scope, first.next) == (
@@ -58,15 +58,18 @@ def test_a_store_without_concerns_is_at_100_and_damage_takes_most_of_it(place: P
 def test_what_was_begun_and_never_ended_is_told_with_the_next_step(store: sync.Store) -> None:
     state = store.agent("7")
     state.set("plan", 1)
-    with pytest.raises(KeyError), sync.Checkpoints(state).operation("deploy", on_error="keep"):
+    with (
+        pytest.raises(KeyError),
+        sync.checkpoints.Checkpoints(state).operation("deploy", on_error="keep"),
+    ):
         raise KeyError
     begun = store.agent("8")
     begun.set("plan", 1)
     begun.checkpoint("good")
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     records = Records(store._handle, begun.scope)
     chosen = recovery.procedures()[0]
-    records.begin(holdfast.Failure("agent_crash").check(), chosen).keep()
+    records.begin(holdfast.recovery.AgentFailure("agent_crash").check(), chosen).keep()
     done = state.restore(state.checkpoints(limit=1)[0])
     assert done.backup is not None
     state.set("plan", 2)
@@ -87,7 +90,7 @@ def test_a_recovery_that_failed_is_a_concern_until_one_succeeds(store: sync.Stor
     state.checkpoint("good")
     steps = {"break": lambda context, action: 1 / 0}
     broken = {"id": "broken", "triggers": ["x"], "steps": [{"type": "break"}]}
-    recovery = sync.Recovery(store, steps=steps, procedures=[broken])
+    recovery = sync.recovery.Recovery(store, steps=steps, procedures=[broken])
     with pytest.raises(RecoveryFailedError):
         recovery.recover(state, "x")
     assert "failed_recovery" in kinds(recovery.health())
@@ -104,7 +107,7 @@ def test_after_a_repair_only_history_is_damaged_and_nothing_is_held(place: Place
     key, row = rows_of(storage, b"E")[2]
     put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
     storage.close()
-    recovery = sync.Recovery(place.open())
+    recovery = sync.recovery.Recovery(place.open())
     assert "damaged_state" in kinds(recovery.health())
     report = recovery.recover("agent:7", "hash_mismatch")
     assert report.strategy == "journal"
@@ -115,21 +118,24 @@ def test_after_a_repair_only_history_is_damaged_and_nothing_is_held(place: Place
 
 def test_work_whose_end_nobody_knows(store: sync.Store) -> None:
     state = store.agent("7")
-    sync.AgentState(state).put("tasks", "t1", holdfast.Task(id="t1", title="ask"))
-    sync.Handovers(store).offer(state, store.agent("8"), "t1", reason="busy")
-    with pytest.raises(KeyError), sync.Effects(state).once("mail") as effect:
+    sync.agents.AgentState(state).put("tasks", "t1", holdfast.agents.Task(id="t1", title="ask"))
+    sync.agents.Handovers(store).offer(state, store.agent("8"), "t1", reason="busy")
+    with pytest.raises(KeyError), sync.agents.Effects(state).once("mail") as effect:
         assert effect.due
         raise KeyError
 
     def stopped(step: object) -> None:
         raise KeyboardInterrupt
 
-    arrow = holdfast.MachineArrow("sent", work=stopped)
-    states = {"new": holdfast.MachineState(on={"send": arrow}), "sent": holdfast.MachineState()}
-    machine = sync.Machine(state, holdfast.MachineDefinition("new", states))
+    arrow = holdfast.agents.MachineArrow("sent", work=stopped)
+    states = {
+        "new": holdfast.agents.MachineState(on={"send": arrow}),
+        "sent": holdfast.agents.MachineState(),
+    }
+    machine = sync.agents.Machine(state, holdfast.agents.MachineDefinition("new", states))
     with pytest.raises(KeyboardInterrupt):
         machine.fire("send")
-    found = {(one.kind, one.scope): one for one in sync.Recovery(store).health().concerns}
+    found = {(one.kind, one.scope): one for one in sync.recovery.Recovery(store).health().concerns}
     assert "mail" in found["unknown_effect", "agent:7"].what
     assert found["unanswered_handover", "agent:8"].next == "holdfast agent handovers agent:8"
     assert "send was begun" in found["unfinished_transition", "agent:7"].what
@@ -140,14 +146,14 @@ def test_retention_that_is_due(store: sync.Store) -> None:
     for number in range(8):
         state.set("plan", number)
         state.checkpoint(f"r{number}", type="routine")
-    found = {one.kind: one for one in sync.Recovery(store).health().concerns}
+    found = {one.kind: one for one in sync.recovery.Recovery(store).health().concerns}
     assert found["retention_due"].next == "holdfast retention plan agent:7, then run"
 
 
 def test_an_agent_that_goes_on_without_checkpoints(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("7")
     state.set("plan", 1)
-    recovery = sync.Recovery(timed)
+    recovery = sync.recovery.Recovery(timed)
     assert "old_checkpoint" in kinds(recovery.health())
     state.checkpoint("good")
     assert "old_checkpoint" not in kinds(recovery.health())
@@ -163,14 +169,14 @@ def test_where_secrets_lie_is_told_from_what_the_store_was_opened_with(tmp_path:
     with pytest.warns(UserWarning, match="same folder"):
         store = sync.open(url, key=key)
     with store:
-        recovery = sync.Recovery(store)
+        recovery = sync.recovery.Recovery(store)
         found = recovery.health(url=url, key=key, durability="normal")
         assert {"key_beside_store", "durability", "signer_with_store"} <= kinds(found)
         assert str(tmp_path) not in str(found)
         apart = recovery.health(url=url, key="file:/nowhere/a.key")
         assert "key_beside_store" not in kinds(apart)
     with sync.open("memory:") as memory:
-        assert "in_memory" in kinds(sync.Recovery(memory).health(url="memory:"))
+        assert "in_memory" in kinds(sync.recovery.Recovery(memory).health(url="memory:"))
 
 
 @pytest.mark.parametrize(
@@ -183,20 +189,20 @@ def test_a_disk_that_fills_up(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
     url = f"sqlite:{tmp_path / 'a.db'}"
     with sync.open(url) as store:
-        found = kinds(sync.Recovery(store).health(url=url))
+        found = kinds(sync.recovery.Recovery(store).health(url=url))
     assert {one for one in found if one.startswith("disk")} == ({kind} if kind else set())
 
 
 def test_time_that_runs_out_is_said_and_not_taken_for_health(store: sync.Store) -> None:
     for number in range(20):
         store.agent(str(number)).set("plan", number)
-    found = sync.Recovery(store).health(budget=0)
+    found = sync.recovery.Recovery(store).health(budget=0)
     assert not found.complete
     assert "not_all_looked_at" in kinds(found)
 
 
 def test_wrong_arguments(store: sync.Store) -> None:
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with pytest.raises(InvalidInputError, match="budget"):
         recovery.health(budget=-1)
     with pytest.raises(InvalidInputError):
@@ -207,7 +213,7 @@ def test_the_async_face_says_the_same() -> None:
     async def main() -> None:
         async with holdfast.open("memory:") as store:
             await store.agent("7").set("plan", 1)
-            found = await holdfast.Recovery(store).health("agent:7")
+            found = await holdfast.recovery.Recovery(store).health("agent:7")
             assert "old_checkpoint" in kinds(found)
 
     asyncio.run(main())
@@ -220,7 +226,7 @@ def test_a_group_that_was_not_recovered_is_told_until_its_members_are(
     for state in states:
         state.set("plan", 1)
         state.checkpoint("good")
-    recovery = sync.Recovery(timed)
+    recovery = sync.recovery.Recovery(timed)
     with pytest.raises(RecoveryFailedError):
         recovery.recover_group(states, "state_corruption")  # there is no group of checkpoints
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import RetryPolicy, sync
+from holdfast import sync
+from holdfast.agents import RetryPolicy
 
 FAILURE = "state_corruption"
 
@@ -24,26 +25,26 @@ def pair(store: sync.Store) -> tuple[sync.State, sync.State]:
 
 def contents(state: sync.State) -> list[Any]:
     """What waits in a mailbox."""
-    return [letter.content for letter in sync.Mailbox(state).waiting()]
+    return [letter.content for letter in sync.agents.Mailbox(state).waiting()]
 
 
 def test_what_is_kept_of_a_letter_stays_with_it_when_others_are_taken_back(
     store: sync.Store,
 ) -> None:
     a, b = pair(store)
-    sync.Mailbox(a).send("x")
-    sync.CheckpointGroups(store).create([a, b], "g")
-    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
-    box = sync.Mailbox(b, retry=RetryPolicy.every(1))
+    sync.agents.Mailbox(a).send("x")
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "g")
+    sync.agents.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    box = sync.agents.Mailbox(b, retry=RetryPolicy.every(1))
     box.send("poison")
 
-    def work(mail: sync.Mail) -> None:
+    def work(mail: sync.agents.Mail) -> None:
         if mail.content == "poison":
             raise KeyError
 
     with pytest.raises(KeyError):
         box.process(work)
-    assert sync.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
+    assert sync.recovery.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
     assert contents(b) == []
     assert [(one.number, one.content) for one in box.set_aside()] == [(2, "poison")]
     box.send("important")
@@ -54,16 +55,16 @@ def test_what_is_kept_of_a_letter_stays_with_it_when_others_are_taken_back(
 
 def test_a_letter_to_itself_comes_once(store: sync.Store) -> None:
     a, b = pair(store)
-    box = sync.Mailbox(a)
+    box = sync.agents.Mailbox(a)
     box.send("start")
-    sync.CheckpointGroups(store).create([a, b], "g")
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "g")
 
-    def work(mail: sync.Mail) -> None:
+    def work(mail: sync.agents.Mail) -> None:
         if mail.content == "start":
             mail.send(a, "step 2")
 
     box.process(work, limit=1)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     assert recovery.recover_group([a, b], FAILURE).unsent == {"agent:a": 1}
     box.process(work, limit=1)
     assert contents(a) == ["step 2"]
@@ -71,22 +72,22 @@ def test_a_letter_to_itself_comes_once(store: sync.Store) -> None:
 
 def test_a_receiver_whose_past_was_pruned_gets_no_letter_twice(store: sync.Store) -> None:
     a, b = pair(store)
-    sync.Mailbox(a).send("x")
-    sync.CheckpointGroups(store).create([a, b], "g")
-    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    sync.agents.Mailbox(a).send("x")
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "g")
+    sync.agents.Mailbox(a).process(lambda mail: mail.send(b, "y"))
     b.set("n", 1)
-    b.prune(b.place()[2], reason="old")
-    assert sync.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
-    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    b.prune(b._handle.place()[2], reason="old")
+    assert sync.recovery.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
+    sync.agents.Mailbox(a).process(lambda mail: mail.send(b, "y"))
     assert contents(b) == ["y"]
 
 
 def test_a_second_recovery_takes_nothing_back_that_is_back(store: sync.Store) -> None:
     a, b = pair(store)
-    sync.Mailbox(a).send("x")
-    sync.CheckpointGroups(store).create([a, b], "g")
-    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
-    recovery = sync.Recovery(store)
+    sync.agents.Mailbox(a).send("x")
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "g")
+    sync.agents.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    recovery = sync.recovery.Recovery(store)
     first = recovery.recover_group([a, b], FAILURE)
     assert (first.unsent, first.lost) == ({"agent:b": 1}, {"agent:a": "1 entries after it"})
     again = recovery.recover_group([a, b], FAILURE)
@@ -97,30 +98,30 @@ def test_one_that_was_set_aside_is_taken_back_and_one_that_was_removed_stays_so(
     store: sync.Store,
 ) -> None:
     a, b = pair(store)
-    sync.Mailbox(a).send("x")
-    sync.CheckpointGroups(store).create([a, b], "g")
+    sync.agents.Mailbox(a).send("x")
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "g")
 
-    def work(mail: sync.Mail) -> None:
+    def work(mail: sync.agents.Mail) -> None:
         mail.send(b, "y")
         mail.send(b, "z")
 
-    def fails(mail: sync.Mail) -> None:
+    def fails(mail: sync.agents.Mail) -> None:
         raise KeyError
 
-    sync.Mailbox(a).process(work)
-    box = sync.Mailbox(b, retry=RetryPolicy.every(1))
+    sync.agents.Mailbox(a).process(work)
+    box = sync.agents.Mailbox(b, retry=RetryPolicy.every(1))
     box.remove(2)
     with pytest.raises(KeyError):
         box.process(fails)
-    assert sync.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
+    assert sync.recovery.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
     assert (box.set_aside(), contents(b)) == ([], [])
-    sync.Mailbox(a).process(work)
+    sync.agents.Mailbox(a).process(work)
     assert contents(b) == ["y", "z"]
 
 
 def test_new_letters_are_processed_though_cleared_ones_are_lost(plain: Place) -> None:
     state = plain.open().agent("7")
-    box = sync.Mailbox(state)
+    box = sync.agents.Mailbox(state)
     state.set("done", [])
     state.checkpoint("good")
     for _ in range(3):
@@ -128,18 +129,18 @@ def test_new_letters_are_processed_though_cleared_ones_are_lost(plain: Place) ->
     assert box.clear_all() == 3
     damage(plain, 3)
     store = plain.open()
-    state, box = store.agent("7"), sync.Mailbox(store.agent("7"))
-    sync.Recovery(store).recover(state, "corruption_detected")
+    state, box = store.agent("7"), sync.agents.Mailbox(store.agent("7"))
+    sync.recovery.Recovery(store).recover(state, "corruption_detected")
     box.send("new")
     assert contents(state) == ["new"]
 
 
 def test_a_letter_is_there_again_at_a_moment_at_which_it_was(store: sync.Store) -> None:
     a, b = pair(store)
-    groups, recovery = sync.CheckpointGroups(store), sync.Recovery(store)
-    sync.Mailbox(a).send("x")
+    groups, recovery = sync.checkpoints.CheckpointGroups(store), sync.recovery.Recovery(store)
+    sync.agents.Mailbox(a).send("x")
     groups.create([a, b], "before")
-    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    sync.agents.Mailbox(a).process(lambda mail: mail.send(b, "y"))
     groups.create([a, b], "after")
     for _ in range(2):
         recovery.recover_group([a, b], FAILURE, point="before")
@@ -155,12 +156,12 @@ def test_each_letter_is_processed_once_whatever_the_agents_return_to(seed: int) 
     chance = random.Random(seed)
     with sync.open("memory:") as store:
         agents = [store.agent(name) for name in "abc"]
-        boxes = [sync.Mailbox(one) for one in agents]
+        boxes = [sync.agents.Mailbox(one) for one in agents]
         for one in agents:
             one.set("log", [])
 
-        def handler(place: int) -> Callable[[sync.Mail], None]:
-            def handle(mail: sync.Mail) -> None:
+        def handler(place: int) -> Callable[[sync.agents.Mail], None]:
+            def handle(mail: sync.agents.Mail) -> None:
                 name, hop = mail.content
                 mail.change.append("log", f"{name}.{hop}")
                 if hop < 2:
@@ -183,10 +184,10 @@ def test_each_letter_is_processed_once_whatever_the_agents_return_to(seed: int) 
                 boxes[place].process(handler(place), limit=1)
             elif what < 0.8:
                 groups += 1
-                sync.CheckpointGroups(store).create(agents, f"g{groups}")
+                sync.checkpoints.CheckpointGroups(store).create(agents, f"g{groups}")
             elif groups:
                 named = f"g{chance.randint(1, groups)}" if chance.random() < 0.6 else None
-                sync.Recovery(store).recover_group(agents, FAILURE, point=named)
+                sync.recovery.Recovery(store).recover_group(agents, FAILURE, point=named)
         while any(box.process(handler(place)) for place, box in enumerate(boxes)):
             pass
         assert [sorted(one.get("log")) for one in agents] == [sorted(one) for one in expected]
@@ -197,12 +198,12 @@ def test_new_letters_are_processed_after_damage(plain: Place, entry: int) -> Non
     """Letters so long that their list is a tree: what is lost of it is not there to be counted."""
     chance = random.Random(1)
 
-    def work(mail: sync.Mail) -> None:
+    def work(mail: sync.agents.Mail) -> None:
         mail.change.append("done", mail.content["n"])
 
     state = plain.open().agent("7")
     state.set("done", [])
-    box = sync.Mailbox(state)
+    box = sync.agents.Mailbox(state)
     letters = [{"n": n, "text": chance.randbytes(6000).hex()} for n in range(1, 6)]
     box.send(letters[0])
     box.process(work)
@@ -212,8 +213,8 @@ def test_new_letters_are_processed_after_damage(plain: Place, entry: int) -> Non
     assert box.process(work, limit=3) == 3
     damage(plain, entry)
     store = plain.open()
-    state, box = store.agent("7"), sync.Mailbox(store.agent("7"))
-    report = sync.Recovery(store).recover(state, "corruption_detected")
+    state, box = store.agent("7"), sync.agents.Mailbox(store.agent("7"))
+    report = sync.recovery.Recovery(store).recover(state, "corruption_detected")
     assert report.strategy == "journal"
     assert f"what entr{'ies' if ',' in report.lost else 'y'} {entry}" in report.lost
     box.send({"n": "new 1"})
@@ -230,26 +231,46 @@ def test_what_is_processed_stays_so_however_often_the_agent_is_recovered(plain: 
     """Also if the last letters that were processed are those that are lost."""
     state = plain.open().agent("7")
     state.set("done", [])
-    box = sync.Mailbox(state)
+    box = sync.agents.Mailbox(state)
     for letter in long_letters(7):
         box.send(letter)
     box.process(lambda mail: None)
     damage(plain, 8)
     store = plain.open()
-    state, recovery = store.agent("7"), sync.Recovery(store)
+    state, recovery = store.agent("7"), sync.recovery.Recovery(store)
     assert recovery.recover(state, "corruption_detected").strategy == "journal"
     for _ in range(3):
         assert contents(state) == []
         recovery.recover(state, "missed_beats")
-    sync.Mailbox(state).send("new")
+    sync.agents.Mailbox(state).send("new")
     assert contents(state) == ["new"]
+
+
+def test_new_letters_come_though_all_that_is_remembered_is_lost(plain: Place) -> None:
+    """Of the letters that were processed, more are lost than the mailbox knows by their ids."""
+    state = plain.open().agent("7")
+    box = sync.agents.Mailbox(state)
+    state.set("done", [])
+    for letter in long_letters(7):
+        box.send(letter)
+    box.process(lambda mail: None)
+    for entry in range(8, 3, -1):
+        damage(plain, entry)
+    store = plain.open()
+    state, box = store.agent("7"), sync.agents.Mailbox(store.agent("7"))
+    assert sync.recovery.Recovery(store).recover(state, "corruption_detected").strategy == "journal"
+    assert contents(state) == []
+    for number in range(3):
+        box.send(number)
+    assert contents(state) == [0, 1, 2]
+    assert box.process(lambda mail: None) == 3
 
 
 @pytest.mark.parametrize("removed", [2, 4, 5])
 def test_one_that_was_removed_is_the_same_one_after_damage(plain: Place, removed: int) -> None:
     state = plain.open().agent("7")
     state.set("done", [])
-    box = sync.Mailbox(state)
+    box = sync.agents.Mailbox(state)
     for letter in long_letters(6):
         box.send(letter)
     box.remove(removed)
@@ -257,21 +278,21 @@ def test_one_that_was_removed_is_the_same_one_after_damage(plain: Place, removed
     store = plain.open()
     state = store.agent("7")
     for _ in range(2):
-        sync.Recovery(store).recover(state, "corruption_detected")
+        sync.recovery.Recovery(store).recover(state, "corruption_detected")
         here = [letter["n"] for letter in contents(state)]
         assert here == [n for n in range(1, 7) if n not in (3, removed)]
 
 
 def by_group(store: sync.Store, a: sync.State, b: sync.State) -> None:
-    assert sync.Recovery(store).recover_group([a, b], "corruption_detected").success
+    assert sync.recovery.Recovery(store).recover_group([a, b], "corruption_detected").success
 
 
 def by_checkpoints(store: sync.Store, a: sync.State, b: sync.State) -> None:
-    sync.Checkpoints(a).recover()
+    sync.checkpoints.Checkpoints(a).recover()
 
 
 def past_damage(store: sync.Store, a: sync.State, b: sync.State) -> None:
-    assert sync.Checkpoints(a).restore("g", past_damage=True).success
+    assert sync.checkpoints.Checkpoints(a).restore("g", past_damage=True).success
 
 
 @pytest.mark.parametrize("how", [by_group, by_checkpoints, past_damage])
@@ -286,11 +307,11 @@ def test_new_letters_come_though_those_that_others_are_told_of_are_lost(
     expected = {"removed": [3, 1, 3], "cleared": []} if how is by_group else {}
     store = plain.open()
     a, b = pair(store)
-    box = sync.Mailbox(a, keep=1)
+    box = sync.agents.Mailbox(a, keep=1)
     for letter in long_letters(3, 30000):
         box.send(letter)
     box.process(lambda mail: None, limit=2)
-    sync.CheckpointGroups(store).create([a, b], "g")
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "g")
     for letter in long_letters(3, 30000):
         box.send(letter)
     if what == "removed":
@@ -304,7 +325,7 @@ def test_new_letters_come_though_those_that_others_are_told_of_are_lost(
     store = plain.open()
     a, b = store.agent("a"), store.agent("b")
     how(store, a, b)
-    box = sync.Mailbox(a)
+    box = sync.agents.Mailbox(a)
     for number in range(5):
         box.send(number)
     assert contents(a)[-5:] == [0, 1, 2, 3, 4]
@@ -318,11 +339,11 @@ def test_one_that_was_set_aside_is_set_aside_again_at_a_moment_at_which_it_was_t
     store: sync.Store,
 ) -> None:
     a, b = pair(store)
-    groups, recovery = sync.CheckpointGroups(store), sync.Recovery(store)
-    sync.Mailbox(a).send("x")
+    groups, recovery = sync.checkpoints.CheckpointGroups(store), sync.recovery.Recovery(store)
+    sync.agents.Mailbox(a).send("x")
     groups.create([a, b], "before")
-    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
-    box = sync.Mailbox(b, retry=RetryPolicy.every(1))
+    sync.agents.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    box = sync.agents.Mailbox(b, retry=RetryPolicy.every(1))
     with pytest.raises(ZeroDivisionError), box.next():
         _ = 1 / 0
     groups.create([a, b], "after")
@@ -338,15 +359,15 @@ def test_one_that_was_set_aside_is_set_aside_again_at_a_moment_at_which_it_was_t
 
 def test_one_that_was_retried_is_taken_back_with_the_others(store: sync.Store) -> None:
     a, b = pair(store)
-    sync.Mailbox(a).send("x")
-    sync.CheckpointGroups(store).create([a, b], "g")
-    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
-    box = sync.Mailbox(b, retry=RetryPolicy.every(1))
+    sync.agents.Mailbox(a).send("x")
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "g")
+    sync.agents.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    box = sync.agents.Mailbox(b, retry=RetryPolicy.every(1))
     with pytest.raises(ZeroDivisionError), box.next():
         _ = 1 / 0
     box.retry(1)
-    assert sync.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
-    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    assert sync.recovery.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
+    sync.agents.Mailbox(a).process(lambda mail: mail.send(b, "y"))
     assert contents(b) == ["y"]
 
 
@@ -359,7 +380,7 @@ def long_letters(count: int, size: int = 6000) -> list[dict[str, Any]]:
 def damage_value(place: Place, state: sync.State) -> None:
     """Flip a bit of what the newest entry of an agent stores apart from itself, and let that be
     needed to read it."""
-    entry = state.place()[2]
+    entry = state._handle.place()[2]
     for number in range(300):  # the index is saved: nothing is taken from the entries
         state.set("done", [number])
     prefix = state._handle.history.points.line().prefix[1:9]

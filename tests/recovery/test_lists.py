@@ -14,16 +14,17 @@ import holdfast
 from holdfast import sync
 from holdfast.errors import MissingError, RecoveryFailedError
 from holdfast.recovery import quarantine
-from holdfast.recovery.recovered_scopes import recovered_agents
-from holdfast.recovery.run_slot import recovering_lease
+from holdfast.recovery.records import recovered_agents
+from holdfast.recovery.run import recovering_lease
 from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names.face import given
 from holdfast.store.proof.verify_report import Finding
 
 
 @pytest.mark.parametrize("name", ["x:y", "agent:", "weird:name/z", "x"])
 def test_a_scope_of_somebody_else_breaks_no_list(store: sync.Store, name: str) -> None:
     store.agent("7").set("plan", 1)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     recovery.recover("agent:7", "agent_crash")
     store.custom(f"$recovery/{name}").set("hello", 1)
     assert [str(one) for one in recovered_agents(StoreHandle(store._core))] == ["agent:7"]
@@ -45,12 +46,12 @@ def test_the_newest_recovery_is_first_whatever_clocks_say(place: Place) -> None:
         raise ValueError("no")
 
     failing = {"id": "f", "triggers": ["odd"], "steps": [{"type": "fail"}]}
-    first = sync.Recovery(other, steps={"fail": fail}, procedures=[failing])
+    first = sync.recovery.Recovery(other, steps={"fail": fail}, procedures=[failing])
     with pytest.raises(RecoveryFailedError):
         first.recover("agent:7", "odd")
     with pytest.raises(RecoveryFailedError):
         first.recover_group(["agent:7", "agent:8"], "state_corruption")
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     done = [recovery.recover("agent:7", "agent_crash").id for _ in range(2)]
     found = recovery.reports("agent:7")
     assert [one.status for one in found] == ["succeeded", "succeeded", "rolled_back"]
@@ -71,14 +72,14 @@ def test_that_not_all_damaged_rows_are_set_aside_is_logged(
         Finding("entry", f"entry {number}", "damaged", "agent:7", row=f"45{number:026x}")
         for number in range(4)
     ]
-    kept = sync.Recovery(store).quarantine("agent:7")
+    kept = sync.recovery.Recovery(store).quarantine("agent:7")
     with caplog.at_level(logging.WARNING, "holdfast.recovery"):
         assert len(kept.add(found[:3])) == 3
         assert not caplog.records
         kept.add(found[:3])  # known ones are not counted
         assert not caplog.records
         store.agent("8").set("plan", 1)
-        assert len(sync.Recovery(store).quarantine("agent:8").add(found)) == 3
+        assert len(sync.recovery.Recovery(store).quarantine("agent:8").add(found)) == 3
     assert "agent:8: more than 3 rows" in caplog.text
 
 
@@ -94,7 +95,7 @@ def test_recoveries_that_wait_keep_nothing_else_waiting(plain: Place) -> None:
 
     async def main() -> None:
         store = plain.open()
-        recovery = holdfast.Recovery(store)
+        recovery = holdfast.recovery.Recovery(given(store))
         waits = [
             asyncio.create_task(recovery.recover("agent:7", "agent_crash", wait=300))
             for _ in range(40)  # more than there are threads for reads

@@ -31,8 +31,8 @@ def letters(place: Place, lost: str) -> sync.Store:
         a, b = store.agent("a"), store.agent("b")
         for state in (a, b):
             state.set("k", 0)
-        sync.CheckpointGroups(store).create([a, b], "together")
-        sync.Mailbox(a).send("go")
+        sync.checkpoints.CheckpointGroups(store).create([a, b], "together")
+        sync.agents.Mailbox(a).send("go")
         answer(store)
     lose(place, lost, 1)
     return place.open()
@@ -40,7 +40,7 @@ def letters(place: Place, lost: str) -> sync.Store:
 
 def answer(store: sync.Store) -> None:
     """Process what waits for a, and write to b."""
-    with sync.Mailbox(store.agent("a")).next() as mail:
+    with sync.agents.Mailbox(store.agent("a")).next() as mail:
         assert mail is not None
         mail.change.set("did", 1)
         mail.send(store.agent("b"), "please")
@@ -51,14 +51,14 @@ def answer(store: sync.Store) -> None:
 @pytest.mark.parametrize("kind", ["agent_crash", "interrupted_handover", "corruption_detected"])
 def test_a_group_of_which_one_lost_entries_goes_back(place: Place, kind: str, lost: str) -> None:
     store = letters(place, lost)
-    report = sync.Recovery(store).recover_group(BOTH, kind)
+    report = sync.recovery.Recovery(store).recover_group(BOTH, kind)
     assert report.strategy == "newest_valid"
     assert "which the feed names" in report.lost[f"agent:{lost}"]
     if kind != "corruption_detected":
         assert "not of one moment" in report.passed["as_it_is"]
-    assert sync.Mailbox(store.agent("b")).waiting() == []
+    assert sync.agents.Mailbox(store.agent("b")).waiting() == []
     answer(store)
-    assert [one.content for one in sync.Mailbox(store.agent("b")).waiting()] == ["please"]
+    assert [one.content for one in sync.agents.Mailbox(store.agent("b")).waiting()] == ["please"]
     assert store.agent("a").get("did") == 1
     assert store.verify().ok
 
@@ -71,7 +71,7 @@ def test_if_there_is_nothing_to_go_back_to_it_is_said(place: Place) -> None:
                     change[agent].set("k", n)
     lose(place, "a", 2)
     store = place.open()
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     report = recovery.recover_group(BOTH, "agent_crash")
     assert report.strategy == "as_it_is"
     said = "agent:a lost entries 4 to 5, which the feed names: the agents are not of one moment"
@@ -91,7 +91,7 @@ def test_a_time_that_lost_entries_may_be_of_is_no_moment(place: Place) -> None:
             store.agent("a").set("k", n)
     lose(place, "a", 2)
     store = place.open()
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with pytest.raises(RecoveryFailedError, match="may be of before that time"):
         recovery.recover_group(BOTH, "drift", at=datetime.now(UTC))
     report = recovery.recover_group(BOTH, "drift", at=early)
@@ -104,7 +104,9 @@ def all_lost(place: Place) -> sync.Store:
         for agent in "ab":
             for n in range(3):
                 store.agent(agent).set("k", n)
-        sync.CheckpointGroups(store).create([store.agent("a"), store.agent("b")], "together")
+        sync.checkpoints.CheckpointGroups(store).create(
+            [store.agent("a"), store.agent("b")], "together"
+        )
     lose(place, "a", ALL)
     return place.open()
 
@@ -113,8 +115,8 @@ def all_lost(place: Place) -> sync.Store:
 def test_a_group_of_which_one_lost_all_fails(place: Place, kind: str) -> None:
     store = all_lost(place)
     with pytest.raises(RecoveryFailedError, match="changed nothing"):
-        sync.Recovery(store).recover_group(BOTH, kind)
-    (report,) = sync.Recovery(store).group_reports()
+        sync.recovery.Recovery(store).recover_group(BOTH, kind)
+    (report,) = sync.recovery.Recovery(store).group_reports()
     assert report.lost["agent:a"] == "entries 1 to 4, which the feed names"
     if kind == "agent_crash":
         assert "nothing of it is left" in report.why
@@ -126,11 +128,11 @@ def test_an_agent_that_lost_all_is_not_taken_for_an_empty_one(place: Place, kind
     quick = {"id": "quick", "triggers": [kind], "steps": []}
     quick["steps"] = [{"type": one} for one in ("backup_current", "locate_checkpoint")]
     quick["steps"] += [{"type": one} for one in ("restore_state", "validate_state")]
-    recovery = sync.Recovery(store, procedures=[quick])
+    recovery = sync.recovery.Recovery(store, procedures=[quick])
     assert recovery.plan("agent:a", kind).strategy is None
     with pytest.raises(RecoveryFailedError, match=r"no strategy serves.*nothing of it is left"):
         recovery.recover("agent:a", kind)
-    recovery = sync.Recovery(store, procedures=[quick], defaults={"k": "new"})
+    recovery = sync.recovery.Recovery(store, procedures=[quick], defaults={"k": "new"})
     plan = recovery.plan("agent:a", kind)
     assert plan.strategy == "defaults"
     report = recovery.recover("agent:a", kind)
@@ -146,12 +148,12 @@ def test_one_that_begins_anew_and_fails_is_empty_again(place: Place) -> None:
     steps = [{"type": one} for one in ("backup_current", "locate_checkpoint", "restore_state")]
     quick = {"id": "quick", "triggers": ["agent_crash"], "steps": steps}
     quick["validation"] = [{"type": "validate_state"}]
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store, procedures=[quick], defaults={"k": "new"}, validate=[lambda _: "no"]
     )
     with pytest.raises(RecoveryValidationError, match="the state before it is back"):
         recovery.recover("agent:a", "agent_crash")
     assert dict(store.agent("a").items()) == {}
-    good = sync.Recovery(store, procedures=[quick], defaults={"k": "new"})
+    good = sync.recovery.Recovery(store, procedures=[quick], defaults={"k": "new"})
     assert good.recover("agent:a", "agent_crash").success
     assert "k" in dict(store.agent("a").items())

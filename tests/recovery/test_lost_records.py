@@ -20,8 +20,8 @@ def recovered(place: Place) -> None:
         states = [store.agent("7"), store.agent("8")]
         for state in states:
             state.set("k", 1)
-        sync.CheckpointGroups(store).create(states, "good")
-        recovery = sync.Recovery(store)
+        sync.checkpoints.CheckpointGroups(store).create(states, "good")
+        recovery = sync.recovery.Recovery(store)
         recovery.recover(AGENT, "state_corruption")
         recovery.recover_group(states, "state_corruption")
         assert recovery.reports(AGENT)[0].signed
@@ -41,11 +41,11 @@ def lose_newest(place: Place, scope: Scope) -> None:
 
 
 WAYS: dict[str, Callable[[sync.Store], object]] = {
-    "crash": lambda store: sync.Recovery(store).recover(AGENT, "agent_crash"),
-    "damage": lambda store: sync.Recovery(store).recover(AGENT, "corruption_detected"),
-    "each": lambda store: sync.Recovery(store).recover_each([AGENT], "agent_crash"),
-    "resume": lambda store: sync.Recovery(store).resume(AGENT),
-    "boot": sync.boot,
+    "crash": lambda store: sync.recovery.Recovery(store).recover(AGENT, "agent_crash"),
+    "damage": lambda store: sync.recovery.Recovery(store).recover(AGENT, "corruption_detected"),
+    "each": lambda store: sync.recovery.Recovery(store).recover_each([AGENT], "agent_crash"),
+    "resume": lambda store: sync.recovery.Recovery(store).resume(AGENT),
+    "boot": sync.recovery.boot,
 }
 
 
@@ -54,7 +54,7 @@ def test_whoever_is_next_mends_it(place: Place, way: str) -> None:
     recovered(place)
     lose_newest(place, scope_of(AGENT))
     store = place.open()
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     assert recovery.reports(AGENT)[0].signed is False
     assert not store.verify().ok
     WAYS[way](store)
@@ -72,7 +72,7 @@ def test_a_group_is_not_signed_by_what_is_lost(place: Place) -> None:
     recovered(place)
     lose_newest(place, notices_scope())
     store = place.open()
-    assert sync.Recovery(store).group_reports()[0].signed is False
-    sync.boot(store)
-    assert sync.Recovery(store).group_reports()[0].signed
+    assert sync.recovery.Recovery(store).group_reports()[0].signed is False
+    sync.recovery.boot(store)
+    assert sync.recovery.Recovery(store).group_reports()[0].signed
     assert store.verify().ok

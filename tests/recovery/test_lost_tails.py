@@ -11,7 +11,7 @@ from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
 from holdfast.recovery.tails import Tails
-from holdfast.store.journal.feed_heads import FeedHeads
+from holdfast.store.journal.feed import FeedHeads
 
 ALL = {"k": 1, "paid": "order 17"}
 
@@ -40,7 +40,7 @@ def test_what_was_lost_is_named_and_its_trace_is_kept(place: Place, kind: str) -
     worked(place, 3)
     drop(place, 2)
     store = place.open()
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     lost = "entries 4 to 5, which the feed names"
     assert lost in recovery.plan("agent:7", kind).lost
     report = recovery.recover("agent:7", kind)
@@ -58,7 +58,7 @@ def test_procedures_without_a_backup_tell_of_it_too(place: Place) -> None:
     drop(place)
     steps = [{"type": "validate_state"}]
     procedure = {"id": "look", "triggers": ["look"], "steps": steps}
-    recovery = sync.Recovery(place.open(), procedures=[procedure])
+    recovery = sync.recovery.Recovery(place.open(), procedures=[procedure])
     assert recovery.recover("agent:7", "look").lost == "entry 3, which the feed names"
 
 
@@ -70,7 +70,7 @@ def test_a_copy_gives_back_what_was_lost(tmp_path: Path, kind: str) -> None:
     drop(place, 2)
     store = place.open()
     with sync.open(url, **place.options()) as copy:
-        recovery = sync.Recovery(store, copies=[copy])
+        recovery = sync.recovery.Recovery(store, copies=[copy])
         plan = recovery.plan("agent:7", kind)
         assert plan.lost == "nothing"
         assert plan.healed == 2
@@ -86,13 +86,13 @@ def test_boot_and_health_do_not_take_what_is_left_for_the_newest_state(place: Pl
     worked(place, 40)
     drop(place, 30)
     store = place.open()
-    concerns = {one.kind for one in sync.Recovery(store).health("agent:7").concerns}
+    concerns = {one.kind for one in sync.recovery.Recovery(store).health("agent:7").concerns}
     assert "damaged_state" in concerns
-    report = sync.boot(store)
+    report = sync.recovery.boot(store)
     assert report.methods["agent:7"] != "primary"
     (item,) = report.items
     assert "entries 13 to 42, which the feed names" in item.why
-    again = sync.boot(store)  # though the feed still names more entries than there are
+    again = sync.recovery.boot(store)  # though the feed still names more entries than there are
     assert again.methods["agent:7"] == "primary"
     assert again.items == []
 
@@ -138,7 +138,7 @@ def test_a_group_is_healed_from_copies_as_one_agent_is(tmp_path: Path) -> None:
     drop_of_agent(place, 2)
     store = place.open()
     with sync.open(url, **place.options()) as copy:
-        recovery = sync.Recovery(store, copies=[copy])
+        recovery = sync.recovery.Recovery(store, copies=[copy])
         report = recovery.recover_group(["agent:7", "agent:8"], "agent_crash")
     assert report.lost == {}
     assert dict(store.agent("7").items()) == ALL
@@ -150,7 +150,7 @@ def test_a_group_tells_what_going_back_loses(place: Place) -> None:
     team = [store.agent("7"), store.agent("8")]
     for member in team:
         member.set("k", 1)
-    sync.CheckpointGroups(store).create(team, "good")
+    sync.checkpoints.CheckpointGroups(store).create(team, "good")
     team[0].set("k", 2)
     team[0].set("k", 3)
 
@@ -159,7 +159,7 @@ def test_a_group_tells_what_going_back_loses(place: Place) -> None:
             team[1].set("paid", "order 17")
         return True
 
-    report = sync.Recovery(store, validate=[check]).recover_group(team, "state_corruption")
+    report = sync.recovery.Recovery(store, validate=[check]).recover_group(team, "state_corruption")
     assert report.lost == {
         "agent:7": "2 entries after it",
         "agent:8": "1 entries that others wrote meanwhile",
@@ -172,7 +172,7 @@ def test_a_group_tells_of_it_too(place: Place) -> None:
     drop(place, 2)
     store = place.open()
     store.agent("8").set("k", 1)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     report = recovery.recover_group(["agent:7", "agent:8"], "agent_crash")
     assert report.lost == {"agent:7": "entries 4 to 5, which the feed names"}
     assert "entries 4 to 5" in str(report)
@@ -187,7 +187,7 @@ def lost_fifteen(place: Place) -> Any:
             store.agent("7").set("k", n)
     drop(place, 15)
     store = place.open()
-    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    report = sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     assert report.lost == "entries 6 to 20, which the feed names"
     return store
 
@@ -213,7 +213,7 @@ def test_what_was_told_is_known_to_verify_and_asks_for_nothing_more(place: Place
     assert known.scope == "agent:7"
     assert known.what == "entries 6 to 20, which the feed names"
     assert "known to be lost: agent:7: entries 6 to 20" in str(report)
-    health = sync.Recovery(store).health("agent:7")
+    health = sync.recovery.Recovery(store).health("agent:7")
     assert "damaged_state" not in {one.kind for one in health.concerns}
     (concern,) = (one for one in health.concerns if one.kind == "known_loss")
     assert "entries 6 to 20" in concern.what
@@ -233,7 +233,7 @@ def test_a_later_loss_below_the_told_numbers_is_told(place: Place) -> None:
     store = place.open()
     (finding,) = store.verify().findings
     assert finding.kind == "feed"
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     first, last = (int.from_bytes(key[9:14], "big") for key, _ in gone)
     lost = f"entries {first} to {last}, which the feed names"
     for kind in ("agent_crash", "corruption_detected"):
@@ -250,7 +250,7 @@ def test_entries_put_back_over_what_was_told_are_found(place: Place) -> None:
             store.agent("7").set("k", n)
     old = drop_of_agent(place, 15)
     store = place.open()
-    sync.Recovery(store).recover("agent:7", "corruption_detected")
+    sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     store.agent("7").set("k", "new")
     assert store.verify().ok
     drop_of_agent(place, 100)
@@ -272,7 +272,7 @@ def test_entries_that_others_wrote_over_are_found(place: Place) -> None:
     assert finding.message == (
         "entries 4 to 5, which the feed names, were dropped, and others have taken their numbers"
     )
-    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    report = sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     assert report.lost == "entries 4 to 5, which the feed names"
     assert store.verify().ok
 
@@ -302,7 +302,7 @@ def test_what_was_stored_with_lost_entries_stands_in_nobodys_way(place: Place, s
                 change.set("k", str(n) * size)
     drop(place, 10)
     store = place.open()
-    assert sync.Recovery(store).recover("agent:7", "corruption_detected").success
+    assert sync.recovery.Recovery(store).recover("agent:7", "corruption_detected").success
     assert store.verify().ok
     for n in range(20):
         store.agent("7").set("k", str(n) * size)
@@ -346,7 +346,7 @@ def test_the_feed_goes_on_behind_what_is_known_to_be_lost(place: Place) -> None:
     drop_of_agent(place, 15)
     for _ in range(2):
         store, other = place.open(), place.open()
-        recovery = sync.Recovery(store)
+        recovery = sync.recovery.Recovery(store)
         assert "which the feed names" in recovery.recover("agent:7", "corruption_detected").lost
         for n in range(30):
             (store, other)[n % 3 % 2].agent("7").set("k", n)
@@ -371,7 +371,7 @@ def test_a_watch_that_had_seen_what_is_lost_goes_on(place: Place) -> None:
         if key.startswith(prefix) and int.from_bytes(key[9:14], "big") > 5:
             put_row(storage, key, None)
     other = place.open()
-    assert sync.Recovery(other).recover("agent:7", "corruption_detected").success
+    assert sync.recovery.Recovery(other).recover("agent:7", "corruption_detected").success
     for n in range(30):
         other.agent("7").set("k", n)
     assert numbers(watch) == list(range(6, other.agent("7")._handle.place()[2] + 1))

@@ -34,7 +34,7 @@ def lose(place: Place, scope: str, count: int) -> sync.Store:
         put_row(storage, key, None)
     storage.close()
     store = place.open()
-    assert sync.Recovery(store).recover(f"agent:{scope}", "agent_crash").lost != "nothing"
+    assert sync.recovery.Recovery(store).recover(f"agent:{scope}", "agent_crash").lost != "nothing"
     return store
 
 

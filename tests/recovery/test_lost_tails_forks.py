@@ -72,7 +72,7 @@ class Model:
         drop(self.place, count)
         del self.states[-count:]
         store = self.place.open()
-        assert NAMED in sync.Recovery(store).recover("agent:7", "corruption_detected").lost
+        assert NAMED in sync.recovery.Recovery(store).recover("agent:7", "corruption_detected").lost
         self.place.close()
 
     def check(self) -> None:
@@ -153,7 +153,7 @@ def test_what_led_to_lost_entries_is_erased_with_the_scope(place: Place) -> None
                 change.set("k", n)
     drop(place, 5)
     store = place.open()
-    sync.Recovery(store).recover("agent:7", "corruption_detected")
+    sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     store.erase("agent:7")
     assert [str(one) for one in store.verify().findings] == []
 
@@ -166,7 +166,7 @@ def test_a_fork_from_lost_entries_is_merged_with_all_that_it_has(place: Place) -
         state.fork("side", at=25).set("own", 1)
     drop(place, 10)
     store = place.open()
-    sync.Recovery(store).recover("agent:7", "corruption_detected")
+    sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     state = store.agent("7")
     state.set("later", 1)
     state.merge("side")
@@ -183,7 +183,7 @@ def test_values_that_are_lost_for_a_fork_too_are_named(place: Place) -> None:
         state.fork("side")
     drop(place, 2)
     store = place.open()
-    sync.Recovery(store).recover("agent:7", "corruption_detected")
+    sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     (finding,) = store.verify().findings
     assert "timeline 1" in finding.place
     assert "a value is not the one that the index names" in finding.message
@@ -212,7 +212,7 @@ def test_what_a_fork_lost_is_told_by_it(place: Place) -> None:
             side.set(f"f{n}", n)
     drop(place, 4, "side")
     store = place.open()
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     lost = f"entries 8 to 11, {NAMED}, of timeline side"
     assert Tails(store._handle).lost(state.scope) == {"side": [8, 11]}
     assert "damaged_state" in {one.kind for one in recovery.health("agent:7").concerns}
@@ -243,7 +243,7 @@ def test_a_saved_index_of_lost_entries_is_not_taken_for_the_state(
     del model.states[-2:]
     assert dict(place.open().agent("7").items()) == model.states[-1]
     store = place.open()
-    assert NAMED in sync.Recovery(store).recover("agent:7", "agent_crash").lost
+    assert NAMED in sync.recovery.Recovery(store).recover("agent:7", "agent_crash").lost
     place.close()
     model.check()
     model.write(300)
@@ -279,7 +279,7 @@ def test_a_loss_is_found_after_others_wrote_while_one_was_told(
         model.write(4)
         (finding,) = place.open().verify().findings
         assert "were dropped, and others have taken their numbers" in finding.message
-        report = sync.Recovery(place.open()).recover("agent:7", "corruption_detected")
+        report = sync.recovery.Recovery(place.open()).recover("agent:7", "corruption_detected")
         assert NAMED in report.lost
         assert place.open().verify().ok
 
@@ -307,6 +307,6 @@ def test_the_feed_gives_nothing_in_place_of_a_loss_that_nobody_told(
                 for one in entries:
                     seen += numbers([one])
             assert seen == sorted(set(seen))
-    sync.Recovery(store).recover("agent:7", "corruption_detected")
+    sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     head = store.agent("7")._handle.place()[2]
     assert numbers(store.feed({})) == list(range(1, head + 1))

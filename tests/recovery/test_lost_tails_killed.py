@@ -38,7 +38,7 @@ def break_leases(store: sync.Store) -> None:
 
 
 def ends(
-    place: Place, recover: Callable[[sync.Recovery, str], object]
+    place: Place, recover: Callable[[sync.recovery.Recovery, str], object]
 ) -> Iterator[tuple[str, sync.Store]]:
     """For each commit of a recovery a store whose process ended with that commit."""
     for nth in itertools.count(1):
@@ -52,7 +52,7 @@ def ends(
         dying = sync.Store(StoreHandle(open_core(place.url, storage=storage, **place.options())))
         storage.plan = (Fault("commit", storage.calls["commit"] + nth, onward=True),)
         try:
-            recover(sync.Recovery(dying), agent)
+            recover(sync.recovery.Recovery(dying), agent)
         except HoldfastError:
             store = place.open()
             break_leases(store)
@@ -84,7 +84,7 @@ def check_told(store: sync.Store, agent: str) -> None:
 @pytest.mark.parametrize("kind", ["agent_crash", "corruption_detected", "storage_failure"])
 def test_one_agent_has_lost_the_same_whoever_ends_it(place: Place, kind: str) -> None:
     for agent, store in ends(place, lambda recovery, one: recovery.recover(f"agent:{one}", kind)):
-        recovery = sync.Recovery(store)
+        recovery = sync.recovery.Recovery(store)
         recovery.resume(f"agent:{agent}")
         if not recovery.reports(f"agent:{agent}"):
             recovery.recover(f"agent:{agent}", kind)  # it had not begun
@@ -102,7 +102,7 @@ def test_a_group_has_lost_the_same_whoever_ends_it(place: Place) -> None:
 
     known = 0
     for agent, store in ends(place, lambda r, one: r.recover_group(members(one), "agent_crash")):
-        recovery = sync.Recovery(store)
+        recovery = sync.recovery.Recovery(store)
         recovery.resume_groups()
         if len(recovery.group_reports()) == known:
             recovery.recover_group(members(agent), "agent_crash")  # it had not begun

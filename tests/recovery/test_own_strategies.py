@@ -9,15 +9,14 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Target, Unfit, sync
+from holdfast import sync
 from holdfast.errors import (
     InvalidInputError,
     RecoveryFailedError,
     StoreClosedError,
     Unavailable,
 )
-from holdfast.recovery.failures import kind_of
-from holdfast.recovery.strategy_order import Proposal
+from holdfast.recovery import RecoveryTarget, UnfitTarget
 
 
 def worked(store: sync.Store) -> sync.State:
@@ -29,7 +28,7 @@ def worked(store: sync.Store) -> sync.State:
     return state
 
 
-def recovered(store: sync.Store, given: Any, **more: Any) -> holdfast.RecoveryReport:
+def recovered(store: sync.Store, given: Any, **more: Any) -> holdfast.recovery.RecoveryReport:
     """What becomes of a recovery by a strategy that gives something, or raises it."""
 
     def mine(context: Any) -> Any:
@@ -37,23 +36,23 @@ def recovered(store: sync.Store, given: Any, **more: Any) -> holdfast.RecoveryRe
             raise given
         return given
 
-    recovery = sync.Recovery(store, strategies={"mine": mine}, order=["mine"], **more)
+    recovery = sync.recovery.Recovery(store, strategies={"mine": mine}, order=["mine"], **more)
     return recovery.recover(worked(store), "state_corruption")
 
 
 @pytest.mark.parametrize(
     ("given", "point", "left"),
     [
-        (Target("mine", "main@1", "a lot"), "main@1", {"k": 1}),
-        (Target("mine", "good", "a lot"), "main@2", {"k": 1}),
-        (Target("named", "main@2", "a lot"), "main@2", {"k": 1}),
-        (Target("as_it_is", "main@2", "a lot"), "main@2", {"k": 1}),
-        (Target("mine", "main@2", "a lot", keys=("k",)), "main@2", {"k": 1, "other": 3}),
-        (Target("mine", "main@2", "a lot", replay=3), "main@2", {"k": 2}),
+        (RecoveryTarget("mine", "main@1", "a lot"), "main@1", {"k": 1}),
+        (RecoveryTarget("mine", "good", "a lot"), "main@2", {"k": 1}),
+        (RecoveryTarget("named", "main@2", "a lot"), "main@2", {"k": 1}),
+        (RecoveryTarget("as_it_is", "main@2", "a lot"), "main@2", {"k": 1}),
+        (RecoveryTarget("mine", "main@2", "a lot", keys=("k",)), "main@2", {"k": 1, "other": 3}),
+        (RecoveryTarget("mine", "main@2", "a lot", replay=3), "main@2", {"k": 2}),
     ],
 )
 def test_what_it_gives_is_returned_to(
-    store: sync.Store, given: Target, point: str, left: dict[str, Any]
+    store: sync.Store, given: RecoveryTarget, point: str, left: dict[str, Any]
 ) -> None:
     report = recovered(store, given)
     assert (report.strategy, report.restored_from, report.lost) == ("mine", point, "a lot")
@@ -86,7 +85,7 @@ def test_what_cannot_change_by_waiting_is_told_at_once(
         raise error
 
     copy._core.known = fails  # type: ignore[method-assign]
-    recovery = sync.Recovery(store, strategies={"mine": fails}, copies=[copy])
+    recovery = sync.recovery.Recovery(store, strategies={"mine": fails}, copies=[copy])
     first = "mine" if where == "strategy" else "copy"
     order = {"type": "locate_checkpoint", "action": {"strategies": [first, "defaults"]}}
     steps = [order, {"type": "restore_state"}]
@@ -102,17 +101,17 @@ def test_what_cannot_change_by_waiting_is_told_at_once(
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (Unfit("the moon is full"), "mine: the moon is full"),
-        ("main@1", "a strategy gives a Target, not str"),
-        (Target("mine", "main@99", "x"), "has entries"),
-        (Target("mine", "nothing", "x"), "no checkpoint is named 'nothing'"),
-        (Target("mine", "main@1", None), "what is lost is text"),  # type: ignore[arg-type]
-        (Target("mine", "main@1", "x", copy=5), "there is no copy 5"),
-        (Target("mine", "main@1", "x", copy=-1), "number of a copy"),
-        (Target("mine", "main@1", "x", keys=(1,)), "a key is text"),  # type: ignore[arg-type]
-        (Target("mine", "main@1", "x", replay=99), "nothing to replay up to entry 99"),
-        (Target("mine", "main@1", "x", keys=("k",), replay=2), "with all keys"),
-        (Target("defaults", "", "x"), "no checkpoint is named ''"),
+        (UnfitTarget("the moon is full"), "mine: the moon is full"),
+        ("main@1", "a strategy gives a RecoveryTarget, not str"),
+        (RecoveryTarget("mine", "main@99", "x"), "has entries"),
+        (RecoveryTarget("mine", "nothing", "x"), "no checkpoint is named 'nothing'"),
+        (RecoveryTarget("mine", "main@1", None), "what is lost is text"),  # type: ignore[arg-type]
+        (RecoveryTarget("mine", "main@1", "x", copy=5), "there is no copy 5"),
+        (RecoveryTarget("mine", "main@1", "x", copy=-1), "number of a copy"),
+        (RecoveryTarget("mine", "main@1", "x", keys=(1,)), "a key is text"),  # type: ignore[arg-type]
+        (RecoveryTarget("mine", "main@1", "x", replay=99), "nothing to replay up to entry 99"),
+        (RecoveryTarget("mine", "main@1", "x", keys=("k",), replay=2), "with all keys"),
+        (RecoveryTarget("defaults", "", "x"), "no checkpoint is named ''"),
     ],
 )
 def test_what_cannot_be_returned_to_does_not_serve(store: sync.Store, given: Any, why: str) -> None:
@@ -123,9 +122,9 @@ def test_what_cannot_be_returned_to_does_not_serve(store: sync.Store, given: Any
 
 
 def test_one_that_is_async_serves_the_async_face(place: Place) -> None:
-    async def mine(context: Any) -> Target:
+    async def mine(context: Any) -> RecoveryTarget:
         await asyncio.sleep(0)
-        return Target("mine", "good", "what came since")
+        return RecoveryTarget("mine", "good", "what came since")
 
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
@@ -133,51 +132,9 @@ def test_one_that_is_async_serves_the_async_face(place: Place) -> None:
             await state.set("k", 1)
             await state.checkpoint("good")
             await state.set("k", 2)
-            recovery = holdfast.Recovery(store, strategies={"mine": mine}, order=["mine"])
+            recovery = holdfast.recovery.Recovery(store, strategies={"mine": mine}, order=["mine"])
             report = await recovery.recover(state, "state_corruption")
             assert (report.strategy, report.lost) == ("mine", "what came since")
             assert await state.get("k") == 1
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "served", "asked"),
-    [
-        ("nothing", "1 entry", "journal", ["journal"]),
-        ("9 entries", "1 entry", "keys", ["journal", "keys"]),
-        ("9 entries", None, "journal", ["journal", "keys"]),
-        (None, "1 entry", "keys", ["journal", "keys"]),
-    ],
-)
-def test_one_that_comes_before_its_turn_serves_at_once_only_if_it_loses_nothing(
-    store: sync.Store,
-    monkeypatch: pytest.MonkeyPatch,
-    first: str | None,
-    second: str | None,
-    served: str,
-    asked: list[str],
-) -> None:
-    state = store.agent("7")
-    for n in range(3):
-        state.set("k", n)
-    known = kind_of("corruption_detected").strategies
-    assert known[:2] == ("keys", "journal")
-    learned = Proposal("", ("journal", "keys", *known[2:]), known, 9, 0.0, 1.0)
-    monkeypatch.setattr(sync.Recovery, "_proposed", lambda *_: learned)
-    seen: list[str] = []
-
-    def mine(name: str, lost: str | None) -> Any:
-        def find(context: Any) -> Target:
-            seen.append(name)
-            if lost is None:
-                raise Unfit("not here")
-            return Target(name, "main@1", lost)
-
-        return find
-
-    strategies = {"journal": mine("journal", first), "keys": mine("keys", second)}
-    recovery = sync.Recovery(store, strategies=strategies)
-    assert recovery.plan(state, "corruption_detected").strategy == served
-    assert seen == asked
-    assert recovery.recover(state, "corruption_detected").strategy == served

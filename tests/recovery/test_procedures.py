@@ -14,7 +14,7 @@ import pytest
 from store_kit import Hands
 
 import holdfast
-from holdfast import Failure, Procedure, sync
+from holdfast import sync
 from holdfast.errors import (
     CriticalStepFailureError,
     HoldfastError,
@@ -25,10 +25,9 @@ from holdfast.errors import (
     RecoveryValidationError,
     ScopeNotFoundError,
 )
+from holdfast.recovery import AgentFailure, Procedure, run
 from holdfast.recovery import recovery as engine
-from holdfast.recovery import recovery_async, run
-from holdfast.recovery.run_slot import recovering_lease
-from holdfast.recovery.strategy_order import Outcome, propose
+from holdfast.recovery.run import recovering_lease
 
 
 def agent(store: sync.Store) -> sync.State:
@@ -57,10 +56,10 @@ class Steps:
             raise ValueError(f"{name} does not work")
         return {"name": name, "agent": str(context.agent)}
 
-    def made(self, store: sync.Store, **procedure: Any) -> sync.Recovery:
+    def made(self, store: sync.Store, **procedure: Any) -> sync.recovery.Recovery:
         """A recovery with a procedure `p` of such steps."""
         data = {"id": "p", "triggers": ["mine"], "backoff": 1, **procedure}
-        return sync.Recovery(store, steps={"note": self.step}, procedures=[data])
+        return sync.recovery.Recovery(store, steps={"note": self.step}, procedures=[data])
 
 
 def note(name: str, /, **more: Any) -> dict[str, Any]:
@@ -139,7 +138,7 @@ def test_steps_that_do_not_depend_on_each_other_run_side_by_side(store: sync.Sto
         {"id": "right", "type": "meet", "dependencies": []},
     ]
     data = {"id": "p", "triggers": [], "steps": steps}
-    recovery = sync.Recovery(store, steps={"meet": meet}, procedures=[data])
+    recovery = sync.recovery.Recovery(store, steps={"meet": meet}, procedures=[data])
     assert recovery.recover(agent(store), procedure="p").success
 
 
@@ -180,14 +179,14 @@ def test_the_time_of_a_procedure_ends_its_attempts(
 @pytest.mark.spec("K180", "K201", "K203")
 def test_a_check_that_fails_undoes_the_recovery(store: sync.Store) -> None:
     state = agent(store)
-    data = sync.Recovery(store).select(Failure("agent_crash")).data()
+    data = sync.recovery.Recovery(store).select(AgentFailure("agent_crash")).data()
     steps = Steps()
     steps.fail = {"check": 9}
     recovery = steps.made(
         store, steps=data["steps"], validation=[note("check", name="the plan is sound")]
     )
     with pytest.raises(RecoveryValidationError, match="Recovery validation failed: the plan is"):
-        recovery.recover(state, Failure("mine", point="good"))
+        recovery.recover(state, AgentFailure("mine", point="good"))
     assert state.get("plan") == "bad"
     report = recovery.reports(state)[0]
     assert report.status == "rolled_back"
@@ -198,7 +197,7 @@ def test_a_check_that_fails_undoes_the_recovery(store: sync.Store) -> None:
 def test_a_procedure_may_say_itself_how_it_is_undone(store: sync.Store) -> None:
     steps = Steps()
     steps.fail = {"fail": 9}
-    standard = sync.Recovery(store).select(Failure("agent_crash")).data()["steps"]
+    standard = sync.recovery.Recovery(store).select(AgentFailure("agent_crash")).data()["steps"]
     recovery = steps.made(store, steps=[*standard, note("fail")], rollback=[note("undo")])
     with pytest.raises(CriticalStepFailureError):
         recovery.recover(agent(store), "mine")
@@ -208,7 +207,7 @@ def test_a_procedure_may_say_itself_how_it_is_undone(store: sync.Store) -> None:
 def test_what_cannot_be_undone_is_said(store: sync.Store) -> None:
     steps = Steps()
     steps.fail = {"fail": 9, "undo": 9}
-    standard = sync.Recovery(store).select(Failure("agent_crash")).data()["steps"]
+    standard = sync.recovery.Recovery(store).select(AgentFailure("agent_crash")).data()["steps"]
     recovery = steps.made(store, steps=[*standard, note("fail")], rollback=[note("undo")])
     with pytest.raises(RecoveryFailedError, match="it could not be undone"):
         recovery.recover(agent(store), "mine")
@@ -223,8 +222,8 @@ def test_a_restore_that_throws_half_way_is_undone(store: sync.Store) -> None:
         context.state.set("task", "half")
         raise OSError("the disk went away")
 
-    standard = sync.Recovery(store).select(Failure("agent_crash")).data()
-    recovery = sync.Recovery(store, steps={"restore_state": half})
+    standard = sync.recovery.Recovery(store).select(AgentFailure("agent_crash")).data()
+    recovery = sync.recovery.Recovery(store, steps={"restore_state": half})
     recovery.set({**standard, "id": "p", "retries": 0})
     with pytest.raises(CriticalStepFailureError, match="the disk went away"):
         recovery.recover(state, procedure="p")
@@ -243,7 +242,9 @@ def test_what_steps_of_ones_own_wrote_is_undone_too(store: sync.Store) -> None:
 
     steps = [{"type": "write"}, {"type": "fail"}]
     data = {"id": "p", "triggers": [], "steps": steps}
-    recovery = sync.Recovery(store, steps={"write": write, "fail": fail}, procedures=[data])
+    recovery = sync.recovery.Recovery(
+        store, steps={"write": write, "fail": fail}, procedures=[data]
+    )
     with pytest.raises(CriticalStepFailureError, match="the state before it is back"):
         recovery.recover(state, procedure="p")
     assert state.get("plan") == "bad"
@@ -258,7 +259,7 @@ def test_a_step_whose_result_is_not_as_demanded_has_failed(store: sync.Store) ->
 def test_a_result_that_cannot_be_kept_is_a_failure(store: sync.Store) -> None:
     data = {"id": "p", "triggers": [], "steps": [{"type": "odd"}]}
     odd = {"odd": lambda context, action: {"a": object()}}
-    recovery = sync.Recovery(store, steps=odd, procedures=[data])
+    recovery = sync.recovery.Recovery(store, steps=odd, procedures=[data])
     with pytest.raises(CriticalStepFailureError, match="cannot be kept"):
         recovery.recover(agent(store), procedure="p")
 
@@ -269,7 +270,7 @@ def test_one_recovery_at_a_time(store: sync.Store) -> None:
 
     def other() -> None:
         try:
-            sync.Recovery(store).recover(state, "agent_crash")
+            sync.recovery.Recovery(store).recover(state, "agent_crash")
         except HoldfastError as error:
             held.append(type(error))
 
@@ -278,13 +279,13 @@ def test_one_recovery_at_a_time(store: sync.Store) -> None:
         thread.start()
         thread.join(60)
     assert held == [LeaseHeldError]
-    assert sync.Recovery(store).recover(state, "agent_crash").success
+    assert sync.recovery.Recovery(store).recover(state, "agent_crash").success
 
 
 def test_a_plan_says_what_would_be_done_and_writes_nothing(store: sync.Store) -> None:
     state = agent(store)
     before = store.verify().entries
-    plan = sync.Recovery(store).plan(state, "state_corruption")
+    plan = sync.recovery.Recovery(store).plan(state, "state_corruption")
     assert (plan.procedure.id, plan.strategy) == ("damaged_state", "newest_valid")
     assert plan.lost == "1 entries after it"
     assert "restore_state" in str(plan)
@@ -297,10 +298,10 @@ def test_a_point_that_is_named_is_returned_to(store: sync.Store) -> None:
     item = state.item("plan")
     assert item is not None
     state.set("plan", "worse")
-    report = sync.Recovery(store).recover(state, "state_corruption", point="good")
+    report = sync.recovery.Recovery(store).recover(state, "state_corruption", point="good")
     assert report.strategy == "named"
     assert state.get("plan") is None
-    report = sync.Recovery(store).recover(state, "state_corruption", at=item.time)
+    report = sync.recovery.Recovery(store).recover(state, "state_corruption", at=item.time)
     assert report.strategy == "point_in_time"
     assert state.get("plan") == "bad"
 
@@ -309,7 +310,7 @@ def test_a_point_that_is_named_is_returned_to(store: sync.Store) -> None:
 def test_progress_times_and_rates_are_told(store: sync.Store) -> None:
     state = agent(store)
     told: list[tuple[str, str]] = []
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     report = recovery.recover(state, "agent_crash", progress=lambda *step: told.append(step))
     assert told == [(step.type, "done") for step in recovery.select(report.failure).steps]
     assert report.seconds > 0
@@ -327,13 +328,13 @@ def test_progress_times_and_rates_are_told(store: sync.Store) -> None:
 
 def test_dependent_systems_hear_of_each_recovery_exactly_once(store: sync.Store) -> None:
     state = agent(store)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     for _ in range(3):
         recovery.recover(state, "state_corruption", point="good")
     watcher = store.custom("dashboard")
     heard: list[str] = []
 
-    def hear(change: Any, notice: holdfast.Notice) -> None:
+    def hear(change: Any, notice: holdfast.recovery.RecoveryNotice) -> None:
         heard.append(notice.recovery)
         if len(heard) == 2:
             raise ConnectionError("the network is gone")
@@ -349,7 +350,7 @@ def test_dependent_systems_hear_of_each_recovery_exactly_once(store: sync.Store)
 
 
 def test_a_report_is_under_a_signature(store: sync.Store) -> None:
-    report = sync.Recovery(store).recover(agent(store), "agent_crash")
+    report = sync.recovery.Recovery(store).recover(agent(store), "agent_crash")
     scope = store.scope("custom:$recovery/agent:7")
     made = scope.checkpoints()[0]
     assert made.name == f"recovery {report.id}"
@@ -357,7 +358,7 @@ def test_a_report_is_under_a_signature(store: sync.Store) -> None:
 
 
 def test_what_is_not_there_is_said(store: sync.Store) -> None:
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with pytest.raises(ProcedureNotFoundError, match="standard_recovery"):
         recovery.recover(agent(store), procedure="nothing")
     with pytest.raises(ScopeNotFoundError, match="agent:nobody"):
@@ -365,30 +366,12 @@ def test_what_is_not_there_is_said(store: sync.Store) -> None:
     with pytest.raises(MissingError, match="no recovery 'x'"):
         recovery.report("agent:7", "x")
     with pytest.raises(holdfast.HoldfastError, match="no strategy is called 'fly'"):
-        sync.Recovery(store, order=["fly"])
+        sync.recovery.Recovery(store, order=["fly"])
     assert Procedure.of(recovery.procedures()[0].data()) == recovery.procedures()[0]
 
 
-def test_the_order_is_learned_and_never_worse_on_what_it_was_learned_from() -> None:
-    fixed = ("keys", "journal", "newest_valid", "copy", "defaults")
-    slow_first = [
-        Outcome("x", {"keys": 0.5, "journal": 0.1}, "journal"),
-        Outcome("x", {"keys": 0.6, "journal": 0.1}, "journal"),
-    ] * 5
-    found = propose("x", fixed, slow_first)
-    assert found.order == ("journal", "keys", "newest_valid", "copy", "defaults")
-    assert found.seconds < found.fixed_seconds / 4
-    good = [Outcome("x", {"keys": 0.1}, "keys")] * 10
-    assert not propose("x", fixed, good).differs
-    assert not propose("x", fixed, slow_first[:4]).differs
-    assert not propose("y", fixed, slow_first).differs
-    for late in ("newest_valid", "copy", "defaults"):  # what they lose is another thing each time
-        quick_loss = [Outcome("x", {"keys": 9.0, "newest_valid": 9.0, late: 0.0}, late)] * 20
-        assert propose("x", fixed, quick_loss).order[2:] == fixed[2:]
-
-
 def test_both_faces_have_the_same_names_and_arguments() -> None:
-    one, two = recovery_async.Recovery, engine.Recovery
+    one, two = holdfast.recovery.Recovery, engine.Recovery
     names = {name for name in dir(one) if not name.startswith("_")}
     assert names == {name for name in dir(two) if not name.startswith("_")}
     for name in names:
@@ -411,11 +394,11 @@ def test_the_async_face(tmp_path: Any) -> None:
                 await asyncio.sleep(0)
                 return {"awaited": True}
 
-            recovery = holdfast.Recovery(store, steps={"mine": mine})
-            standard = recovery.select(Failure("agent_crash")).data()
+            recovery = holdfast.recovery.Recovery(store, steps={"mine": mine})
+            standard = recovery.select(AgentFailure("agent_crash")).data()
             steps = [*standard["steps"], {"type": "mine"}]
             recovery.set({"id": "p", "triggers": ["mine"], "steps": steps})
-            report = await recovery.recover(state, Failure("mine", point="good"))
+            report = await recovery.recover(state, AgentFailure("mine", point="good"))
             assert report.steps[-1][1].result == {"awaited": True}
             assert await state.get("plan") is None
             assert (await recovery.reports(state)) == [report]
@@ -434,7 +417,7 @@ def test_a_late_step_does_not_hold_up_the_next_recovery(store: sync.Store) -> No
         over.set()
 
     data = {"id": "p", "triggers": [], "steps": [{"type": "stuck", "timeout": 50}]}
-    recovery = sync.Recovery(store, steps={"stuck": stuck}, procedures=[data])
+    recovery = sync.recovery.Recovery(store, steps={"stuck": stuck}, procedures=[data])
     with pytest.raises(CriticalStepFailureError, match="took more than"):
         recovery.recover(state, procedure="p")
     assert recovery.recover(state, "agent_crash").success

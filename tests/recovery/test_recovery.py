@@ -14,8 +14,7 @@ from holdfast.errors import (
     ProcedureValidationError,
     UnknownStepTypeError,
 )
-from holdfast.recovery.builtin_procedures import STANDARD
-from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.procedure import STANDARD, Procedure
 from holdfast.recovery.recovery import Recovery
 
 
@@ -76,8 +75,8 @@ def test_two_procedures_of_one_id_are_refused(store: sync.Store) -> None:
         Procedure.from_yaml(f"procedures: [{one}, {one.replace('a,', 'b,')}, {one}]")
     (made,) = Procedure.from_yaml(one)
     with pytest.raises(ProcedureValidationError, match="two have the id 'a'"):
-        sync.Recovery(store, procedures=[made, made.data()])
-    recovery = sync.Recovery(store, procedures=[made])
+        sync.recovery.Recovery(store, procedures=[made, made.data()])
+    recovery = sync.recovery.Recovery(store, procedures=[made])
     assert recovery.set(made) == made  # that says that it takes the place of the other
 
 

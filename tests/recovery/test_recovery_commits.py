@@ -13,7 +13,7 @@ from test_recovery_killed import faulty
 from holdfast import sync
 from holdfast.errors import LeaseHeldError, LeaseLostError
 from holdfast.recovery.records import Record
-from holdfast.recovery.run_slot import Slot, recovering, recovering_lease
+from holdfast.recovery.run import Slot, recovering, recovering_lease
 from holdfast.store.lease.lease import Lease, leases_now
 from holdfast.store.lease.wait import Asking, taken
 from holdfast.store.names.scope import Scope
@@ -32,7 +32,7 @@ def test_a_recovery_that_finds_all_well_commits_four_times(place: Place) -> None
     with place.open() as store:
         store.agent("7").set("task", 1)
     store, storage = faulty(place)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     for _ in range(2):
         before = storage.calls["commit"]
         report = recovery.recover("agent:7", "agent_crash")
@@ -50,9 +50,9 @@ def test_the_beginning_is_kept_before_a_step_of_a_users_own(store: sync.Store) -
     seen: list[str] = []
 
     def mine(context: Any, action: Any) -> None:
-        seen.extend(one.status for one in sync.Recovery(store).reports("agent:7"))
+        seen.extend(one.status for one in sync.recovery.Recovery(store).reports("agent:7"))
 
-    recovery = sync.Recovery(store, steps={"mine": mine})
+    recovery = sync.recovery.Recovery(store, steps={"mine": mine})
     steps: list[Any] = [{"type": "mine"}, {"type": "backup_current"}]
     recovery.set({"id": "p", "triggers": ["odd"], "steps": steps})
     recovery.recover(state, "odd")
@@ -154,6 +154,6 @@ def test_a_backup_is_made_also_if_a_step_beside_kept_the_beginning(
         record.flush()
 
     monkeypatch.setattr(Record, "note", kept_meanwhile)
-    report = sync.Recovery(store).recover("agent:7", "agent_crash")
+    report = sync.recovery.Recovery(store).recover("agent:7", "agent_crash")
     assert report.success
     assert len(state.checkpoints(type="recovery")) == 1

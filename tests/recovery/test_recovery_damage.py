@@ -36,7 +36,7 @@ def test_a_row_set_aside_without_its_digest_is_known_again(place: Place) -> None
     work(place.open().agent("7"))
     damage(place, b"E", 3)
     store = place.open()
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     assert recovery.recover("agent:7", "corruption_detected").success
     quarantine = recovery.quarantine("agent:7")
     [aside] = quarantine.list()
@@ -54,7 +54,7 @@ def test_one_damaged_entry_costs_what_it_did_and_nothing_else(place: Place) -> N
     expected = work(place.open().agent("7"))
     damage(place, b"E", 3)
     store = place.open()
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     report = recovery.recover("agent:7", "corruption_detected")
     assert (report.strategy, report.lost) == ("journal", "what entry 4 did")
     del expected["k3"]
@@ -77,7 +77,7 @@ class Remembering:
 def test_an_attached_agent_goes_on_with_what_is_left_of_it(place: Place, entry: int) -> None:
     """Its memory has a key for each item, and one that names them."""
     state, agent = place.open().agent("7"), Remembering()
-    kept = sync.attach(agent, state, fields=["memory"])
+    kept = sync.agents.attach(agent, state, fields=["memory"])
     agent.memory = {f"k{n}": n for n in range(40)}
     kept.save()
     for n in range(40, 44):
@@ -85,10 +85,10 @@ def test_an_attached_agent_goes_on_with_what_is_left_of_it(place: Place, entry: 
         kept.save()
     damage(place, b"E", entry - 1)
     store = place.open()
-    assert sync.Recovery(store).recover("agent:7", "corruption_detected").success
+    assert sync.recovery.Recovery(store).recover("agent:7", "corruption_detected").success
     for _ in range(2):
         again = Remembering()
-        with sync.attach(again, store.agent("7"), fields=["memory"]):
+        with sync.agents.attach(again, store.agent("7"), fields=["memory"]):
             lost = agent.memory.keys() - again.memory.keys()
             assert lost <= {f"k{38 + entry}"}
             assert again.memory == {n: one for n, one in agent.memory.items() if n not in lost}
@@ -103,7 +103,7 @@ def test_a_value_that_later_entries_only_changed_is_left_out_and_named(place: Pl
     state.set("kept", 2)
     damage(place, b"E", 2)
     store = place.open()
-    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    report = sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     after = store.agent("7")
     assert after.get("kept") == 2
     assert after.get("lost") is None
@@ -123,7 +123,7 @@ def test_a_report_names_all_that_is_lost_where_its_text_names_some(place: Place)
         state.append(f"list{n:02}", n)
     for n in range(12):
         damage(place, b"E", 2 + n)
-    report = sync.Recovery(place.open()).recover("agent:7", "corruption_detected")
+    report = sync.recovery.Recovery(place.open()).recover("agent:7", "corruption_detected")
     assert "10, 11, 12 and 2 more did" in report.lost
     assert "list09 and 1 more" in report.lost
     (done,) = [one.result for _, one in report.steps if one.step == "restore_state"]
@@ -141,7 +141,7 @@ def test_damage_in_the_past_alone_costs_nothing(place: Place) -> None:
     expected = dict(state.items())
     damage(place, b"E", 1)
     store = place.open()
-    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    report = sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     assert report.lost in ("nothing", "what entry 2 did")
     assert dict(store.agent("7").items()) == expected
 
@@ -154,7 +154,7 @@ def test_a_newest_entry_behind_many_others_can_be_passed_over(place: Place) -> N
     state.checkpoint("good")
     damage(place, b"E", -1)
     store = place.open()
-    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    report = sync.recovery.Recovery(store).recover("agent:7", "corruption_detected")
     assert report.success
     assert store.agent("7").get("k4") == 599
 
@@ -174,9 +174,9 @@ def test_without_anything_else_an_agent_begins_with_defaults_and_a_warning(place
     assert set(report.passed) == {"keys", "journal", "newest_valid", "timeline", "copy"}
 
 
-def quick(store: sync.Store, **more: Any) -> sync.Recovery:
+def quick(store: sync.Store, **more: Any) -> sync.recovery.Recovery:
     """With the standard procedure, and no pauses."""
-    recovery = sync.Recovery(store, **more)
+    recovery = sync.recovery.Recovery(store, **more)
     standard = recovery.select(recovery_failure())
     recovery.set({**standard.data(), "id": "quick", "retries": 0})
     return recovery
@@ -184,9 +184,9 @@ def quick(store: sync.Store, **more: Any) -> sync.Recovery:
 
 def recovery_failure() -> Any:
     """What the standard procedure answers."""
-    from holdfast import Failure
+    from holdfast.recovery import AgentFailure
 
-    return Failure("agent_crash")
+    return AgentFailure("agent_crash")
 
 
 def test_a_copy_of_the_store_gives_what_is_lost_here(place: Place, tmp_path: Any) -> None:
@@ -195,7 +195,7 @@ def test_a_copy_of_the_store_gives_what_is_lost_here(place: Place, tmp_path: Any
         work(place.open().agent("7"), 3)
         damage(place, b"E", 0)
         store = place.open()
-        recovery = sync.Recovery(store, copies=[copy], order=["copy"])
+        recovery = sync.recovery.Recovery(store, copies=[copy], order=["copy"])
         report = recovery.recover("agent:7", "storage_failure")
         assert report.strategy == "copy"
         assert dict(store.agent("7").items()) == expected
@@ -207,7 +207,7 @@ def test_what_was_set_aside_is_erased_with_the_agent(place: Place) -> None:
     work(place.open().agent("7"))
     damage(place, b"E", 0)
     store = place.open()
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     recovery.recover("agent:7", "corruption_detected")
     [aside] = recovery.quarantine("agent:7").list()
     assert aside.content is not None

@@ -19,7 +19,7 @@ from holdfast.errors import (
     RecoveryFailedError,
 )
 from holdfast.recovery.records import Record
-from holdfast.recovery.run_slot import recovering_lease
+from holdfast.recovery.run import recovering_lease
 
 NAIVE = datetime.now(UTC).replace(tzinfo=None)
 STEPS = [{"type": "backup_current"}, {"type": "locate_checkpoint"}, {"type": "restore_state"}]
@@ -46,14 +46,14 @@ def killed(store: sync.Store, state: sync.State, step: str, failure: str = "drif
             raise Killed
 
     with pytest.raises(Killed):
-        sync.Recovery(store).recover(state, failure, progress=progress)
+        sync.recovery.Recovery(store).recover(state, failure, progress=progress)
 
 
 def team(store: sync.Store) -> list[sync.State]:
     states = [agent(store, "a"), agent(store, "b")]
     for state in states:
         state.set("plan", "good")
-    sync.CheckpointGroups(store).create(states, "together")
+    sync.checkpoints.CheckpointGroups(store).create(states, "together")
     for state in states:
         state.set("plan", "odd")
     return states
@@ -61,7 +61,7 @@ def team(store: sync.Store) -> list[sync.State]:
 
 def half_begun(store: sync.Store, states: list[sync.State]) -> str:
     """A recovery of a group whose process ended before anything was put back."""
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
 
     def gone(*_: Any) -> Any:
         raise Killed
@@ -80,7 +80,7 @@ def test_who_cannot_be_told_of_progress_keeps_nobody_from_being_recovered(
     def progress(step: str, _: str) -> None:
         raise BrokenPipeError(f"nobody hears of {step}")
 
-    report = sync.Recovery(store).recover(state, "drift", progress=progress)
+    report = sync.recovery.Recovery(store).recover(state, "drift", progress=progress)
     assert report.success
     assert "nobody hears of" in caplog.text
 
@@ -93,25 +93,25 @@ def test_one_that_was_killed_is_not_taken_up_over_what_was_done_since(
     state = agent(store)
     killed(store, state, step)
     state.set("plan", "the work of a week")
-    report = sync.boot(place.open())
+    report = sync.recovery.boot(place.open())
     assert state.get("plan") == "the work of a week"
     (item,) = [one for one in report.items if one.kind == "recovery"]
     assert "others wrote since it began" in item.why
     assert item.outcome == "left", "nothing was rolled back"
-    (kept,) = sync.Recovery(store).reports(state)
+    (kept,) = sync.recovery.Recovery(store).reports(state)
     assert kept.status == "failed"
-    assert sync.Recovery(store).resume(state) == []
+    assert sync.recovery.Recovery(store).resume(state) == []
 
 
 def test_what_is_no_work_keeps_none_from_being_taken_up(store: sync.Store) -> None:
     state = agent(store)
     killed(store, state, "restore_state")
     state.checkpoint("a schedule made this")
-    sync.Mailbox(state).send({"question": "are you there?"})  # which no restore takes back
-    (report,) = sync.Recovery(store).resume(state)
+    sync.agents.Mailbox(state).send({"question": "are you there?"})  # which no restore takes back
+    (report,) = sync.recovery.Recovery(store).resume(state)
     assert report.success
     assert state.get("plan") == "good"
-    assert len(sync.Mailbox(state).waiting()) == 1
+    assert len(sync.agents.Mailbox(state).waiting()) == 1
 
 
 @pytest.mark.parametrize("passes", ["read", "swept"])
@@ -123,7 +123,7 @@ def test_what_only_time_does_keeps_none_from_being_taken_up(
     state.set("cache", 1, ttl=10)
     state.checkpoint("later")
     state.set("plan", "odd")
-    recovery = sync.Recovery(timed)
+    recovery = sync.recovery.Recovery(timed)
     killed(timed, state, "restore_state")
     hands.move(900)
     if passes == "read":
@@ -150,14 +150,14 @@ def test_one_of_an_agent_that_was_deleted_since_has_failed(
     store.delete(state.scope)
     other = place.open()
     if boot:
-        (item,) = sync.boot(other).items
+        (item,) = sync.recovery.boot(other).items
         assert (item.scope, item.kind, item.outcome) == (state.scope, "recovery", "left")
     else:
-        assert len(sync.Recovery(other).resume(state.scope)) == 1
-    (report,) = sync.Recovery(other).reports(state.scope)
+        assert len(sync.recovery.Recovery(other).resume(state.scope)) == 1
+    (report,) = sync.recovery.Recovery(other).reports(state.scope)
     assert report.status == "failed"
     assert report.why == "agent:7 was deleted since it began"
-    assert sync.boot(other).items == []
+    assert sync.recovery.boot(other).items == []
     assert list(other.agent("7").log()) == []
 
 
@@ -168,9 +168,9 @@ def test_a_name_is_given_to_another_checkpoint_before_one_goes_on(store: sync.St
         raise Killed
 
     with pytest.raises(Killed):
-        sync.Recovery(store).recover(state, "drift", point="good", progress=progress)
+        sync.recovery.Recovery(store).recover(state, "drift", point="good", progress=progress)
     state.checkpoint("good")
-    (report,) = sync.Recovery(store).resume(state)
+    (report,) = sync.recovery.Recovery(store).resume(state)
     assert report.success
     assert state.get("plan") == "good"
 
@@ -183,17 +183,17 @@ def test_a_check_that_raises_fails_a_group_and_ends_it(place: Place) -> None:
         raise ValueError("a bug in the check")
 
     with pytest.raises(RecoveryFailedError, match="a bug in the check"):
-        sync.Recovery(store, validate=[check]).recover_group(states, "state_corruption")
-    assert [one.status for one in sync.Recovery(store).group_reports()] == ["failed"]
+        sync.recovery.Recovery(store, validate=[check]).recover_group(states, "state_corruption")
+    assert [one.status for one in sync.recovery.Recovery(store).group_reports()] == ["failed"]
     for state in states:
         state.set("plan", "the work of a week")
-    assert sync.boot(place.open()).items == []
+    assert sync.recovery.boot(place.open()).items == []
     assert [state.get("plan") for state in states] == ["the work of a week"] * 2
 
 
 def test_whatever_is_raised_ends_a_group(store: sync.Store, monkeypatch: Any) -> None:
     states = team(store)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("a bug")
@@ -209,7 +209,7 @@ def test_whatever_is_raised_ends_a_group(store: sync.Store, monkeypatch: Any) ->
 @pytest.mark.parametrize("at", ["2026-01-01T00:00:00Z", "lunch", 5.5, -1, 10**9, NAIVE])
 def test_what_is_no_time_is_refused_before_anything_is_kept(store: sync.Store, at: Any) -> None:
     states = team(store)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with pytest.raises(InvalidInputError, match="the time to return to"):
         recovery.recover_group(states, "drift", at=at)
     with pytest.raises(InvalidInputError, match="the time to return to"):
@@ -223,7 +223,7 @@ def test_what_is_no_time_is_refused_before_anything_is_kept(store: sync.Store, a
 def test_what_was_asked_for_and_is_not_there_is_refused(store: sync.Store) -> None:
     state = agent(store)
     states = team(store)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     early = datetime.now(UTC) - timedelta(days=1)
     for what in ({"at": early}, {"point": "nope"}, {"point": 99}, {"point": "other@3"}):
         with pytest.raises(MissingError):
@@ -244,7 +244,7 @@ def test_one_of_a_group_is_not_taken_up_over_what_was_done_since(place: Place) -
     states = team(store)
     id_ = half_begun(store, states)
     states[0].set("plan", "the work of a week")
-    (report,) = sync.Recovery(place.open()).resume_groups()
+    (report,) = sync.recovery.Recovery(place.open()).resume_groups()
     assert (report.id, report.status) == (id_, "failed")
     assert "others wrote to agent:a since it began" in report.why
     assert [state.get("plan") for state in states] == ["the work of a week", "odd"]
@@ -256,9 +256,9 @@ def test_a_group_that_cannot_be_ended_keeps_no_other_from_its_end(
     states = team(store)
     first = half_begun(store, states)
     others = [agent(store, "c")]
-    sync.CheckpointGroups(store).create(others, "alone")
+    sync.checkpoints.CheckpointGroups(store).create(others, "alone")
     second = half_begun(store, others)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     take_up = recovery._together._take_up
 
     def broken(id_: str) -> None:
@@ -276,7 +276,7 @@ def test_what_an_abandoned_one_had_put_back_stands_and_is_told(place: Place) -> 
     state = agent(store)
     killed(store, state, "validate_state")
     assert state.get("plan") == "good"
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     (left,) = recovery.reports(state)
     done = recovery.abandon(left.id)
     assert done.why.startswith("abandoned; it had put back main@")
@@ -290,7 +290,7 @@ def test_one_that_nobody_wants_any_more_is_abandoned(place: Place) -> None:
     killed(store, state, "locate_checkpoint")
     states = team(store)
     group = half_begun(store, states)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     (left,) = recovery.reports(state)
     with (
         place.open().lease(recovering_lease(state.scope), duration=30),
@@ -313,7 +313,7 @@ def test_alarms_tell_of_those_that_never_end_and_of_groups(store: sync.Store) ->
     killed(store, state, "locate_checkpoint")
     states = team(store)
     half_begun(store, states)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     found = recovery.statistics()
     assert (found.recoveries, found.running, found.alarms) == (2, 2, ())
     alarms = recovery.statistics(slow=0).alarms
@@ -329,12 +329,12 @@ def test_alarms_tell_of_those_that_never_end_and_of_groups(store: sync.Store) ->
 
 def test_every_recovery_that_ends_adds_one_notice(store: sync.Store) -> None:
     state = agent(store)
-    recovery = sync.Recovery(store, validate=[lambda state: None])
+    recovery = sync.recovery.Recovery(store, validate=[lambda state: None])
     done = [
         recovery.recover(state, kind).id
         for kind in ("agent_crash", "state_corruption", "interrupted_handover", "of my own")
     ]
-    bad = sync.Recovery(store, validate=[lambda state: "no"])
+    bad = sync.recovery.Recovery(store, validate=[lambda state: "no"])
     bad.set({"id": "once", "triggers": ["once"], "steps": [*STEPS, {"type": "validate_state"}]})
     with pytest.raises(HoldfastError):
         bad.recover(state, "once")
@@ -349,8 +349,8 @@ def test_a_procedure_may_say_more_in_its_notice(store: sync.Store) -> None:
     state = agent(store)
     step = {"type": "notify_systems", "action": {"message": "the cache is cold"}}
     procedure = {"id": "p", "triggers": ["p"], "steps": [*STEPS, step]}
-    sync.Recovery(store, procedures=[procedure]).recover(state, "p")
-    assert [one.message for one in sync.Recovery(store).notices()] == ["the cache is cold"]
+    sync.recovery.Recovery(store, procedures=[procedure]).recover(state, "p")
+    assert [one.message for one in sync.recovery.Recovery(store).notices()] == ["the cache is cold"]
 
 
 def test_what_others_wrote_over_cannot_be_undone_and_is_named(place: Place) -> None:
@@ -369,7 +369,7 @@ def test_what_others_wrote_over_cannot_be_undone_and_is_named(place: Place) -> N
     kinds = ("backup_current", "locate_checkpoint", "restore_state", "step")
     steps = [{"type": kind} for kind in kinds]
     procedure = {"id": "p", "triggers": ["p"], "retries": 0, "steps": steps}
-    recovery = sync.Recovery(store, steps={"step": step}, procedures=[procedure])
+    recovery = sync.recovery.Recovery(store, steps={"step": step}, procedures=[procedure])
     with pytest.raises(RecoveryFailedError, match="other than before are the keys orders"):
         recovery.recover(state, "p", point="good")
     assert recovery.reports(state)[0].status == "failed"
@@ -386,7 +386,7 @@ def test_a_step_that_was_killed_is_done_again_and_adds_once_by_an_id(store: sync
             change.append("paid", 10)
 
     steps = [*STEPS, {"type": "pay"}]
-    recovery = sync.Recovery(store, steps={"pay": pay})
+    recovery = sync.recovery.Recovery(store, steps={"pay": pay})
     recovery.set({"id": "p", "triggers": ["odd"], "steps": steps})
     note = Record.note_result
 
@@ -416,7 +416,7 @@ def test_what_is_over_holds_nothing_back(store: sync.Store) -> None:
     mine = a.restore("good").backup  # somebody else's, which stays held
     assert mine is not None
     failing = {"id": "f", "triggers": ["odd"], "steps": [*STEPS, {"type": "refuse"}], "retries": 1}
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         steps={"refuse": refuse},
         procedures=[{**failing, "backoff": 1}],
@@ -428,12 +428,12 @@ def test_what_is_over_holds_nothing_back(store: sync.Store) -> None:
     assert recovery.reports(a)[0].status == "rolled_back"
     recovery.recover(a, "corruption_detected", procedure="standard_recovery", point="good")
     assert a.get("plan") == "good"
-    groups = sync.CheckpointGroups(store)
+    groups = sync.checkpoints.CheckpointGroups(store)
     groups.create([a, b], "both")
     for state in (a, b):
         state.set("plan", "odd")
     recovery.recover_group([a, b], "state_corruption", point="both")
     assert a.get("plan") == "good"
-    assert [one.checkpoint.id for one in sync.Checkpoints(a).held()] == [mine.id]
-    assert sync.Checkpoints(b).held() == []
+    assert [one.checkpoint.id for one in sync.checkpoints.Checkpoints(a).held()] == [mine.id]
+    assert sync.checkpoints.Checkpoints(b).held() == []
     assert store.verify().ok

@@ -11,7 +11,8 @@ import pytest
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import Message, Task, sync
+from holdfast import sync
+from holdfast.agents import Message, Task
 from holdfast.errors import (
     CheckpointNotFoundError,
     HoldfastError,
@@ -22,9 +23,10 @@ from holdfast.errors import (
     RecoveryFailedError,
     ScopeNotFoundError,
 )
-from holdfast.recovery import group as together
+from holdfast.recovery import agent_group as together
 from holdfast.storage.wrappers.faults import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names.face import given
 from holdfast.store.open import open_core
 
 NAMES = ("planner", "searcher", "writer")
@@ -35,8 +37,8 @@ def team(store: sync.Store) -> list[sync.State]:
     states = [store.agent(name) for name in NAMES]
     for state in states:
         state.set("done", [])
-    sync.Mailbox(states[0]).send("find it")
-    sync.CheckpointGroups(store).create(states, "together")
+    sync.agents.Mailbox(states[0]).send("find it")
+    sync.checkpoints.CheckpointGroups(store).create(states, "together")
     return states
 
 
@@ -49,9 +51,9 @@ def work(states: list[sync.State]) -> None:
         if to is not None:
             mail.send(to, f"{mail.content}!")
 
-    sync.Mailbox(planner).process(lambda mail: pass_on(mail, searcher))
-    sync.Mailbox(searcher).process(lambda mail: pass_on(mail, writer))
-    sync.Mailbox(writer).process(lambda mail: pass_on(mail, None))
+    sync.agents.Mailbox(planner).process(lambda mail: pass_on(mail, searcher))
+    sync.agents.Mailbox(searcher).process(lambda mail: pass_on(mail, writer))
+    sync.agents.Mailbox(writer).process(lambda mail: pass_on(mail, None))
 
 
 def done(states: list[sync.State]) -> list[list[str]]:
@@ -61,7 +63,7 @@ def done(states: list[sync.State]) -> list[list[str]]:
 
 def test_a_fork_is_taken_for_a_member_only_if_its_group_is_named(store: sync.Store) -> None:
     a, b = store.agent("a"), store.agent("b")
-    groups = sync.CheckpointGroups(store)
+    groups = sync.checkpoints.CheckpointGroups(store)
     for state in (a, b):
         state.set("x", 1)
     groups.create([a, b], "good")
@@ -70,7 +72,7 @@ def test_a_fork_is_taken_for_a_member_only_if_its_group_is_named(store: sync.Sto
     groups.create([a, side], "with a fork")
     for state in (a, b):
         state.set("x", 2)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     report = recovery.recover_group([a, b], "state_corruption")
     assert [state.get("x") for state in (a, b)] == [1, 1]
     assert "agent:b" in report.passed["with a fork"]
@@ -82,14 +84,14 @@ def test_a_fork_is_taken_for_a_member_only_if_its_group_is_named(store: sync.Sto
 def test_a_group_goes_back_to_one_moment_and_its_letters_come_once(store: sync.Store) -> None:
     states = team(store)
     work(states)
-    sync.Mailbox(states[1]).send("from outside")
+    sync.agents.Mailbox(states[1]).send("from outside")
     assert done(states) == [["find it"], ["find it!"], ["find it!!"]]
-    report = sync.Recovery(store).recover_group(states, "state_corruption")
+    report = sync.recovery.Recovery(store).recover_group(states, "state_corruption")
     assert report.success
     assert report.strategy == "newest_valid"
     assert dict(report.unsent) == {"agent:searcher": 1, "agent:writer": 1}
     assert done(states) == [[], [], []]
-    assert [one.content for one in sync.Mailbox(states[1]).waiting()] == ["from outside"]
+    assert [one.content for one in sync.agents.Mailbox(states[1]).waiting()] == ["from outside"]
     work(states)
     assert done(states) == [
         ["find it"],
@@ -107,19 +109,19 @@ def test_without_a_moment_that_is_good_for_all_nothing_is_changed(store: sync.St
     def check(state: Any) -> str | None:
         return "it has done nothing" if str(state.scope) == "agent:writer" else None
 
-    recovery = sync.Recovery(store, validate=[check])
+    recovery = sync.recovery.Recovery(store, validate=[check])
     with pytest.raises(RecoveryFailedError, match=r"changed nothing.*it has done nothing"):
         recovery.recover_group(states, "state_corruption")
     assert done(states) == before
     assert recovery.group_reports()[0].status == "failed"
     store.agent("other").set("done", [])
     with pytest.raises(RecoveryFailedError, match="of a group with all of them"):
-        sync.Recovery(store).recover_group([*states, store.agent("other")], "drift")
+        sync.recovery.Recovery(store).recover_group([*states, store.agent("other")], "drift")
 
 
 def test_what_cannot_be_meant_is_refused_and_leaves_no_report(store: sync.Store) -> None:
     states = team(store)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     for point in ("nope", 3, "main@99"):
         with pytest.raises(CheckpointNotFoundError, match="checkpoint of a group called"):
             recovery.recover_group(states, "drift", point=point)
@@ -160,17 +162,17 @@ def test_a_check_that_hangs_ends_the_recovery_of_a_group(
     try:
         with pytest.raises(RecoveryFailedError, match=r"changed nothing.*more than 0\.05 s"):
             if face == "blocking":
-                recovery = sync.Recovery(store, validate=[hang])
+                recovery = sync.recovery.Recovery(store, validate=[hang])
                 recovery.recover_group(states, "state_corruption", timeout=0.05)
             else:
-                checked = holdfast.Recovery(store, validate=[hang])
+                checked = holdfast.recovery.Recovery(given(store), validate=[hang])
                 asyncio.run(checked.recover_group(states, "state_corruption", timeout=0.05))
     finally:
         goes_on.set()
     assert ended.wait(60)
     assert refused == [LeaseLostError]
     assert done(states) == [[], ["odd"], []]
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     assert recovery.group_reports()[0].status == "failed"
     assert recovery.recover_group(states, "state_corruption").success
     assert done(states) == [[], [], []]
@@ -187,7 +189,7 @@ def test_a_group_may_be_named_by_itself_or_by_a_checkpoint_of_any_agent(
     a.set("n", 1)
     for n in range(3):
         b.set("n", n)
-    groups, recovery = sync.CheckpointGroups(store), sync.Recovery(store)
+    groups, recovery = sync.checkpoints.CheckpointGroups(store), sync.recovery.Recovery(store)
     made = []
     for n in ("one", "two"):
         a.set("n", n)
@@ -207,26 +209,15 @@ def test_a_group_may_be_named_by_itself_or_by_a_checkpoint_of_any_agent(
         recovery.recover_group([a, b], "drift", point=ids[0][0])
 
 
-def test_the_order_is_that_of_their_dependencies(store: sync.Store) -> None:
-    planner, searcher, writer = team(store)
-    sync.Checkpoints(searcher).create("rests", depends_on=[writer])
-    sync.Checkpoints(planner).create("rests", depends_on=[searcher])
-    report = sync.Recovery(store).recover_group([planner, searcher, writer], "agent_crash")
-    assert report.strategy == "as_it_is"
-    assert [one.id for one in report.agents] == ["writer", "searcher", "planner"]
-    told = [one.agent for one in sync.Recovery(store).notices()]
-    assert told == ["agent:writer", "agent:searcher", "agent:planner"]
-
-
 def test_a_named_group_or_a_time_can_be_asked_for(store: sync.Store) -> None:
     states = team(store)
     work(states)
     item = states[2].item("done")
     assert item is not None
-    sync.CheckpointGroups(store).create(states, "later")
+    sync.checkpoints.CheckpointGroups(store).create(states, "later")
     for state in states:
         state.set("done", "nonsense")
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     recovery.recover_group(states, "drift", at=item.time)
     assert done(states) == [["find it"], ["find it!"], ["find it!!"]]
     recovery.recover_group(states, "drift", point="together")
@@ -243,7 +234,7 @@ def test_a_change_of_several_is_on_one_side_of_a_time_whatever_clocks_say(place:
     states = [store.agent("a"), store.agent("b"), store.agent("c")]
     for state in states:
         state.set("money", 100)
-    sync.Mailbox(states[0]).send("first")
+    sync.agents.Mailbox(states[0]).send("first")
     right.move(10)
     ahead.move(10)
     a, b, c = (other.agent(one) for one in "abc")
@@ -253,18 +244,18 @@ def test_a_change_of_several_is_on_one_side_of_a_time_whatever_clocks_say(place:
     with other.change() as change:
         change[a].set("money", 50)
         change[b].set("money", 100)
-    with sync.Mailbox(a).next() as mail:
+    with sync.agents.Mailbox(a).next() as mail:
         mail.change.set("did", mail.content)
         mail.send(b, "second")
     right.move(1)
     for name in "ac":
         store.agent(name).set("note", "by the right clock, so before the time")
     right.move(5)
-    report = sync.Recovery(store).recover_group(states, "drift", at=right.time(11.5))
+    report = sync.recovery.Recovery(store).recover_group(states, "drift", at=right.time(11.5))
     assert [state.get("money") for state in states] == [100, 100, 100]
     assert states[0].get("did") is None
-    assert [one.content for one in sync.Mailbox(states[0]).waiting()] == ["first"]
-    assert not sync.Mailbox(states[1]).waiting()
+    assert [one.content for one in sync.agents.Mailbox(states[0]).waiting()] == ["first"]
+    assert not sync.agents.Mailbox(states[1]).waiting()
     assert "agent:a by 3 entries" in report.why
     assert "agent:c by 2 entries" in report.why
     assert store.verify().ok
@@ -280,7 +271,7 @@ def test_a_time_before_which_only_a_part_of_a_first_change_lies_is_refused(place
         change[other.agent("b")].set("money", 50)
     right.move(1)
     store.agent("b").set("note", "by the right clock")
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with pytest.raises(PointNotFoundError, match="its first entry is of a change of several"):
         recovery.recover_group(["agent:a", "agent:b"], "drift", at=right.time(1))
     assert recovery.group_reports() == []
@@ -290,14 +281,14 @@ def test_a_time_before_which_only_a_part_of_a_first_change_lies_is_refused(place
 def test_a_task_that_was_handed_over_since_has_one_owner(store: sync.Store) -> None:
     states = team(store)
     planner, searcher, _ = states
-    kept = sync.AgentState(planner)
+    kept = sync.agents.AgentState(planner)
     kept.put("tasks", "t1", Task(id="t1", title="a search"))
     kept.append("conversation", Message(role="user", content="search"))
-    sync.CheckpointGroups(store).create(states, "with the task")
-    handovers = sync.Handovers(store)
+    sync.checkpoints.CheckpointGroups(store).create(states, "with the task")
+    handovers = sync.agents.Handovers(store)
     handovers.hand_over(planner, searcher, "t1", reason="it searches")
-    assert sync.Recovery(store).recover_group(states, "state_corruption").success
-    owners = [state for state in states if sync.AgentState(state).ids("tasks") == ["t1"]]
+    assert sync.recovery.Recovery(store).recover_group(states, "state_corruption").success
+    owners = [state for state in states if sync.agents.AgentState(state).ids("tasks") == ["t1"]]
     assert owners == [searcher]
     assert str(handovers.owner(planner, "t1")) == "agent:searcher"
 
@@ -308,12 +299,12 @@ def test_one_that_ends_at_any_commit_is_all_or_none_and_is_ended_by_another(plac
             states = team(store)
             work(states)
             before = done(states)
-            known = len(sync.Recovery(store).group_reports())
+            known = len(sync.recovery.Recovery(store).group_reports())
         storage = Faulty(place.storage())
         dying = sync.Store(StoreHandle(open_core(place.url, storage=storage, **place.options())))
         storage.plan = (Fault("commit", storage.calls["commit"] + nth, onward=True),)
         try:
-            sync.Recovery(dying).recover_group([f"agent:{one}" for one in NAMES], "drift")
+            sync.recovery.Recovery(dying).recover_group([f"agent:{one}" for one in NAMES], "drift")
         except HoldfastError:
             ended = False
         else:
@@ -332,12 +323,12 @@ def test_one_that_ends_at_any_commit_is_all_or_none_and_is_ended_by_another(plac
                     store.break_lease(one.name)
                 except LeaseNotFoundError:
                     continue
-            recovery = sync.Recovery(store)
+            recovery = sync.recovery.Recovery(store)
             begun = len(recovery.group_reports()) > known
             if nth % 2:
                 recovery.resume_groups()
             else:
-                sync.boot(store)
+                sync.recovery.boot(store)
             if not begun:
                 recovery.recover_group(states, "drift")  # it had not begun
             assert recovery.group_reports(1)[0].success

@@ -49,7 +49,7 @@ def ends(place: Place) -> Iterator[tuple[int, sync.Store]]:
         before = storage.calls["commit"]
         storage.plan = (Fault("commit", before + nth, onward=True),)
         try:
-            sync.Recovery(dying).recover(f"agent:{nth}", "state_corruption")
+            sync.recovery.Recovery(dying).recover(f"agent:{nth}", "state_corruption")
         except HoldfastError:
             yield nth, place.open()
         else:
@@ -65,7 +65,7 @@ def test_a_recovery_that_ends_at_any_commit_is_finished_by_another(place: Place)
         state = store.agent(str(nth))
         assert plain(state) in ({"task": {"id": 1}, "plan": "bad"}, DONE), nth
         break_leases(store)
-        recovery = sync.Recovery(store)
+        recovery = sync.recovery.Recovery(store)
         resumed = recovery.resume(state)
         if not resumed and not recovery.reports(state):
             recovery.recover(state, "state_corruption")  # it had not begun

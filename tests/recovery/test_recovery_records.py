@@ -14,22 +14,22 @@ import pytest
 from store_kit import Hands, Place, put_row, rows_of
 
 import holdfast
-from holdfast import Failure, RecoveryReport, Scope, sync
+from holdfast import Scope, sync
 from holdfast.cli.main import main
 from holdfast.errors import (
+    DamagedRecordError,
     GateRefusedError,
     InvalidInputError,
     RecoveryFailedError,
     Unavailable,
 )
-from holdfast.recovery import records
+from holdfast.recovery import AgentFailure, RecoveryReport, records
 from holdfast.recovery import recovery as engine
 from holdfast.recovery import run as running
-from holdfast.recovery.builtin_procedures import STANDARD
-from holdfast.recovery.records import RUNNING, Records
-from holdfast.recovery.recovered_scopes import recovered_agents
-from holdfast.recovery.step_result import RecoveryStepResult
-from holdfast.recovery.watchdog_beats import Sighting
+from holdfast.recovery.procedure import STANDARD
+from holdfast.recovery.records import RUNNING, Record, Records, RecoveryStepResult, recovered_agents
+from holdfast.recovery.sightings import Sighting
+from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
 from holdfast.store.history.handle import ChangeParts, StoreHandle
 from holdfast.store.names.cause import cause_now
@@ -73,12 +73,12 @@ def worked(place: Place) -> sync.State:
 def test_damaged_records_keep_no_agent_from_being_recovered(place: Place, number: int) -> None:
     worked(place)
     for _ in range(2):
-        sync.Recovery(place.open()).recover("agent:7", "agent_crash")
+        sync.recovery.Recovery(place.open()).recover("agent:7", "agent_crash")
     damage(place, "custom:$recovery/agent:7", number)
     checks = [lambda state: state.exists("plan")]
-    recovery = sync.Recovery(place.open(), defaults={"plan": 0}, validate=checks)
+    recovery = sync.recovery.Recovery(place.open(), defaults={"plan": 0}, validate=checks)
     assert recovery.plan("agent:7", "agent_crash").strategy == "as_it_is"
-    assert not [one for one in sync.boot(place.open()).items if one.outcome == "left"]
+    assert not [one for one in sync.recovery.boot(place.open()).items if one.outcome == "left"]
     assert recovery.recover("agent:7", "agent_crash").success
     assert recovery.recover("agent:7", "state_corruption").success
     assert place.open().agent("7").get("plan") == 1
@@ -94,10 +94,10 @@ def test_looking_at_damaged_records_passes_over_them_with_a_warning(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     worked(place)
-    recovery = sync.Recovery(place.open())
+    recovery = sync.recovery.Recovery(place.open())
     recovery.recover("agent:7", "agent_crash")
     damage(place, "custom:$recovery/agent:7", 1)
-    recovery = sync.Recovery(place.open())
+    recovery = sync.recovery.Recovery(place.open())
     with caplog.at_level(logging.WARNING, "holdfast.recovery"):
         assert recovery.reports("agent:7") == []
     assert "custom:$recovery/agent:7" in caplog.text
@@ -111,14 +111,14 @@ def test_every_step_that_doctor_proposes_for_damaged_records_works(tmp_path: Pat
     place = Place("sqlite", tmp_path, sealed=False)
     worked(place)
     for _ in range(2):
-        sync.Recovery(place.open()).recover("agent:7", "agent_crash")
+        sync.recovery.Recovery(place.open()).recover("agent:7", "agent_crash")
     place.close()
     shutil.copytree(place.path.parent, tmp_path / "copy")
     copy = f"sqlite:{tmp_path / 'copy' / place.path.name}"
     damage(place, "custom:$recovery/agent:7", 2)
     damage(place, "agent:7", 1)
     for _ in range(5):
-        found = sync.Recovery(place.open()).health().concerns
+        found = sync.recovery.Recovery(place.open()).health().concerns
         place.close()
         step = next((one.next for one in found if one.next.startswith("holdfast repair")), None)
         if step is None:
@@ -129,7 +129,7 @@ def test_every_step_that_doctor_proposes_for_damaged_records_works(tmp_path: Pat
         assert run(place, "recovery", "list") == 0
         assert run(place, "recovery", "stats") == 0
     assert place.open().verify().ok
-    assert sync.Recovery(place.open()).recover("agent:7", "agent_crash").success
+    assert sync.recovery.Recovery(place.open()).recover("agent:7", "agent_crash").success
     place.close()
 
 
@@ -142,8 +142,10 @@ def test_recovering_the_records_themselves_changes_nothing_but_damage(store: syn
     state = store.agent("7")
     state.set("plan", 1)
     state.checkpoint("good")
-    recovery = sync.Recovery(store, defaults={"plan": 0}, validate=[lambda _: "no agent is well"])
-    plain = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(
+        store, defaults={"plan": 0}, validate=[lambda _: "no agent is well"]
+    )
+    plain = sync.recovery.Recovery(store)
     first = plain.recover(state, "agent_crash").id
     for kind in ("state_corruption", "drift", "agent_crash"):
         report = recovery.recover("custom:$recovery/agent:7", kind)
@@ -158,7 +160,7 @@ def test_recovering_the_records_themselves_changes_nothing_but_damage(store: syn
 class Closed(holdfast.Gate):
     """Lets nobody write to what is kept of the recoveries of one agent."""
 
-    def before(self, request: holdfast.Request) -> None:
+    def before(self, request: holdfast.GateRequest) -> None:
         if request.scope.id == "$recovery/agent:7":
             raise GateRefusedError("closed")
 
@@ -167,14 +169,14 @@ def test_records_that_cannot_be_mended_fail_the_recovery_of_their_agent_alone(
     place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "STANDARD", replace(STANDARD, retries=0))  # and so no pauses
-    store, failure, closed = place.open(clock=hands.clock), Failure("agent_crash"), Closed()
+    store, failure, closed = place.open(clock=hands.clock), AgentFailure("agent_crash"), Closed()
     for name in "78":
         store.agent(name).set("plan", 1)
-        assert sync.Recovery(store).recover(f"agent:{name}", failure).success
+        assert sync.recovery.Recovery(store).recover(f"agent:{name}", failure).success
     damage(place, "custom:$recovery/agent:7", -1)
     store = place.open(clock=hands.clock)
     store.add_gate(closed)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     with pytest.raises(RecoveryFailedError, match=r"^agent:7: recoveries cannot be kept") as error:
         recovery.recover("agent:7", failure)
     assert error.value.recovery == "", "none of this agent was begun"
@@ -182,7 +184,7 @@ def test_records_that_cannot_be_mended_fail_the_recovery_of_their_agent_alone(
     assert isinstance(done[Scope("agent", "7")], RecoveryFailedError)
     assert isinstance(done[Scope("agent", "8")], RecoveryReport)
 
-    watchdog = sync.Watchdog(store, recovery)
+    watchdog = sync.recovery.Watchdog(store, recovery)
     for name in "78":
         watchdog._sightings.add(Sighting(Scope("agent", name), failure))
     told = {one.agent.id: one.outcome for one in watchdog.look()}
@@ -194,9 +196,29 @@ def test_records_that_cannot_be_mended_fail_the_recovery_of_their_agent_alone(
     assert [one.outcome for one in watchdog.look()] == ["recovered"]
 
 
+def test_others_are_told_of_an_end_though_the_agent_is_damaged_at_that_moment(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state before stays held then. The notice is for others, and comes all the same."""
+
+    def damaged(*_: Any) -> None:
+        raise DamagedRecordError("just now")
+
+    def letting_go(record: Record, status: str) -> Any:
+        return Change([Target(record.agent, special=damaged)]), lambda _: None
+
+    state = store.agent("7")
+    state.set("plan", 1)
+    state.checkpoint("good")
+    monkeypatch.setattr(Record, "_letting_go", letting_go)
+    recovery = sync.recovery.Recovery(store)
+    report = recovery.recover("agent:7", "state_corruption")
+    assert [(one.recovery, one.status) for one in recovery.notices()] == [(report.id, "succeeded")]
+
+
 def test_an_error_that_names_the_recovery_of_another_hides_no_answer(store: sync.Store) -> None:
     """As one that passes through a strategy or a step that recovers somebody else."""
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
 
     def recover(scope: Scope, *_: Any, **__: Any) -> Any:
         raise RecoveryFailedError(f"{scope}: no", "20260101T000000.000000-abcd")
@@ -206,9 +228,9 @@ def test_an_error_that_names_the_recovery_of_another_hides_no_answer(store: sync
     recovery._recover = recovery.recover = recover  # type: ignore[assignment,method-assign]
     done = recovery.recover_each(["agent:7"])
     assert isinstance(done[Scope("agent", "7")], RecoveryFailedError)
-    watchdog = sync.Watchdog(store, recovery)
+    watchdog = sync.recovery.Watchdog(store, recovery)
     for name in "78":
-        watchdog._sightings.add(Sighting(Scope("agent", name), Failure("corruption_detected")))
+        watchdog._sightings.add(Sighting(Scope("agent", name), AgentFailure("corruption_detected")))
     assert [one.outcome for one in watchdog.look()] == ["failed", "failed"]
     assert [one.tries for one in watchdog.unanswered()] == [1, 1]
 
@@ -217,12 +239,12 @@ def test_a_recovery_whose_procedure_is_lost_is_ended_and_undone(place: Place) ->
     state = worked(place)
     store = place.open()
     records = Records(store._handle, state.scope)
-    recovery = sync.Recovery(store)
-    failure = Failure("agent_crash").check()
+    recovery = sync.recovery.Recovery(store)
+    failure = AgentFailure("agent_crash").check()
     record = records.begin(failure, recovery.select(failure))
     record.keep()  # and its process was killed
     drop(records, record.key + "/procedure")
-    reports = sync.Recovery(place.open()).resume("agent:7")
+    reports = sync.recovery.Recovery(place.open()).resume("agent:7")
     assert [(one.id, one.status) for one in reports] == [(record.id, "rolled_back")]
     assert "damaged" in reports[0].why
     assert not any(one.status == RUNNING for one in records.all())
@@ -241,17 +263,19 @@ def test_damage_of_what_groups_and_the_scrubber_keep_stops_neither(place: Place)
     store = place.open()
     for name in "ab":
         store.agent(name).set("plan", 1)
-    sync.CheckpointGroups(store).create([store.agent("a"), store.agent("b")], "both")
-    sync.Recovery(store).recover_group([store.agent("a"), store.agent("b")], "agent_crash")
-    sync.Scrubber(store).slice()
+    sync.checkpoints.CheckpointGroups(store).create([store.agent("a"), store.agent("b")], "both")
+    sync.recovery.Recovery(store).recover_group([store.agent("a"), store.agent("b")], "agent_crash")
+    sync.recovery.Scrubber(store).slice()
     damage(place, "custom:$recovery", -1)
     store = place.open()
-    assert sync.Scrubber(store).slice() is not None
+    assert sync.recovery.Scrubber(store).slice() is not None
     place.close()
     damage(place, "custom:$recovery", -1)
     store = place.open()
-    assert sync.Recovery(store).recover_group(["agent:a", "agent:b"], "agent_crash").success
-    assert sync.Recovery(store).resume_groups() == []
+    assert (
+        sync.recovery.Recovery(store).recover_group(["agent:a", "agent:b"], "agent_crash").success
+    )
+    assert sync.recovery.Recovery(store).resume_groups() == []
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -259,10 +283,10 @@ def test_mending_the_list_of_notices_keeps_what_can_be_read(place: Place, lost: 
     """All of its entries are those of recoveries; that does not make it an empty one."""
     worked(place)
     for _ in range(3):
-        sync.Recovery(place.open()).recover("agent:7", "agent_crash")
+        sync.recovery.Recovery(place.open()).recover("agent:7", "agent_crash")
     if lost:
         lose(place, "custom:$recovery")
-    recovery = sync.Recovery(place.open())
+    recovery = sync.recovery.Recovery(place.open())
     before = recovery.notices()
     assert len(before) == 3 - lost
     report = recovery.recover("custom:$recovery")
@@ -275,13 +299,13 @@ def test_what_is_noted_while_another_thread_keeps_things_is_kept(
     store: sync.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps side by side: one keeps all that is held while the result of another comes in."""
-    record = Records(StoreHandle(store._core), Scope("agent", "7")).begin(Failure(), STANDARD)
+    record = Records(StoreHandle(store._core), Scope("agent", "7")).begin(AgentFailure(), STANDARD)
     written = records.write
     come_in = [RecoveryStepResult(step, True, {}, "", 0.0, 1) for step in ("other", "third")]
     threads: list[threading.Thread] = []
 
-    def write(*given: Any) -> None:
-        written(*given)
+    def write(*given: Any, **more: Any) -> None:
+        written(*given, **more)
         if come_in:
             one = come_in.pop()
             threads.append(threading.Thread(target=record.note_result, args=("steps", one, True)))
@@ -307,11 +331,11 @@ def spoiled(store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int, time
     writes: list[int] = []
     written = records.write
 
-    def write(*given: Any) -> None:
+    def write(*given: Any, **more: Any) -> None:
         writes.append(1)
         if first <= len(writes) < first + times:
             raise Unavailable("not now")
-        written(*given)
+        written(*given, **more)
 
     def own(context: Any, action: Any) -> None:
         done.append("own")
@@ -320,7 +344,7 @@ def spoiled(store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int, time
 
     types = ("backup_current", "locate_checkpoint", "restore_state", "own", "validate_state")
     made = {"id": "p", "triggers": ["p"], "steps": [{"type": one} for one in types]}
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store,
         steps={"own": own},
         order=["newest_valid"],
@@ -360,7 +384,7 @@ def test_a_long_outage_is_raised_and_leaves_a_recovery_to_be_resumed(
     assert [one.status for one in recovery.notices()] == ["succeeded"]
 
 
-def see(change: Any, notice: holdfast.Notice) -> None:
+def see(change: Any, notice: holdfast.recovery.RecoveryNotice) -> None:
     """What a consumer does with a notice."""
     change.append("seen", notice.recovery)
 
@@ -375,7 +399,7 @@ def test_notices_are_had_once_whatever_the_list_has_lost(
         pytest.skip("what was not read cannot be, or is not missed, before it is mended")
     worked(plain)
     store = plain.open()
-    recovery, dashboard = sync.Recovery(store), store.custom("dashboard")
+    recovery, dashboard = sync.recovery.Recovery(store), store.custom("dashboard")
     for _ in range(read):
         recovery.recover("agent:7", "agent_crash")
     assert recovery.deliver(dashboard, "d", see) == read
@@ -387,12 +411,12 @@ def test_notices_are_had_once_whatever_the_list_has_lost(
     for number in {"the newest": (-1, -2), "in between": (1, 2)}.get(how, ()):
         damage(plain, scope, number)
     store = plain.open()
-    recovery, dashboard = sync.Recovery(store), store.custom("dashboard")
+    recovery, dashboard = sync.recovery.Recovery(store), store.custom("dashboard")
     if mended == "recover":
         recovery.recover("agent:7", "agent_crash")  # nobody can be told of it now
         recovery.recover(scope)
     if mended == "boot":
-        [item] = sync.boot(store).items
+        [item] = sync.recovery.boot(store).items
         assert (str(item.scope), item.kind, item.outcome) == (scope, "state", "completed")
     for _ in range(3):
         recovery.recover("agent:7", "agent_crash")
@@ -407,42 +431,3 @@ def test_notices_are_had_once_whatever_the_list_has_lost(
     assert recovery.deliver(dashboard, "another", lambda change, notice: None) == len(known)
     assert recovery.recover(scope).success
     assert recovery.deliver(dashboard, "d", see) == 1  # of that; nothing is made up for twice
-
-
-@pytest.mark.parametrize("how", ["damaged", "lost", "abandoned"])
-@pytest.mark.parametrize("good", [True, False])
-def test_the_end_of_a_recovery_that_was_told_of_is_not_told_again(
-    place: Place, how: str, good: bool
-) -> None:
-    """The entry that says how it ended is damaged, or lost with the checkpoint that signs it."""
-    store = place.open()
-    state = store.agent("7")
-    state.set("k", 1)
-    state.checkpoint("good")
-    state.set("k", 2)
-    checks = [] if good else [lambda seen: "never"]
-    try:
-        status = sync.Recovery(store, validate=checks).recover(state, "state_corruption").status
-    except RecoveryFailedError:
-        status = "rolled_back"
-    first = sync.Recovery(store).reports(state)[0]
-    state.set("k", 3)  # nobody would go on over that
-    place.close()
-    if how == "lost":
-        lose(place, "custom:$recovery/agent:7", 2)
-    else:
-        damage(place, "custom:$recovery/agent:7", -2)
-    store = place.open()
-    recovery, state = sync.Recovery(store), store.agent("7")
-    if how == "abandoned":
-        recovery.recover("custom:$recovery/agent:7", "corruption_detected")
-        assert isinstance(report := recovery.abandon(first.id), RecoveryReport)
-    else:
-        [report] = recovery.resume(state)
-    assert (report.id, report.status) == (first.id, status)
-    assert "damaged later" in report.why
-    assert report.finished_at is not None
-    assert report.finished_at == first.started_at or how != "lost"
-    assert [one.status for one in recovery.notices() if one.agent == "agent:7"] == [status]
-    assert recovery.resume(state) == []
-    assert state.get("k") == 3

@@ -21,9 +21,7 @@ from holdfast.errors import (
     InvalidInputError,
     ProcedureValidationError,
 )
-from holdfast.recovery.records import Records
-from holdfast.recovery.recovered_scopes import recovered_agents
-from holdfast.recovery.run_slot import correlation_of
+from holdfast.recovery.records import Records, correlation_of, recovered_agents
 from holdfast.store.names.cause import acting
 
 STEPS = [{"type": "locate_checkpoint"}, {"type": "restore_state"}, {"type": "validate_state"}]
@@ -68,18 +66,18 @@ def test_a_procedure_that_could_not_run_is_refused_when_it_is_set(
     store: sync.Store, fields: Mapping[Any, Any], why: str
 ) -> None:
     with pytest.raises(ProcedureValidationError, match=why):
-        sync.Recovery(store).set({**QUICK, **fields})
+        sync.recovery.Recovery(store).set({**QUICK, **fields})
 
 
 def test_a_procedure_is_what_it_was_when_it_was_set(store: sync.Store) -> None:
     action = {"strategies": ["newest_valid"]}
     steps = [
-        holdfast.RecoveryStep("backup_current", timeout=500),
-        holdfast.RecoveryStep("locate_checkpoint", action=action),
-        holdfast.RecoveryStep("restore_state"),
+        holdfast.recovery.RecoveryStep("backup_current", timeout=500),
+        holdfast.recovery.RecoveryStep("locate_checkpoint", action=action),
+        holdfast.recovery.RecoveryStep("restore_state"),
     ]
-    recovery = sync.Recovery(store)
-    recovery.set(holdfast.Procedure("p", ("p",), tuple(steps)))
+    recovery = sync.recovery.Recovery(store)
+    recovery.set(holdfast.recovery.Procedure("p", ("p",), tuple(steps)))
     action["strategies"][:] = ["bogus"]
     assert recovery.recover(worked(store), "p").strategy == "newest_valid"
     with pytest.raises(ProcedureValidationError, match="has no strategy called 'bogus'"):
@@ -89,10 +87,12 @@ def test_a_procedure_is_what_it_was_when_it_was_set(store: sync.Store) -> None:
 
 
 def test_a_procedure_may_be_made_with_lists(store: sync.Store) -> None:
-    made = holdfast.Procedure("p", ["t"], [holdfast.RecoveryStep("cleanup", dependencies=[])])  # type: ignore[arg-type]
-    assert sync.Recovery(store).set(made).steps[0].dependencies == ()
+    made = holdfast.recovery.Procedure(
+        "p", ["t"], [holdfast.recovery.RecoveryStep("cleanup", dependencies=[])]
+    )  # type: ignore[arg-type]
+    assert sync.recovery.Recovery(store).set(made).steps[0].dependencies == ()
     with pytest.raises(ProcedureValidationError, match="triggers is a list"):
-        sync.Recovery(store).set(holdfast.Procedure("p", "abc", made.steps))  # type: ignore[arg-type]
+        sync.recovery.Recovery(store).set(holdfast.recovery.Procedure("p", "abc", made.steps))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_what_a_recovery_cannot_be_made_with_is_refused_at_once(
     store: sync.Store, given: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInputError):
-        sync.Recovery(store, **given)
+        sync.recovery.Recovery(store, **given)
     with pytest.raises(InvalidInputError):
-        sync.Recovery(store, copies=store)
+        sync.recovery.Recovery(store, copies=store)
 
 
 @pytest.mark.parametrize(
@@ -136,24 +136,23 @@ def test_what_a_recovery_cannot_be_made_with_is_refused_at_once(
         lambda recovery: recovery.report("agent:7", 5),
         lambda recovery: recovery.reports("agent:7", -1),
         lambda recovery: recovery.notices(-1),
-        lambda recovery: recovery.proposal("agent:7", 5),
         lambda recovery: recovery.deliver(recovery._store.agent("7"), "c", 5),
         lambda recovery: recovery.recover("agent:7", procedure=["x"]),
         lambda recovery: recovery.recover(recovery._store.agent("7").at(1)),
         lambda recovery: recovery.resume("agent:7", wait="x"),
         lambda recovery: recovery.health(url=5),
         lambda recovery: recovery.quarantine("agent:7").get(5),
-        lambda recovery: sync.boot(recovery._store, machines=5),
-        lambda recovery: sync.boot(recovery._store, recovery=5),
+        lambda recovery: sync.recovery.boot(recovery._store, machines=5),
+        lambda recovery: sync.recovery.boot(recovery._store, recovery=5),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    store: sync.Store, call: Callable[[sync.Recovery], Any]
+    store: sync.Store, call: Callable[[sync.recovery.Recovery], Any]
 ) -> None:
     worked(store)
     with pytest.raises(InvalidInputError):
-        call(sync.Recovery(store))
-    assert sync.Recovery(store).reports("agent:7") == []
+        call(sync.recovery.Recovery(store))
+    assert sync.recovery.Recovery(store).reports("agent:7") == []
 
 
 def test_a_file_with_procedures_that_is_no_text_is_refused(
@@ -178,9 +177,13 @@ def test_the_next_strategy_is_tried_if_one_fails(tmp_path: Path, store: sync.Sto
     for given, name, why in (
         ({"copies": [gone]}, "copy", "copy 0 failed: StoreClosedError"),
         ({"strategies": {"mine": broken}}, "mine", "failed: OSError: it is gone"),
-        ({"strategies": {"mine": lambda _: "good"}}, "mine", "a strategy gives a Target, not str"),
+        (
+            {"strategies": {"mine": lambda _: "good"}},
+            "mine",
+            "a strategy gives a RecoveryTarget, not str",
+        ),
     ):
-        recovery = sync.Recovery(store, order=[name, "newest_valid"], **given)  # type: ignore[arg-type]
+        recovery = sync.recovery.Recovery(store, order=[name, "newest_valid"], **given)  # type: ignore[arg-type]
         plan = recovery.plan(state, "storage_failure")
         report = recovery.recover(state, "storage_failure")
         assert (plan.strategy, report.strategy) == ("newest_valid", "newest_valid")
@@ -198,7 +201,9 @@ def test_a_copy_serves_a_procedure_that_keeps_no_backup(place: Place, tmp_path: 
     with sync.open(f"sqlite:{tmp_path / 'copy.db'}") as copy:
         copy.agent("7").set("plan", "of the copy")
         steps = [{"type": "locate_checkpoint", "action": {"strategies": ["copy"]}}, *STEPS[1:]]
-        recovery = sync.Recovery(store, copies=[copy], procedures=[{**QUICK, "steps": steps}])
+        recovery = sync.recovery.Recovery(
+            store, copies=[copy], procedures=[{**QUICK, "steps": steps}]
+        )
         assert recovery.recover(state, "quick").strategy == "copy"
     assert state.get("plan") == "of the copy"
 
@@ -225,13 +230,13 @@ async def _async_functions(place: Place) -> None:
         async def progress(title: str, how: str) -> None:
             told.append(title)
 
-        async def show(change: Any, notice: holdfast.Notice) -> None:
+        async def show(change: Any, notice: holdfast.recovery.RecoveryNotice) -> None:
             await asyncio.sleep(0)
             change.append("seen", notice.agent)
 
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            recovery = holdfast.Recovery(
+            recovery = holdfast.recovery.Recovery(
                 store,
                 validate=[check],
                 strategies={"mine": strategy},
@@ -243,10 +248,10 @@ async def _async_functions(place: Place) -> None:
             assert told == [one["type"] for one in QUICK["steps"]]  # type: ignore[index]
             await state.set("plan", 3)
             with pytest.raises(CriticalStepFailureError, match="the plan is wrong"):
-                await holdfast.Recovery(
+                await holdfast.recovery.Recovery(
                     store, validate=[check], order=["as_it_is"], procedures=[QUICK]
                 ).recover(state, "quick")
-            await holdfast.Recovery(store).recover(state, "state_corruption")
+            await holdfast.recovery.Recovery(store).recover(state, "state_corruption")
             dash = store.custom("dash")
             assert await recovery.deliver(dash, "c", show) >= 1
             assert "agent:7" in await dash.get("seen")
@@ -258,18 +263,18 @@ async def _async_functions(place: Place) -> None:
 def test_who_lacks_a_type_of_step_ends_the_recovery_by_undoing_it(store: sync.Store) -> None:
     state = worked(store)
     killed(store, state)
-    report = sync.Recovery(store).recover(state, "agent_crash")
+    report = sync.recovery.Recovery(store).recover(state, "agent_crash")
     assert report.success
     assert state.get("plan") == 2
-    ended = sync.Recovery(store).reports(state)[1]
+    ended = sync.recovery.Recovery(store).reports(state)[1]
     assert ended.status == "rolled_back"
     assert "Unknown recovery step type: mine" in ended.why
     killed(store, state)
-    assert [one.outcome for one in sync.boot(store).items] == ["rolled_back"]
+    assert [one.outcome for one in sync.recovery.boot(store).items] == ["rolled_back"]
     killed(store, state)
-    assert [one.status for one in sync.Recovery(store).resume(state)] == ["rolled_back"]
+    assert [one.status for one in sync.recovery.Recovery(store).resume(state)] == ["rolled_back"]
     assert state.get("plan") == 2
-    assert sync.Recovery(store).resume(state) == []
+    assert sync.recovery.Recovery(store).resume(state) == []
 
 
 def killed(store: sync.Store, state: sync.State) -> None:
@@ -280,11 +285,13 @@ def killed(store: sync.Store, state: sync.State) -> None:
         raise SystemExit
 
     steps = [{"type": "backup_current"}, {"type": "mine"}, *STEPS]
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store, steps={"mine": mine}, procedures=[{**QUICK, "steps": steps, "timeout": 300}]
     )
     records = Records(store._handle, state.scope)
-    record = records.begin(holdfast.Failure("quick").check(), recovery.select(_quick()))
+    record = records.begin(
+        holdfast.recovery.AgentFailure("quick").check(), recovery.select(_quick())
+    )
     context = recovery._context(record)
     results = recovery.steps["backup_current"](context, {})
     record.note_result("steps", result_of("backup_current", results))
@@ -292,19 +299,19 @@ def killed(store: sync.Store, state: sync.State) -> None:
         mine(context, {})
 
 
-def _quick() -> holdfast.Failure:
-    return holdfast.Failure("quick").check()
+def _quick() -> holdfast.recovery.AgentFailure:
+    return holdfast.recovery.AgentFailure("quick").check()
 
 
 def result_of(step: str, result: Any) -> Any:
-    return holdfast.RecoveryStepResult(step, True, result, "", 0.0, 1)
+    return holdfast.recovery.RecoveryStepResult(step, True, result, "", 0.0, 1)
 
 
 def test_who_lacks_the_copy_says_so_and_undoes_it(tmp_path: Path, store: sync.Store) -> None:
     state = worked(store)
     with sync.open(f"sqlite:{tmp_path / 'copy.db'}") as copy:
         copy.agent("7").set("plan", "of the copy")
-        recovery = sync.Recovery(store, copies=[copy], order=["copy"], procedures=[QUICK])
+        recovery = sync.recovery.Recovery(store, copies=[copy], order=["copy"], procedures=[QUICK])
         records = Records(store._handle, state.scope)
         record = records.begin(_quick(), recovery.select(_quick()))
         context = recovery._context(record)
@@ -312,7 +319,7 @@ def test_who_lacks_the_copy_says_so_and_undoes_it(tmp_path: Path, store: sync.St
             found = result_of(name, recovery.steps[name](context, {}))
             record.note_result("steps", found)
             context.results[name] = found
-    (report,) = sync.Recovery(store).resume(state)
+    (report,) = sync.recovery.Recovery(store).resume(state)
     assert report.status == "rolled_back"
     assert "copy 0, in which the state was found, was not given here" in report.why
     assert state.get("plan") == 2
@@ -324,11 +331,11 @@ def test_who_lacks_the_copy_says_so_and_undoes_it(tmp_path: Path, store: sync.St
 def test_a_damaged_row_of_the_directory_stops_nothing_else(place: Place) -> None:
     for name in "abc":
         worked(place.open(), name)
-    sync.Recovery(place.open()).recover("agent:a", "agent_crash")
+    sync.recovery.Recovery(place.open()).recover("agent:a", "agent_crash")
     lost = damage_directory(place, "agent:b")
     store = place.open()
-    recovery = sync.Recovery(store)
-    report = sync.boot(store)
+    recovery = sync.recovery.Recovery(store)
+    report = sync.recovery.boot(store)
     assert {"agent:a", "agent:c"} <= report.methods.keys()
     assert [one.outcome for one in report.items] == ["left"]
     assert "holdfast repair --copy URL" in report.left[0].why
@@ -361,10 +368,10 @@ def damage_directory(place: Place, scope: str) -> str:
 
 def test_an_order_may_be_pinned_for_a_kind_of_failure_alone(store: sync.Store) -> None:
     state = worked(store)
-    recovery = sync.Recovery(store, order={"agent_crash": ["newest_valid"]})
+    recovery = sync.recovery.Recovery(store, order={"agent_crash": ["newest_valid"]})
     assert recovery.plan(state, "agent_crash").strategy == "newest_valid"
     assert recovery.plan(state, "missed_beats").strategy == "as_it_is"
-    rest = sync.Recovery(store, order={"agent_crash": ["as_it_is"], "": ["newest_valid"]})
+    rest = sync.recovery.Recovery(store, order={"agent_crash": ["as_it_is"], "": ["newest_valid"]})
     assert rest.plan(state, "agent_crash").strategy == "as_it_is"
     assert rest.plan(state, "missed_beats").strategy == "newest_valid"
 
@@ -373,14 +380,14 @@ def test_groups_take_of_an_order_what_leads_to_one_moment(store: sync.Store) -> 
     agents = [store.agent("a"), store.agent("b")]
     for one in agents:
         one.set("plan", 1)
-    sync.CheckpointGroups(store).create(agents, "both")
+    sync.checkpoints.CheckpointGroups(store).create(agents, "both")
     for one in agents:
         one.set("plan", 2)
-    recovery = sync.Recovery(store, order={"agent_crash": ["journal", "newest_valid"]})
+    recovery = sync.recovery.Recovery(store, order={"agent_crash": ["journal", "newest_valid"]})
     assert recovery.recover_group(agents, "agent_crash").strategy == "newest_valid"
     assert [one.get("plan") for one in agents] == [1, 1]
     with pytest.raises(HoldfastError, match="none of journal leads several agents to one moment"):
-        sync.Recovery(store, order=["journal"]).recover_group(agents, "agent_crash")
+        sync.recovery.Recovery(store, order=["journal"]).recover_group(agents, "agent_crash")
 
 
 # names
@@ -391,8 +398,8 @@ def test_every_legal_id_can_be_recovered(store: sync.Store, id_: str) -> None:
     """Leases of recoveries bear the names of agents: long ones, and ones like those of slots."""
     worked(store, "7")
     state = worked(store, id_)
-    assert sync.Recovery(store).recover(state, "state_corruption").success
+    assert sync.recovery.Recovery(store).recover(state, "state_corruption").success
     assert state.get("plan") == 1
     assert store.agent("7").get("plan") == 2
-    assert sync.boot(store).left == []
+    assert sync.recovery.boot(store).left == []
     assert f"agent:{id_}" in map(str, recovered_agents(store._handle))

@@ -34,12 +34,12 @@ def fail(context: Any, action: Any) -> None:
     raise RuntimeError("no")
 
 
-def made(store: sync.Store, steps: list[Any], **more: Any) -> sync.Recovery:
+def made(store: sync.Store, steps: list[Any], **more: Any) -> sync.recovery.Recovery:
     """A recovery whose procedure `p` has these steps."""
     extra = {name: more.pop(name) for name in ("rollback", "validation") if name in more}
     procedure = {"id": "p", "triggers": ["p"], "steps": steps, **extra}
     types = {"fail": fail, "nothing": lambda context, action: None, **more.pop("types", {})}
-    return sync.Recovery(store, steps=types, procedures=[procedure], **more)
+    return sync.recovery.Recovery(store, steps=types, procedures=[procedure], **more)
 
 
 def test_steps_with_ids_are_reported_like_others(store: sync.Store) -> None:
@@ -178,7 +178,7 @@ def test_the_number_of_an_entry_is_not_taken_for_a_name(store: sync.Store) -> No
     for n in range(1, 6):
         state.set("k", n)
     named = state.checkpoint("3")
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     entry = state.log()[-2]
     for point, expected in ((3, 3), ("3", 5), (named, 5), (entry, 2), (state.at(4), 4)):
         plan = recovery.plan(state, "drift", point=point)
@@ -246,8 +246,8 @@ def test_another_timeline_is_refused_and_the_one_written_last_is_taken(store: sy
         old.set("k", number)
     new = state.fork("new", at=1)
     new.set("k", 999)
-    assert sync.Recovery(store, order=["timeline"]).plan(state).point == "new@2"
-    recovery = sync.Recovery(store)
+    assert sync.recovery.Recovery(store, order=["timeline"]).plan(state).point == "new@2"
+    recovery = sync.recovery.Recovery(store)
     for refused in (recovery.recover, recovery.plan, recovery.reports, recovery.resume):
         with pytest.raises(InvalidInputError, match="of the timeline main, not of new"):
             refused(new)
@@ -293,7 +293,7 @@ def test_what_another_timeline_and_a_copy_lack_is_said(tmp_path: Path) -> None:
             ("copy", [there], "3 entries after it"),
             ("copy", [other], "what the copy lacks"),
         ):
-            recovery = sync.Recovery(store, copies=copies, order=[order])
+            recovery = sync.recovery.Recovery(store, copies=copies, order=[order])
             assert recovery.plan(state, "drift").lost == lost
 
 
@@ -312,7 +312,7 @@ def test_what_a_step_declares_sticky_is_undone_like_all_else(
         context.state.undeclare(Sticky("spent/"))
         raise RuntimeError("it does not work")
 
-    recovery = sync.Recovery(store, steps={"step": step, "nothing": lambda *_: None})
+    recovery = sync.recovery.Recovery(store, steps={"step": step, "nothing": lambda *_: None})
     steps = [{"type": "backup_current"}, {"type": "step"}]
     recovery.set({"id": "p", "triggers": ["odd"], "steps": steps, "rollback": rollback})
     with pytest.raises(RecoveryFailedError) as caught:
@@ -330,7 +330,7 @@ def test_what_a_step_declares_sticky_is_undone_like_all_else(
 def test_an_agent_is_not_told_of_a_recovery_that_was_undone(store: sync.Store) -> None:
     state = agent(store)
     refuse: list[bool] = []
-    recovery = sync.Recovery(store, steps={"refuse": lambda *_: 1 // (not refuse)})
+    recovery = sync.recovery.Recovery(store, steps={"refuse": lambda *_: 1 // (not refuse)})
     steps = [{"type": "backup_current"}, {"type": "update_tracking"}, {"type": "refuse"}]
     recovery.set({"id": "p", "triggers": ["odd"], "steps": steps})
     before = state.declared()
@@ -359,7 +359,7 @@ def test_work_whose_correlation_looks_like_a_recovery_is_lost_as_any_other(
     with store.acting("ops", correlation=correlation):
         state.set("orders", [1])
         state.set("paid", True)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     assert recovery.plan(state, "state_corruption").lost == "2 entries after it"
     assert recovery.recover(state, "state_corruption").lost == "2 entries after it"
     assert recovery.recover(state, "state_corruption", point="good").lost == "nothing", "its own"

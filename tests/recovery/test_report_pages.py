@@ -30,15 +30,15 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def failed(store: sync.Store) -> holdfast.RecoveryReport:
+def failed(store: sync.Store) -> holdfast.recovery.RecoveryReport:
     def break_it(context: object, action: object) -> None:
         raise ValueError(NASTY)
 
     state = store.agent("7")
     state.set("plan", 1)
     broken = {"id": "broken", "triggers": ["x"], "steps": [{"type": "break_it"}]}
-    recovery = sync.Recovery(store, steps={"break_it": break_it}, procedures=[broken])
-    failure = holdfast.Failure("x", NASTY, evidence={"seen": NASTY})
+    recovery = sync.recovery.Recovery(store, steps={"break_it": break_it}, procedures=[broken])
+    failure = holdfast.recovery.AgentFailure("x", NASTY, evidence={"seen": NASTY})
     with pytest.raises(RecoveryFailedError):
         recovery.recover(state, failure)
     return recovery.reports(state)[0]
@@ -75,7 +75,7 @@ def test_a_recovery_that_succeeded_says_what_was_lost_and_how_long_steps_took(
     state.set("plan", 1)
     state.checkpoint("good")
     state.set("plan", 2)
-    report = sync.Recovery(store).recover(state, "state_corruption")
+    report = sync.recovery.Recovery(store).recover(state, "state_corruption")
     text = report.markdown()
     assert "**lost**: 1 entries after it" in text
     assert "**served**: newest\\_valid, main@2" in text
@@ -86,10 +86,10 @@ def test_a_group_has_pages_and_times_too(store: sync.Store) -> None:
     team = [store.agent("7"), store.agent("8")]
     for member in team:
         member.set("plan", 1)
-    sync.CheckpointGroups(store).create(team, "good")
+    sync.checkpoints.CheckpointGroups(store).create(team, "good")
     team[0].set("plan", 2)
-    failure = holdfast.Failure("state_corruption", NASTY)
-    report = sync.Recovery(store).recover_group(team, failure)
+    failure = holdfast.recovery.AgentFailure("state_corruption", NASTY)
+    report = sync.recovery.Recovery(store).recover_group(team, failure)
     assert set(report.steps) == {"set_aside", "look", "put_back", "reconcile", "check"}
     page = Tags()
     page.feed(report.html())
@@ -98,7 +98,7 @@ def test_a_group_has_pages_and_times_too(store: sync.Store) -> None:
         assert known in page.text
     assert "- **lost of agent:7**: 1 entries after it" in report.markdown()
     assert r"\<script\>" in report.markdown()
-    (kept,) = sync.Recovery(store).group_reports()
+    (kept,) = sync.recovery.Recovery(store).group_reports()
     assert kept.html() == report.html()
 
 
@@ -109,7 +109,7 @@ def test_a_page_says_signed_only_of_what_is(place: Place, signed: bool) -> None:
     for state in states:
         state.set("plan", 1)
     store._core.signer = store._core.signer if signed else None  # as one that is not here
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     alone, group = (
         recovery.recover("agent:7", "agent_crash"),
         recovery.recover_group(states, "agent_crash"),
@@ -126,7 +126,9 @@ def test_that_an_agent_begins_with_defaults_is_said_and_logged(
 ) -> None:
     state = store.agent("7")
     state.set("plan", 1)
-    recovery = sync.Recovery(store, defaults={"plan": 0}, order=["newest_valid", "defaults"])
+    recovery = sync.recovery.Recovery(
+        store, defaults={"plan": 0}, order=["newest_valid", "defaults"]
+    )
     with caplog.at_level(logging.WARNING, "holdfast.recovery"):
         report = recovery.recover(state, "state_corruption")
     assert state.get("plan") == 0

@@ -74,7 +74,7 @@ def test_every_row_of_a_scope_is_healed_to_the_byte(pair: Any, kind: bytes) -> N
     key, row = flip(place, kind, count // 2)
     store = place.open()
     assert not store.verify().ok
-    scrubber = sync.Scrubber(store, copies=[twin.open()], budget=30)
+    scrubber = sync.recovery.Scrubber(store, copies=[twin.open()], budget=30)
     done = scrubber.slice()
     assert done is not None
     assert done.finished
@@ -82,7 +82,7 @@ def test_every_row_of_a_scope_is_healed_to_the_byte(pair: Any, kind: bytes) -> N
     assert done.findings == ()
     assert store.verify().ok
     assert place.storage().get([key]) == [row]
-    aside = sync.Recovery(store).quarantine("agent:7").list()
+    aside = sync.recovery.Recovery(store).quarantine("agent:7").list()
     assert [one.id for one in aside] == [key.hex()]
     assert aside[0].content not in (None, row)
 
@@ -95,7 +95,7 @@ def test_rows_that_are_missing_come_back(pair: Any) -> None:
         put_row(storage, key, None)
     storage.close()
     store = place.open()
-    done = sync.Scrubber(store, copies=[twin.open()], budget=30).slice()
+    done = sync.recovery.Scrubber(store, copies=[twin.open()], budget=30).slice()
     assert done is not None
     assert len(done.healed) == 3
     assert store.verify().ok
@@ -120,7 +120,7 @@ def test_a_copy_that_went_its_own_way_gives_nothing_of_that(pair: Any) -> None:
     assert other.get([value]) != [None]
     other.close()
     store = place.open()
-    done = sync.Scrubber(store, copies=[twin.open()], budget=30).slice()
+    done = sync.recovery.Scrubber(store, copies=[twin.open()], budget=30).slice()
     assert done is not None
     assert [one.row for one in done.healed] == [damaged[0][0].hex()]
     left = {one.row for one in done.findings}
@@ -142,7 +142,7 @@ def test_a_row_whose_follower_is_missing_is_not_believed(tmp_path: Path) -> None
     storage.close()
     store = place.open()
     copy = sync.open(twin.url, **twin.options())
-    done = sync.Scrubber(store, copies=[copy], budget=30).slice()
+    done = sync.recovery.Scrubber(store, copies=[copy], budget=30).slice()
     assert done is not None
     assert done.healed == ()
     assert place.storage().get([rows[4][0]]) == [None]
@@ -164,7 +164,7 @@ def test_whatever_is_damaged_or_missing_is_healed_from_a_whole_copy(pair: Any, s
         put_row(storage, key, chance.choice([None, row[:at], flipped(row, at)]))
     storage.close()
     store = place.open()
-    done = sync.Scrubber(store, copies=[twin.open()], budget=30).slice()
+    done = sync.recovery.Scrubber(store, copies=[twin.open()], budget=30).slice()
     assert done is not None
     assert done.findings == ()
     assert store.verify().ok
@@ -209,8 +209,8 @@ def test_a_row_that_is_damaged_again_is_set_aside_again(pair: Any) -> None:
         put_row(storage, key, bad[-1])
         storage.close()
         store, copy = place.open(), twin.open()
-        aside = sync.Recovery(store).quarantine("agent:7")
-        done = sync.Scrubber(store, copies=[copy], budget=30).slice()
+        aside = sync.recovery.Recovery(store).quarantine("agent:7")
+        done = sync.recovery.Scrubber(store, copies=[copy], budget=30).slice()
         assert done is not None
         assert [one.row for one in done.healed] == [key.hex()]
         assert [one.content for one in aside.list()] == bad
@@ -228,14 +228,16 @@ def test_what_no_copy_has_is_set_aside_and_told_once(place: Place) -> None:
     key, _ = flip(place, b"E", 3)
     store = place.open()
     told: list[Any] = []
-    scrubber = sync.Scrubber(store, budget=30, found=told.append)
+    scrubber = sync.recovery.Scrubber(store, budget=30, found=told.append)
     first, second = scrubber.slice(), scrubber.slice()
     assert first is not None
     assert second is not None
     assert key.hex() in {one.row for one in first.findings}
     assert second.findings == ()
     assert len(told) == 1
-    assert key.hex() in {one.id for one in sync.Recovery(store).quarantine("agent:7").list()}
+    assert key.hex() in {
+        one.id for one in sync.recovery.Recovery(store).quarantine("agent:7").list()
+    }
     assert scrubber.status().passes == 2
     assert scrubber.status().damaged >= 1
 
@@ -251,7 +253,7 @@ def test_who_cannot_be_told_stops_no_scrubbing_and_is_told_again(plain: Place) -
         if len(told) == 1:
             raise RuntimeError("the pager is down")
 
-    scrubber = sync.Scrubber(plain.open(), budget=30, found=found)
+    scrubber = sync.recovery.Scrubber(plain.open(), budget=30, found=found)
     passes = []
     for _ in range(4):
         scrubber.slice()
@@ -271,7 +273,7 @@ def test_slices_go_on_where_the_last_one_stopped_in_whatever_process(place: Plac
     found: set[str] = set()
     slices, finished = 0, False
     while not finished:
-        done = sync.Scrubber(place.reopen(), budget=0.0001).slice()
+        done = sync.recovery.Scrubber(place.reopen(), budget=0.0001).slice()
         assert done is not None
         found |= {one.row for one in done.findings}
         slices, finished = slices + 1, done.finished
@@ -283,8 +285,8 @@ def test_one_process_scrubs_at_a_time_in_the_background(place: Place) -> None:
     store = place.open()
     work(store.agent("7"))
     with store.lease("recovery/scrub"):
-        assert sync.Scrubber(place.open()).slice() is None
-    with sync.Scrubber(store, interval=0.01) as scrubber:
+        assert sync.recovery.Scrubber(place.open()).slice() is None
+    with sync.recovery.Scrubber(store, interval=0.01) as scrubber:
         while scrubber.status().passes < 2:
             pass
     passes = scrubber.status().passes
@@ -294,9 +296,9 @@ def test_one_process_scrubs_at_a_time_in_the_background(place: Place) -> None:
 def test_another_store_is_no_copy(place: Place, tmp_path: Path) -> None:
     with sync.open(f"sqlite:{tmp_path}/other.db") as other:
         with pytest.raises(InvalidInputError, match="no copy of this store"):
-            sync.Scrubber(place.open(), copies=[other])
+            sync.recovery.Scrubber(place.open(), copies=[other])
         with pytest.raises(InvalidInputError, match="budget"):
-            sync.Scrubber(other, budget=0)
+            sync.recovery.Scrubber(other, budget=0)
 
 
 def test_a_damaged_state_reads_again_after_healing_in_the_same_process(pair: Any) -> None:
@@ -306,7 +308,7 @@ def test_a_damaged_state_reads_again_after_healing_in_the_same_process(pair: Any
     fresh = place.open()
     with pytest.raises(StateIntegrityError):
         fresh.agent("7").get("long")
-    sync.Scrubber(store, copies=[twin.open()], budget=30).slice()
+    sync.recovery.Scrubber(store, copies=[twin.open()], budget=30).slice()
     assert len(fresh.agent("7").get("long")) == 400
 
 
@@ -322,8 +324,8 @@ def test_what_is_left_over_is_cleaned_away(place: Place) -> None:
         state.set("k", {"n": n})
     state.checkpoint("now")
     state.set("short", 1, ttl=0.001)
-    sync.Scrubber(store, budget=30).slice()
-    recovery = sync.Recovery(store, order=["defaults"], defaults={})
+    sync.recovery.Scrubber(store, budget=30).slice()
+    recovery = sync.recovery.Recovery(store, order=["defaults"], defaults={})
     recovery.recover("agent:damaged", "corruption_detected")
     quarantine = recovery.quarantine("agent:damaged")
     assert quarantine.get(key.hex()).content is not None
@@ -341,16 +343,16 @@ def test_a_row_of_the_directory_is_healed_from_a_copy(pair: Any) -> None:
     key, row = flip(place, b"D", 0)
     with pytest.raises(StateIntegrityError):
         place.open().agent("7").get("k1")
-    found = sync.Scrubber(place.open(), budget=60).slice()
+    found = sync.recovery.Scrubber(place.open(), budget=60).slice()
     assert found is not None
     assert any(one.row == key.hex() for one in found.findings)
-    done = sync.Scrubber(place.open(), copies=[twin.open()], budget=60).slice()
+    done = sync.recovery.Scrubber(place.open(), copies=[twin.open()], budget=60).slice()
     assert done is not None
     assert [(one.scope, one.row, one.copy) for one in done.healed] == [(None, key.hex(), 0)]
     assert place.open().verify().ok
     assert place.open().agent("7").get("k1") == {"n": 1}
     assert dict(rows_of(place.open()._core.storage, b"D"))[key] == row
-    aside = sync.Recovery(place.open()).quarantine("custom:$recovery").list()
+    aside = sync.recovery.Recovery(place.open()).quarantine("custom:$recovery").list()
     assert key.hex() in [one.id for one in aside]
 
 
@@ -365,7 +367,7 @@ def test_a_directory_row_of_another_scope_is_no_cure(pair: Any) -> None:
     number = next(n for n, it in enumerate(rows_of(storage, b"D")) if it[0] not in before)
     storage.close()
     flip(place, b"D", number)
-    done = sync.Scrubber(place.open(), copies=[twin.open()], budget=60).slice()
+    done = sync.recovery.Scrubber(place.open(), copies=[twin.open()], budget=60).slice()
     assert done is not None
     assert not done.healed
     with pytest.raises(StateIntegrityError):

@@ -40,7 +40,9 @@ def agent(store: sync.Store) -> sync.State:
     return state
 
 
-def recovery_by(store: sync.Store, steps: list[dict[str, Any]], **more: Any) -> sync.Recovery:
+def recovery_by(
+    store: sync.Store, steps: list[dict[str, Any]], **more: Any
+) -> sync.recovery.Recovery:
     """One whose procedure `p` has these steps: `mark` writes, `boom` fails."""
     restored = threading.Event()
     own = {
@@ -50,7 +52,7 @@ def recovery_by(store: sync.Store, steps: list[dict[str, Any]], **more: Any) -> 
         "await": lambda context, action: {"in time": restored.wait(60)},
     }
     made = {"id": "p", "triggers": ["p"], "steps": steps, "backoff": 0, **more}
-    return sync.Recovery(store, steps=own, procedures=[made])
+    return sync.recovery.Recovery(store, steps=own, procedures=[made])
 
 
 @pytest.mark.parametrize("retries", [0, 1])

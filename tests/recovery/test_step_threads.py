@@ -58,7 +58,7 @@ FOREIGN = [in_an_executor, in_a_thread]
 
 def recovery_with(store: sync.Store, step: Any, timeout: int, *more: dict[str, Any]) -> Any:
     """A recovery by one step that writes, and what comes after it."""
-    recovery = sync.Recovery(store, steps={"writes": step, "fails": lambda *_: 1 // 0})
+    recovery = sync.recovery.Recovery(store, steps={"writes": step, "fails": lambda *_: 1 // 0})
     steps = [{"type": "backup_current"}, {"type": "writes", "timeout": timeout}, *more]
     recovery.set({"id": "p", "triggers": ["odd"], "steps": steps})
     return recovery
@@ -156,7 +156,7 @@ def test_what_a_step_finds_out_late_does_not_count(
     monkeypatch.setattr(run._Work, "__init__", begun)
     monkeypatch.setattr(steps, "unreadable", hangs_once)
     monkeypatch.setattr(run._Work, "_result", ended)
-    recovery = sync.Recovery(store, steps={"fails": fails})
+    recovery = sync.recovery.Recovery(store, steps={"fails": fails})
     locate = {"type": "locate_checkpoint", "action": {"strategies": ["newest_valid"]}}
     done = [{"type": "backup_current"}, locate, {"type": "restore_state"}, {"type": "fails"}]
     recovery.set({"id": "p", "triggers": ["odd"], "retries": 1, "backoff": 1, "steps": done})
@@ -165,3 +165,31 @@ def test_what_a_step_finds_out_late_does_not_count(
     assert come == [True]
     assert recovery.reports(state)[0].status == "rolled_back"
     assert dict(state.items()) == {"plan": 2} | ({"theirs": True} if others else {})
+
+
+def test_what_a_step_says_late_is_told_to_nobody(store: sync.Store) -> None:
+    state = store.agent("7")
+    state.set("plan", 1)
+    second, over = threading.Event(), threading.Event()
+    calls = 0
+
+    def notify(context: Any, action: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:  # it is given up, and goes on all the same
+            assert second.wait(SECONDS)
+            try:
+                return steps.notify_systems(context, {"message": "late"})
+            finally:
+                over.set()
+        said = steps.notify_systems(context, {"message": "in time"})
+        second.set()
+        assert over.wait(SECONDS)
+        return said
+
+    recovery = sync.recovery.Recovery(store, steps={"notify": notify})
+    done = [{"type": "backup_current"}, {"type": "notify", "timeout": 1000}]
+    recovery.set({"id": "p", "triggers": ["odd"], "retries": 1, "backoff": 1, "steps": done})
+    recovery.recover(state, "odd")
+    assert calls == 2
+    assert [one.message for one in recovery.notices()] == ["in time"]

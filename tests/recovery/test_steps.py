@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import Failure, Target, Task, Unfit, sync
+from holdfast import sync
+from holdfast.agents import Task
 from holdfast.errors import CriticalStepFailureError, RecoveryFailedError
-from holdfast.recovery.builtin_procedures import STANDARD
+from holdfast.recovery import AgentFailure, RecoveryTarget, UnfitTarget
 from holdfast.recovery.context import Context
+from holdfast.recovery.procedure import STANDARD
 from holdfast.recovery.records import Records
 from holdfast.recovery.state_checks import TRIAL
 from holdfast.recovery.steps import locate_checkpoint
@@ -32,8 +34,8 @@ def run(store: sync.Store, *types: str, **more: Any) -> dict[str, Any]:
     """What steps of these types come to."""
     steps = [{"type": one} for one in types]
     procedure = {"id": "p", "triggers": [], "steps": steps}
-    recovery = sync.Recovery(store, procedures=[procedure], **more)
-    report = recovery.recover("agent:7", Failure("state_corruption"), procedure="p")
+    recovery = sync.recovery.Recovery(store, procedures=[procedure], **more)
+    report = recovery.recover("agent:7", AgentFailure("state_corruption"), procedure="p")
     return {one.step: dict(one.result) for _, one in report.steps}
 
 
@@ -55,7 +57,7 @@ def test_locate_checkpoint_finds_where_to_go_and_says_why_not_elsewhere(store: s
     order = {"strategies": ["named", "keys", "newest_valid"]}
     locate = {"type": "locate_checkpoint", "action": order}
     procedure = {"id": "look", "triggers": ["look"], "steps": [{"type": "backup_current"}, locate]}
-    report = sync.Recovery(store, procedures=[procedure]).recover("agent:7", "look")
+    report = sync.recovery.Recovery(store, procedures=[procedure]).recover("agent:7", "look")
     assert (
         report.passed
         == dict(report.steps[-1][1].result["passed"])
@@ -115,7 +117,7 @@ def test_update_tracking_tells_the_agent_which_recovery_it_went_through(store: s
     run(store, "update_tracking")
     said = state.get("$recovery/last")
     assert said["failure"] == "state_corruption"
-    assert said["recovery"] == sync.Recovery(store).reports(state)[0].id
+    assert said["recovery"] == sync.recovery.Recovery(store).reports(state)[0].id
     state.restore("good")
     assert state.get("$recovery/last") == said
 
@@ -127,7 +129,9 @@ def test_cleanup_lets_go_of_what_the_restore_held(store: sync.Store) -> None:
     held: list[int] = []
 
     def look(context: Any, action: Any) -> None:
-        held.append(sum(one.why == "restore" for one in sync.Checkpoints(context.state).held()))
+        held.append(
+            sum(one.why == "restore" for one in sync.checkpoints.Checkpoints(context.state).held())
+        )
 
     own = {"look": look}
     result = run(store, *steps, "cleanup", "look", steps=own)["cleanup"]
@@ -135,7 +139,9 @@ def test_cleanup_lets_go_of_what_the_restore_held(store: sync.Store) -> None:
     state.set("plan", "bad again")
     run(store, *steps, "look", steps=own)
     assert held == [0, 1]
-    assert sync.Checkpoints(state).held() == []  # without it, the end of the recovery does it
+    assert (
+        sync.checkpoints.Checkpoints(state).held() == []
+    )  # without it, the end of the recovery does it
 
 
 @pytest.mark.spec("K204", "K205")
@@ -144,7 +150,7 @@ def test_every_recovery_comes_to_an_end_that_is_kept(store: sync.Store) -> None:
     run(store, "validate_state")
     with pytest.raises(CriticalStepFailureError) as caught:
         run(store, "validate_state", validate=[lambda state: "no"])
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     reports = recovery.reports("agent:7")
     assert [one.status for one in reports] == ["rolled_back", "succeeded"]
     assert all(one.finished_at is not None for one in reports)
@@ -156,23 +162,23 @@ def test_every_recovery_comes_to_an_end_that_is_kept(store: sync.Store) -> None:
 def test_a_task_that_was_handed_over_is_not_had_by_two_afterwards(place: Place, kind: str) -> None:
     store = place.open()
     giver, taker = store.agent("giver"), store.agent("taker")
-    sync.AgentState(giver).put("tasks", "t1", Task(id="t1", title="refund"))
+    sync.agents.AgentState(giver).put("tasks", "t1", Task(id="t1", title="refund"))
     safe = giver.checkpoint("safe")
-    sync.Handovers(store).hand_over(giver, taker, "t1", reason="theirs")
+    sync.agents.Handovers(store).hand_over(giver, taker, "t1", reason="theirs")
     if kind == "interrupted_handover":
         giver.restore(safe)  # by hand: both have it
-    assert sync.Recovery(store).recover(giver, kind).success
-    assert sync.AgentState(giver).ids("tasks") == []
-    assert sync.AgentState(taker).ids("tasks") == ["t1"]
+    assert sync.recovery.Recovery(store).recover(giver, kind).success
+    assert sync.agents.AgentState(giver).ids("tasks") == []
+    assert sync.agents.AgentState(taker).ids("tasks") == ["t1"]
 
 
 def test_damage_keeps_no_handover_from_being_recovered(place: Place) -> None:
     store = place.open()
     giver, taker = store.agent("giver"), store.agent("taker")
-    sync.AgentState(giver).put("tasks", "t1", Task(id="t1", title="refund"))
+    sync.agents.AgentState(giver).put("tasks", "t1", Task(id="t1", title="refund"))
     giver.set("notes", "few")
     safe = giver.checkpoint("safe")
-    sync.Handovers(store).hand_over(giver, taker, "t1", reason="theirs")
+    sync.agents.Handovers(store).hand_over(giver, taker, "t1", reason="theirs")
     giver.restore(safe)
     giver.set("notes", os.urandom(50_000))
     place.close()
@@ -181,37 +187,37 @@ def test_damage_keeps_no_handover_from_being_recovered(place: Place) -> None:
         put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
     storage.close()
     store = place.open()
-    report = sync.Recovery(store).recover("agent:giver", "interrupted_handover")
+    report = sync.recovery.Recovery(store).recover("agent:giver", "interrupted_handover")
     assert (report.strategy, report.attempts) == ("journal", 1)
     giver, taker = store.agent("giver"), store.agent("taker")
     assert giver.get("notes") == "few"
-    assert sync.AgentState(giver).ids("tasks") == []
-    assert sync.AgentState(taker).ids("tasks") == ["t1"]
+    assert sync.agents.AgentState(giver).ids("tasks") == []
+    assert sync.agents.AgentState(taker).ids("tasks") == ["t1"]
 
 
 def test_one_that_was_given_up_and_goes_on_leaves_the_next_its_trials(store: sync.Store) -> None:
     state = agent(store)
     waits, goes_on, seen = threading.Event(), threading.Event(), list[str]()
 
-    def mine(context: Context) -> Target:
+    def mine(context: Context) -> RecoveryTarget:
         if threading.current_thread() is late:
             waits.set()
             assert goes_on.wait(60)
-            return Target("mine", "main@2", "nothing")
+            return RecoveryTarget("mine", "main@2", "nothing")
         goes_on.set()
         late.join(60)
         assert not late.is_alive()
-        raise Unfit("another is next")
+        raise UnfitTarget("another is next")
 
     def check(now: sync.State) -> bool:
         seen.append(now.timeline)
         return True
 
-    recovery = sync.Recovery(
+    recovery = sync.recovery.Recovery(
         store, strategies={"mine": mine}, order=["mine", "newest_valid"], validate=[check]
     )
     records = Records(recovery._handle, state.scope)
-    context = recovery._context(records.draft(Failure("drift").check(), STANDARD))
+    context = recovery._context(records.draft(AgentFailure("drift").check(), STANDARD))
     late = threading.Thread(target=locate_checkpoint, args=(context, {}), daemon=True)
     late.start()
     assert waits.wait(60)

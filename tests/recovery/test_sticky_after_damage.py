@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import Ephemeral, Sticky, Target, sync
+from holdfast import Ephemeral, Sticky, sync
 from holdfast.checkpoints import partial
-from holdfast.checkpoints.restore_past_damage import past_damage
+from holdfast.checkpoints.restore_request import past_damage
 from holdfast.errors import Conflict, RecoveryFailedError
+from holdfast.recovery import RecoveryTarget
 from holdfast.store.names.cause import acting
 
 DAMAGED = "corruption_detected"
@@ -51,11 +52,11 @@ def damaged(place: Place) -> sync.Store:
     state.declare(Sticky("eff/"))
     state.set("eff/paid", "before")
     state.set("k", 1)
-    sync.Mailbox(state).send("one")
+    sync.agents.Mailbox(state).send("one")
     state.checkpoint("good")
-    box, first = sync.Mailbox(state), state.place()[2]
+    box, first = sync.agents.Mailbox(state), state._handle.place()[2]
     box.send("x" * LONG)
-    letter = state.place()[2]
+    letter = state._handle.place()[2]
     assert letter == first + 1
     paid = state.set("eff/paid", os.urandom(LONG))
     for n in range(300):  # so that the index is saved, which leads to the values
@@ -70,7 +71,7 @@ def damaged(place: Place) -> sync.Store:
 
 def mail(state: sync.State, sent: list[str], id: str) -> None:
     """An effect that is done once."""
-    with sync.Effects(state).once("mail", id=id) as effect:
+    with sync.agents.Effects(state).once("mail", id=id) as effect:
         if effect.due:
             sent.append(id)
             effect.result = "sent"
@@ -88,9 +89,9 @@ def test_an_effect_is_not_done_again_after_damage_before_it(place: Place, boots:
     damage(place, victim)
     store = place.open()
     if boots:
-        assert "what entry" in str(sync.boot(store))
+        assert "what entry" in str(sync.recovery.boot(store))
     else:
-        report = sync.Recovery(store).recover("agent:7", DAMAGED)
+        report = sync.recovery.Recovery(store).recover("agent:7", DAMAGED)
         assert (report.strategy, report.lost) == ("journal", f"what entry {victim} did")
     for id in ("order-16", "order-17"):
         mail(store.agent("7"), sent, id)
@@ -102,22 +103,22 @@ def test_sticky_keys_letters_and_rules_are_replayed(place: Place) -> None:
     state = place.open().agent("7")
     state.declare(Sticky("eff/"))
     state.append("eff/list", 1)
-    sync.Mailbox(state).send("one")
+    sync.agents.Mailbox(state).send("one")
     state.checkpoint("good")
     victim = state.set("victim", 1)
     state.append("eff/list", 2)
     state.set("eff/mail", "sent")
     state.declare(Sticky("more/"))
     state.set("more/1", 1)
-    sync.Mailbox(state).send("two")
+    sync.agents.Mailbox(state).send("two")
     damage(place, victim)
     store = place.open()
-    report = sync.Recovery(store).recover("agent:7", DAMAGED)
+    report = sync.recovery.Recovery(store).recover("agent:7", DAMAGED)
     assert (report.strategy, report.lost) == ("journal", f"what entry {victim} did")
     state = store.agent("7")
     assert (state.get("eff/list"), state.get("eff/mail")) == ([1, 2], "sent")
     assert {Sticky("eff/"), Sticky("more/")} <= set(state.declared())
-    assert [one.content for one in sync.Mailbox(state).waiting()] == ["one", "two"]
+    assert [one.content for one in sync.agents.Mailbox(state).waiting()] == ["one", "two"]
     state.restore("good")
     assert (state.get("more/1"), state.get("eff/mail")) == (1, "sent")
 
@@ -136,7 +137,7 @@ def test_sticky_keys_stay_when_the_rest_goes_back(place: Place, way: str) -> Non
     state.set("eff/1", "done")
     damage(place, victim)
     store = place.open()
-    recovery = sync.Recovery(store, order=[way], defaults={"k": 0})
+    recovery = sync.recovery.Recovery(store, order=[way], defaults={"k": 0})
     point = "good" if way == "named" else None
     report = recovery.recover("agent:7", "state_corruption", point=point)
     state = store.agent("7")
@@ -166,7 +167,7 @@ def test_a_damaged_sticky_value_goes_back_alone(plain: Place) -> None:
     put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
     storage.close()
     store = plain.open()
-    report = sync.Recovery(store).recover("agent:7", DAMAGED)
+    report = sync.recovery.Recovery(store).recover("agent:7", DAMAGED)
     assert (report.strategy, report.restored_from) == ("keys", "main@4")
     assert report.lost == "changes of 1 keys since main@4: eff/long"
     found = dict(store.agent("7").items())
@@ -191,7 +192,7 @@ def test_what_a_copy_has_comes_with_its_rules(
         state.declare(Sticky("eff/"), Ephemeral("tmp/"))
         state.set("k", mark)
         state.set("eff/1", mark)
-        sync.Mailbox(state).send(mark)
+        sync.agents.Mailbox(state).send(mark)
         return dict(state.items())
 
     expected = fill(copy, "copy")
@@ -200,17 +201,17 @@ def test_what_a_copy_has_comes_with_its_rules(
     if here == "damage":
         damage(place, 1, 3)
     store = place.open()
-    recovery = sync.Recovery(store, copies=[copy], order=["copy"])
+    recovery = sync.recovery.Recovery(store, copies=[copy], order=["copy"])
     report = recovery.recover("agent:7", "storage_failure")
     state = store.agent("7")
     assert report.strategy == "copy"
     assert {Sticky("eff/"), Ephemeral("tmp/")} <= set(state.declared())
     if here == "a state":  # what happened here is known here
         assert (state.get("k"), state.get("eff/1")) == ("copy", "here")
-        assert [one.content for one in sync.Mailbox(state).waiting()] == ["here"]
+        assert [one.content for one in sync.agents.Mailbox(state).waiting()] == ["here"]
     else:
         assert dict(state.items()) == expected
-        assert [one.content for one in sync.Mailbox(state).waiting()] == ["copy"]
+        assert [one.content for one in sync.agents.Mailbox(state).waiting()] == ["copy"]
     state.checkpoint("c")
     state.set("eff/2", "sent")
     state.restore("c")
@@ -220,14 +221,14 @@ def test_what_a_copy_has_comes_with_its_rules(
 
 def contents(state: sync.State) -> list[Any]:
     """What the letters say that wait."""
-    return [one.content for one in sync.Mailbox(state).waiting()]
+    return [one.content for one in sync.agents.Mailbox(state).waiting()]
 
 
 @pytest.mark.parametrize("way", ["journal", "keys", "newest_valid", "named", "defaults"])
 def test_damaged_sticky_values_stop_no_recovery(plain: Place, way: str) -> None:
     store = damaged(plain)
     point = "good" if way == "named" else None
-    recovery = sync.Recovery(store, order=[way], defaults={"k": 0})
+    recovery = sync.recovery.Recovery(store, order=[way], defaults={"k": 0})
     plan = recovery.plan("agent:7", "agent_crash", point=point)
     report = recovery.recover("agent:7", "agent_crash", point=point)
     state = store.agent("7")
@@ -239,14 +240,14 @@ def test_damaged_sticky_values_stop_no_recovery(plain: Place, way: str) -> None:
     assert contents(state) == (["one"] if way == "keys" else ["one", "three"])
     if way in ("newest_valid", "named", "defaults"):
         assert "what damaged rows held of $mailbox/inbox/messages, eff/paid" in report.lost
-    sync.Mailbox(state).send("four")
+    sync.agents.Mailbox(state).send("four")
     assert contents(state)[-1] == "four"
 
 
 @pytest.mark.parametrize("kind", ["agent_crash", "missed_beats", DAMAGED])
 def test_a_plan_says_what_is_done_past_damaged_sticky_values(plain: Place, kind: str) -> None:
     store = damaged(plain)
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     plan = recovery.plan("agent:7", kind)
     report = recovery.recover("agent:7", kind)
     assert (report.strategy, report.lost) == (plan.strategy, plan.lost)
@@ -265,7 +266,7 @@ def test_a_copy_gives_the_sticky_keys_that_cannot_be_read_here(
     for key in ("k", "eff/paid", "eff/other"):
         state.set(key, "copy")
     store = damaged(plain)
-    recovery = sync.Recovery(store, copies=[there.open()], order=["copy"])
+    recovery = sync.recovery.Recovery(store, copies=[there.open()], order=["copy"])
     assert recovery.recover("agent:7", "storage_failure").strategy == "copy"
     found = dict(store.agent("7").items())
     assert found == {"k": "copy", "eff/paid": "copy", "eff/other": "done"}
@@ -275,7 +276,7 @@ def test_a_copy_gives_the_sticky_keys_that_cannot_be_read_here(
 def test_an_explicit_recovery_leaves_nothing_that_cannot_be_read(plain: Place) -> None:
     store = damaged(plain)
     state = store.agent("7")
-    done = sync.Checkpoints(state).recover()
+    done = sync.checkpoints.Checkpoints(state).recover()
     told = (
         "sticky keys that could not be read are those of main@5: $mailbox/inbox/messages, eff/paid"
     )
@@ -317,7 +318,7 @@ def test_what_is_damaged_and_written_meanwhile_is_looked_at_again(plain: Place, 
     with pytest.raises(Conflict):
         restore()
     assert [one.name for one in handle.history.timelines()] == ["main"]
-    sync.Checkpoints(state).restore("good", past_damage=True)
+    sync.checkpoints.Checkpoints(state).restore("good", past_damage=True)
     paid = "meanwhile" if what == "the damaged one" else "before"
     assert (state.get("k"), state.get("eff/paid")) == (1, paid)
 
@@ -338,7 +339,7 @@ def test_damaged_sticky_values_of_more_than_one_entry_go_back(
         state.set("k", n)
     damage_values(plain, *entries)
     store = plain.open()
-    report = sync.Recovery(store).recover("agent:7", "partial_corruption")
+    report = sync.recovery.Recovery(store).recover("agent:7", "partial_corruption")
     lost = "changes of 4 keys since main@3: eff/0, eff/1, eff/2, eff/3"
     assert (report.strategy, report.lost) == ("keys", lost)
     assert dict(store.agent("7").items()) == before | {"k": 299}
@@ -351,12 +352,12 @@ def test_a_list_gets_what_was_appended_behind_its_lost_beginning(plain: Place) -
     entries = []
     for key in ("new", "short"):
         state.append(key, "x" * 5000)
-        entries.append(state.place()[2])
+        entries.append(state._handle.place()[2])
     for key in ("new", "short"):
         state.append(key, "behind")
     damage(plain, *entries)
     store = plain.open()
-    report = sync.Recovery(store).recover("agent:7", "agent_crash")
+    report = sync.recovery.Recovery(store).recover("agent:7", "agent_crash")
     assert report.lost == "what entries 3, 4 did; doubtful keys: new, short"
     found = dict(store.agent("7").items())
     assert found == {"new": ["behind"], "short": ["before", "behind"]}
@@ -364,10 +365,10 @@ def test_a_list_gets_what_was_appended_behind_its_lost_beginning(plain: Place) -
 
 def test_what_the_first_repair_made_that_can_be_read_stands(plain: Place) -> None:
     store = damaged(plain)
-    mine = {"mine": lambda _: Target("mine", "good", "a key", keys=("eff/paid",))}
+    mine = {"mine": lambda _: RecoveryTarget("mine", "good", "a key", keys=("eff/paid",))}
     order = ["mine", "newest_valid", "defaults"]
     given = {"strategies": mine, "defaults": {"k": 0}, "validate": [lambda _: False]}
-    recovery = sync.Recovery(store, order=order, **given)
+    recovery = sync.recovery.Recovery(store, order=order, **given)
     with pytest.raises(RecoveryFailedError, match="what newest_valid made stands"):
         recovery.recover("agent:7", "agent_crash")
     report = recovery.reports("agent:7")[0]

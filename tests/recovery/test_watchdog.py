@@ -12,21 +12,24 @@ import pytest
 from beats_kit import beat, by_hand, pass_a_lease
 from store_kit import Hands, Place, put_row, rows_of
 
-from holdfast import Failure, Message, Scope, Worked, sync
+from holdfast import Scope, sync
+from holdfast.agents import Message, StepResult
 from holdfast.agents.agent_keys import CONVERSATION
 from holdfast.errors import Conflict, InvalidInputError, LeaseLostError, StoreClosedError
-from holdfast.recovery.watchdog_beats import Sighting, lease_of
+from holdfast.recovery import AgentFailure
+from holdfast.recovery.sightings import Sighting
+from holdfast.recovery.watchdog import lease_of
 from holdfast.store.lease.wait import Asking
 
 RUNNER = """
 import sys, time
 from holdfast import sync
-class Counter(sync.Agent):
+class Counter(sync.agents.Agent):
     persistent = ("count",)
     count = 0
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 store = sync.open(url, key=key, durability="normal", signer=signer)
-agents = sync.Agents(store, {"counter": lambda identity: Counter()}, duration=0.6)
+agents = sync.agents.Agents(store, {"counter": lambda identity: Counter()}, duration=0.6)
 agents.register("7", kind="counter")
 kept = agents.spawn("7")
 kept.agent.count = 41
@@ -36,16 +39,16 @@ time.sleep(60)
 """
 
 
-class Counter(sync.Agent):
+class Counter(sync.agents.Agent):
     """Counts."""
 
     persistent = ("count",)
     count = 0
 
 
-def registry(store: sync.Store, **more: Any) -> sync.Agents:
+def registry(store: sync.Store, **more: Any) -> sync.agents.Agents:
     """Agents that count."""
-    return sync.Agents(store, {"counter": lambda identity: Counter()}, **more)
+    return sync.agents.Agents(store, {"counter": lambda identity: Counter()}, **more)
 
 
 def spawned(store: sync.Store, id: str = "7") -> Any:
@@ -66,7 +69,7 @@ def test_an_agent_whose_process_was_killed_runs_again(place: Place) -> None:
     command = [sys.executable, "-c", RUNNER, place.url, place.key or "", place.signer]
     store = place.open()
     agents = registry(store)
-    watchdog = sync.Watchdog(store, restart=agents.spawn)
+    watchdog = sync.recovery.Watchdog(store, restart=agents.spawn)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=place.environment()
     ) as process:
@@ -94,7 +97,7 @@ def test_one_that_is_not_heard_is_fenced_off_and_recovered_once(place: Place, ha
     runner = by_hand(place.open(clock=hands.clock))
     kept = spawned(runner)
     guards = [by_hand(place.open(clock=hands.clock)) for _ in range(2)]
-    watchdogs = [sync.Watchdog(one) for one in guards]
+    watchdogs = [sync.recovery.Watchdog(one) for one in guards]
     assert [one.look() for one in watchdogs] == [[], []]
     hands.move(20)
     beat(runner, guards[0])
@@ -120,7 +123,7 @@ def test_agents_are_found_whatever_their_ids(plain: Place, hands: Hands, id: str
     runner = by_hand(plain.open(clock=hands.clock))
     spawned(runner, id)
     guard = by_hand(plain.open(clock=hands.clock))
-    watchdog = sync.Watchdog(guard)
+    watchdog = sync.recovery.Watchdog(guard)
     with runner.lease("agent/$not-an-agent"):
         assert watchdog.look() == []
         pass_a_lease(hands, guard)
@@ -130,9 +133,9 @@ def test_agents_are_found_whatever_their_ids(plain: Place, hands: Hands, id: str
 
 def test_a_watchdog_takes_over_from_one_that_died(place: Place, hands: Hands) -> None:
     spawned(by_hand(place.open(clock=hands.clock)))
-    first = sync.Watchdog(by_hand(place.open(clock=hands.clock)))
+    first = sync.recovery.Watchdog(by_hand(place.open(clock=hands.clock)))
     other = by_hand(place.open(clock=hands.clock))
-    second = sync.Watchdog(other)
+    second = sync.recovery.Watchdog(other)
     first.look()
     assert second.look() == []
     hands.move(35)
@@ -152,12 +155,12 @@ def test_a_function_may_answer_and_is_asked_again_if_it_fails(place: Place, hand
     guard = by_hand(place.open(clock=hands.clock))
     asked: list[Any] = []
 
-    def answer(scope: Scope, failure: Failure) -> None:
+    def answer(scope: Scope, failure: AgentFailure) -> None:
         asked.append((str(scope), failure.kind, failure.severity))
         if len(asked) == 1:
             raise OSError("nobody answers the phone")
 
-    watchdog = sync.Watchdog(guard, on_failure=answer)
+    watchdog = sync.recovery.Watchdog(guard, on_failure=answer)
     watchdog.look()
     pass_a_lease(hands, guard)
     [one] = watchdog.look()
@@ -175,10 +178,10 @@ def test_an_agent_that_another_runs_by_now_is_let_be(place: Place, hands: Hands)
     spawned(by_hand(place.open(clock=hands.clock)))
     guard = by_hand(place.open(clock=hands.clock))
 
-    def fail(scope: Scope, failure: Failure) -> None:
+    def fail(scope: Scope, failure: AgentFailure) -> None:
         raise OSError
 
-    watchdog = sync.Watchdog(guard, on_failure=fail)
+    watchdog = sync.recovery.Watchdog(guard, on_failure=fail)
     watchdog.look()
     pass_a_lease(hands, guard)
     assert [one.outcome for one in watchdog.look()] == ["failed"]
@@ -193,12 +196,12 @@ def test_drift_that_nobody_answers_is_recovered_from(place: Place) -> None:
     state = store.agent("7")
     state.checkpoint("good")
     state.set("wrong", True)
-    drift = sync.Drift(state)
+    drift = sync.agents.Drift(state)
     for n in range(60):
         drift.note("read", task="t", progress=float(n))
     while not drift.note("read", task="t", progress=59.0):
         pass
-    watchdog = sync.Watchdog(store)
+    watchdog = sync.recovery.Watchdog(store)
     assert watchdog.look() == []  # a loop might answer it by itself
     [one] = watchdog.look()
     assert (one.failure.kind, one.outcome) == ("drift", "recovered")
@@ -214,7 +217,7 @@ def test_drift_that_nobody_answers_is_recovered_from(place: Place) -> None:
 def astray(store: sync.Store) -> None:
     """Let the agent drift until there is an alarm, behind a good checkpoint."""
     store.agent("7").checkpoint("good")
-    drift = sync.Drift(store.agent("7"), max_cycles=3)
+    drift = sync.agents.Drift(store.agent("7"), max_cycles=3)
     for _ in range(3):
         drift.note()
 
@@ -233,7 +236,7 @@ def test_an_answer_that_is_tried_again_takes_no_agent_from_who_runs_it_now(
         again.extend([spawned(elsewhere)] if starts else [])
         raise OSError("no answer")
 
-    watchdog = sync.Watchdog(store, restart=restart)
+    watchdog = sync.recovery.Watchdog(store, restart=restart)
     watchdog.look()
     assert [(one.failure.kind, one.outcome) for one in watchdog.look()] == [("drift", "failed")]
     kept = again[0] if starts else spawned(elsewhere)
@@ -263,7 +266,7 @@ def test_only_the_start_is_tried_again_if_that_alone_failed(
             raise OSError(f"no machine ({down.pop()})")
         agents.spawn(id)
 
-    watchdog = sync.Watchdog(store, restart=restart)
+    watchdog = sync.recovery.Watchdog(store, restart=restart)
     watchdog.look()
     assert [one.error for one in watchdog.look()] == ["OSError: no machine (1)"]
     if way == "stopped":
@@ -299,14 +302,14 @@ def test_a_recovery_that_is_tried_again_undoes_no_newer_work(
     steps = [{"type": one} for one in ("ask", "backup_current", "locate_checkpoint")]
     steps.append({"type": "restore_state"})
     procedure = {"id": "ask", "triggers": ["drift"], "steps": steps, "retries": 0}
-    recovery = sync.Recovery(store, steps={"ask": ask}, procedures=[procedure])
-    watchdog = sync.Watchdog(store, recovery, restart=agents.spawn)
+    recovery = sync.recovery.Recovery(store, steps={"ask": ask}, procedures=[procedure])
+    watchdog = sync.recovery.Watchdog(store, recovery, restart=agents.spawn)
     watchdog.look()
     assert [one.outcome for one in watchdog.look()] == ["failed"]
     if way == "written":
         store.agent("7").set("wrote", True)
     elif way == "answered":
-        sync.Drift(store.agent("7")).reset()
+        sync.agents.Drift(store.agent("7")).reset()
     hands.move(5)
     outcome = "recovered" if way == "neither" else "passed"
     assert [one.outcome for one in watchdog.look()] == [outcome]
@@ -326,7 +329,7 @@ def test_nothing_waits_for_an_end_that_is_over(place: Place, hands: Hands, next_
     def restart(id: str) -> None:
         raise OSError("no machine")
 
-    watchdog = sync.Watchdog(guard, restart=restart)
+    watchdog = sync.recovery.Watchdog(guard, restart=restart)
     watchdog.look()
     pass_a_lease(hands, guard)
     assert [one.failure.kind for one in watchdog.look()] == ["missed_beats"]
@@ -337,7 +340,7 @@ def test_nothing_waits_for_an_end_that_is_over(place: Place, hands: Hands, next_
     if next_ == "drift":
         astray(guard)
     else:
-        found = Sighting(Scope("agent", "7"), Failure(next_))
+        found = Sighting(Scope("agent", "7"), AgentFailure(next_))
         watchdog._found = lambda: iter([found])  # type: ignore[method-assign]
     done = [*watchdog.look(), *watchdog.look()]
     assert [one.failure.kind for one in done][:2] == ["missed_beats", next_]
@@ -351,12 +354,12 @@ def test_an_end_does_not_wait_for_the_answer_to_drift(place: Place, hands: Hands
     guard = by_hand(place.open(clock=hands.clock))
     told: list[str] = []
 
-    def answer(scope: Scope, failure: Failure) -> None:
+    def answer(scope: Scope, failure: AgentFailure) -> None:
         told.append(failure.kind)
         if failure.kind == "drift":
             raise OSError("nobody is there to decide")
 
-    watchdog = sync.Watchdog(guard, on_failure=answer)
+    watchdog = sync.recovery.Watchdog(guard, on_failure=answer)
     watchdog.look()
     assert [one.outcome for one in watchdog.look()] == ["failed"]
     for _ in range(8):  # as if it had been tried often, so that the next try is minutes off
@@ -382,8 +385,8 @@ def test_an_agent_astray_that_cannot_be_recovered_goes_on_as_it_was(
         raise TimeoutError("nobody is there to decide")
 
     procedure = {"id": "ask", "triggers": ["drift"], "steps": steps}
-    recovery = sync.Recovery(store, steps={"ask": ask}, procedures=[procedure])
-    watchdog = sync.Watchdog(store, recovery, restart=agents.spawn)
+    recovery = sync.recovery.Recovery(store, steps={"ask": ask}, procedures=[procedure])
+    watchdog = sync.recovery.Watchdog(store, recovery, restart=agents.spawn)
     watchdog.look()
     for tries in (1, 2):
         [one] = watchdog.look()
@@ -408,31 +411,31 @@ def test_an_emergency_from_the_recovery_checkpoint_to_the_report(place: Place) -
     with state.change() as change:
         change.set("core", "kept")
         change.set("both", "kept")
-    context = sync.AgentState(state)
+    context = sync.agents.AgentState(state)
     context.append("conversation", Message(role="user", content="hi"))
     context.put("short_term_memory", "x", 1)
     context.put("session_memory", "y", 2)
     good = state.checkpoint("good")
     first.agent.count = 99
     first.save()
-    drift = sync.Drift(state, max_cycles=3)
+    drift = sync.agents.Drift(state, max_cycles=3)
     state.set("core", "astray")
     for _ in range(3):
         drift.note()
-    recovery = sync.Recovery(store)
+    recovery = sync.recovery.Recovery(store)
     began: list[Any] = []
 
     class Clean(Counter):
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             began.append((self.count, context.get("conversation"), context.load()))
-            return Worked(done=True)
+            return StepResult(done=True)
 
     def restart(id: str) -> None:
-        loop = sync.Loop(store.agent(id), Clean, signals=())
+        loop = sync.agents.Loop(store.agent(id), Clean, signals=())
         loop.restart(good, clean=True, reason="emergency")
         assert loop.run().restarts == 1
 
-    watchdog = sync.Watchdog(store, recovery, restart=restart)
+    watchdog = sync.recovery.Watchdog(store, recovery, restart=restart)
     watchdog.look()
     [one] = watchdog.look()
     assert (one.report.strategy, one.report.restored_from) == ("newest_valid", good.id)
@@ -463,8 +466,8 @@ def test_too_many_failed_cycles_are_told_once(place: Place) -> None:
     store = place.open()
     spawned(store)
     told: list[Any] = []
-    watchdog = sync.Watchdog(store, on_failure=lambda scope, failure: told.append(failure))
-    drift = sync.Drift(store.agent("7"), without=["errors", "repetition"])
+    watchdog = sync.recovery.Watchdog(store, on_failure=lambda scope, failure: told.append(failure))
+    drift = sync.agents.Drift(store.agent("7"), without=["errors", "repetition"])
     for n in range(30):
         drift.note(f"try {n}", failed=n % 3 > 0)
     for _ in range(4):
@@ -488,13 +491,15 @@ def test_a_state_that_fails_verification_is_recovered(place: Place, runs: bool) 
     if runs:
         Asking(store._core, lease_of(Scope("agent", "7")), 60, 0, None).take()
     started: list[str] = []
-    scrubber = sync.Scrubber(store, budget=30)
-    watchdog = sync.Watchdog(store, scrubber=scrubber, restart=started.append)
+    scrubber = sync.recovery.Scrubber(store, budget=30)
+    watchdog = sync.recovery.Watchdog(store, scrubber=scrubber, restart=started.append)
     [one] = watchdog.look()
     assert one.outcome == "recovered"
     assert started == (["7"] if runs else [])  # what nobody ran is not started
     assert one.report.lost == "what entry 4 did"
-    assert key.hex() in {aside.id for aside in sync.Recovery(store).quarantine("agent:7").list()}
+    assert key.hex() in {
+        aside.id for aside in sync.recovery.Recovery(store).quarantine("agent:7").list()
+    }
     assert [watchdog.look() for _ in range(3)] == [[], [], []]  # what is past harms nobody
 
 
@@ -502,8 +507,8 @@ def test_in_the_background(place: Place) -> None:
     store = place.open()
     kept = spawned(store)
     again: list[str] = []
-    with sync.Watchdog(store, restart=again.append, interval=0.01, lease=60) as watchdog:
-        drift = sync.Drift(store.agent("7"), max_cycles=3)
+    with sync.recovery.Watchdog(store, restart=again.append, interval=0.01, lease=60) as watchdog:
+        drift = sync.agents.Drift(store.agent("7"), max_cycles=3)
         for _ in range(3):
             drift.note()
         while not again:
@@ -531,11 +536,11 @@ def test_an_answer_that_hangs_keeps_no_other_agent_waiting(plain: Place) -> None
         assert go_on.wait(60)
 
     def astray(id: str) -> None:
-        drift = sync.Drift(store.agent(id), max_cycles=3)
+        drift = sync.agents.Drift(store.agent(id), max_cycles=3)
         for _ in range(3):
             drift.note()
 
-    watchdog = sync.Watchdog(store, restart=restart, interval=0.01, lease=60)
+    watchdog = sync.recovery.Watchdog(store, restart=restart, interval=0.01, lease=60)
     with watchdog:
         astray("a")
         assert begun.wait(60)
@@ -557,13 +562,13 @@ def test_who_is_told_may_stop_the_watchdog(plain: Place, what: str, background: 
     spawned(store)
     told, ended = [], threading.Event()
 
-    def tell(scope: Scope, failure: Failure) -> None:
+    def tell(scope: Scope, failure: AgentFailure) -> None:
         told.append(str(scope))
         (watchdog.stop if what == "stop" else store.close)()
         ended.set()
 
-    watchdog = sync.Watchdog(store, on_failure=tell, interval=0.01, lease=60)
-    drift = sync.Drift(store.agent("7"), max_cycles=3)
+    watchdog = sync.recovery.Watchdog(store, on_failure=tell, interval=0.01, lease=60)
+    drift = sync.agents.Drift(store.agent("7"), max_cycles=3)
     for _ in range(3):
         drift.note()
     if background:
@@ -577,7 +582,7 @@ def test_who_is_told_may_stop_the_watchdog(plain: Place, what: str, background: 
     watchdog._background.stop()
     assert told == ["agent:7"]
     assert not watchdog.acting
-    other = sync.Watchdog(plain.reopen() if what == "close" else store, on_failure=tell)
+    other = sync.recovery.Watchdog(plain.reopen() if what == "close" else store, on_failure=tell)
     assert len(other.unanswered()) == (what == "close")  # that could not be noted any more
     if what == "stop":
         assert other.look() == []
@@ -595,9 +600,9 @@ def test_an_agent_that_nobody_ran_is_not_started_if_who_mended_it_is_gone(
     asking.take()
     guard = by_hand(plain.open(clock=hands.clock))
     started: list[str] = []
-    watchdog = sync.Watchdog(guard, restart=started.append)
+    watchdog = sync.recovery.Watchdog(guard, restart=started.append)
     if owner != "boot":  # what that one was at is gone on with at once
-        failure = Failure("agent_crash")
+        failure = AgentFailure("agent_crash")
         watchdog._sightings.add(Sighting(Scope("agent", "7"), failure))
         assert [(one.outcome, one.error) for one in watchdog.look()] == [("recovered", "")]
     for _ in range(3):
@@ -610,9 +615,9 @@ def test_an_agent_that_nobody_ran_is_not_started_if_who_mended_it_is_gone(
 def test_a_failure_of_an_agent_that_is_no_more_is_let_go(plain: Place, how: str) -> None:
     store, other = plain.open(), plain.open()
     store.agent("7").set("plan", 1)
-    recovery = sync.Recovery(store, validate=[lambda state: "no"])
-    watchdog = sync.Watchdog(store, recovery)
-    watchdog._sightings.add(Sighting(Scope("agent", "7"), Failure("corruption_detected")))
+    recovery = sync.recovery.Recovery(store, validate=[lambda state: "no"])
+    watchdog = sync.recovery.Watchdog(store, recovery)
+    watchdog._sightings.add(Sighting(Scope("agent", "7"), AgentFailure("corruption_detected")))
     assert [one.outcome for one in watchdog.look()] == ["failed"]
     getattr(other, how)("agent:7")
     assert [one.outcome for one in watchdog.look()] == ["passed"]
@@ -625,11 +630,11 @@ def test_what_makes_no_sense_is_refused(store: sync.Store) -> None:
         {"interval": -1},
         {"lease": 0},
         {"on_failure": 3},
-        {"recovery": sync.Recovery(store), "on_failure": print},
+        {"recovery": sync.recovery.Recovery(store), "on_failure": print},
         {"scrubber": 1},
         {"recovery": 1},
     ):
         with pytest.raises(InvalidInputError):
-            sync.Watchdog(store, **more)
+            sync.recovery.Watchdog(store, **more)
     with pytest.raises(InvalidInputError, match="open store"):
-        sync.Watchdog("store")
+        sync.recovery.Watchdog("store")

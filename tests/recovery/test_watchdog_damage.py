@@ -39,14 +39,16 @@ def spoil(place: Place, key: bytes, row: bytes) -> None:
     put(place, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
 
 
-def watching(store: sync.Store, *given: Any, **more: Any) -> sync.Watchdog:
+def watching(store: sync.Store, *given: Any, **more: Any) -> sync.recovery.Watchdog:
     """A watchdog with a scrubber."""
-    return sync.Watchdog(store, *given, scrubber=sync.Scrubber(store, budget=BUDGET), **more)
+    return sync.recovery.Watchdog(
+        store, *given, scrubber=sync.recovery.Scrubber(store, budget=BUDGET), **more
+    )
 
 
 def test_damage_that_another_was_told_of_is_recovered(place: Place) -> None:
     spoil(place, *worked(place)[-1])
-    done = sync.Scrubber(place.open(), budget=BUDGET).slice()
+    done = sync.recovery.Scrubber(place.open(), budget=BUDGET).slice()
     assert done is not None
     assert done.findings == done.left != ()
     store = place.open()
@@ -61,7 +63,7 @@ def test_newest_entries_that_were_lost_are_answered_once(place: Place, left: int
     for key, _ in worked(place)[left:]:
         put(place, key, None)
     store = place.open()
-    watchdog = watching(store, sync.Recovery(store, defaults={"k": "new"}))
+    watchdog = watching(store, sync.recovery.Recovery(store, defaults={"k": "new"}))
     [one] = watchdog.look()
     assert one.outcome == "recovered"
     assert "which the feed names" in one.report.lost
@@ -71,9 +73,9 @@ def test_newest_entries_that_were_lost_are_answered_once(place: Place, left: int
 
 def test_what_cannot_be_mended_is_tried_again_after_pauses(plain: Place, hands: Hands) -> None:
     spoil(plain, *worked(plain)[-1])
-    sync.Scrubber(plain.open(), budget=BUDGET).slice()
+    sync.recovery.Scrubber(plain.open(), budget=BUDGET).slice()
     store = plain.open(clock=hands.clock)
-    watchdog = watching(store, sync.Recovery(store, order=["newest_valid"]))
+    watchdog = watching(store, sync.recovery.Recovery(store, order=["newest_valid"]))
     tries = []
     for _ in range(20):
         tries += [one.outcome for one in watchdog.look()]
@@ -89,7 +91,7 @@ def test_a_function_is_told_of_damage_once_until_it_is_mended(place: Place) -> N
     def looks(before: bool) -> list[str]:
         store = place.open()
         if before:
-            sync.Scrubber(store, budget=BUDGET).slice()
+            sync.recovery.Scrubber(store, budget=BUDGET).slice()
         watchdog = watching(store, on_failure=lambda scope, _: told.append(str(scope)))
         found = [one.outcome for _ in range(3) for one in watchdog.look()]
         assert watchdog.unanswered() == []
@@ -114,7 +116,7 @@ def test_a_recovery_that_mends_nothing_is_not_made_again(place: Place) -> None:
     store = place.open()
     kinds = ["hash_mismatch", "partial_corruption", "structure_invalid", "data_inconsistent"]
     nothing = {"id": "nothing", "triggers": kinds, "steps": [{"type": "cleanup"}]}
-    watchdog = watching(store, sync.Recovery(store, procedures=[nothing]))
+    watchdog = watching(store, sync.recovery.Recovery(store, procedures=[nothing]))
     [one] = [one for _ in range(4) for one in watchdog.look()]
     assert one.outcome == "recovered"
     assert one.report.procedure == "nothing"

@@ -14,8 +14,8 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import sync
-from holdfast.recovery.watchdog import WATCHDOG
-from holdfast.recovery.watchdog_beats import lease_of
+from holdfast.recovery.watchdog import WATCHDOG, lease_of
+from holdfast.store.names.face import given
 from holdfast.store.names.scope import Scope
 
 AGENTS = ("7", "8", "9")
@@ -49,7 +49,7 @@ def test_an_agents_lost_lease_drops_no_answer_of_the_others(
         if context.agent.id == "8":  # somebody takes the agent while it is recovered
             guard.break_lease(lease_of(context.agent))
 
-    recovery = sync.Recovery(guard, steps={"lose": lose})
+    recovery = sync.recovery.Recovery(guard, steps={"lose": lose})
     recovery.set(
         {
             "id": "losing",
@@ -57,7 +57,7 @@ def test_an_agents_lost_lease_drops_no_answer_of_the_others(
             "steps": [{"type": "lose"}, {"type": "locate_checkpoint"}, {"type": "restore_state"}],
         }
     )
-    watchdog = sync.Watchdog(guard, recovery)
+    watchdog = sync.recovery.Watchdog(guard, recovery)
     watchdog.look()
     pass_a_lease(hands, guard)
     found = watchdog.look()
@@ -86,7 +86,7 @@ def test_a_watchdog_that_loses_its_own_lease_tells_what_it_did(
             assert time.monotonic() < end
         runner.break_lease(WATCHDOG)
 
-    watched = sync.Watchdog(guard, on_failure=answer)
+    watched = sync.recovery.Watchdog(guard, on_failure=answer)
     if face == "blocking":
         watched.look()
         pass_a_lease(hands, guard)
@@ -94,7 +94,7 @@ def test_a_watchdog_that_loses_its_own_lease_tells_what_it_did(
     else:
 
         async def main() -> list[Any]:
-            watchdog = holdfast.Watchdog(guard, on_failure=answer)
+            watchdog = holdfast.recovery.Watchdog(given(guard), on_failure=answer)
             await watchdog.look()
             pass_a_lease(hands, guard)
             return await watchdog.look()
@@ -114,7 +114,7 @@ def test_who_takes_over_waits_for_no_wall_clock(
     def refuse(scope: Scope, failure: Any) -> None:
         raise RuntimeError("not now")
 
-    first = sync.Watchdog(guard, on_failure=refuse)
+    first = sync.recovery.Watchdog(guard, on_failure=refuse)
     first.look()
     pass_a_lease(hands, guard)
     assert set(outcomes(first.look()).values()) == {"failed"}
@@ -125,7 +125,7 @@ def test_who_takes_over_waits_for_no_wall_clock(
     hands.wall -= 2 * off
     assert first.look() == []
     first.stop()
-    second = sync.Watchdog(guard, on_failure=lambda scope, failure: told.append(scope.id))
+    second = sync.recovery.Watchdog(guard, on_failure=lambda scope, failure: told.append(scope.id))
     assert set(outcomes(second.look()).values()) == {"told"}
     assert sorted(told) == sorted(AGENTS)
     assert second.unanswered() == []

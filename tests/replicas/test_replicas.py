@@ -28,7 +28,7 @@ def at(place: Place, name: str = "copy") -> str:
 
 def opened(place: Place, url: str) -> sync.Store:
     """A replica as a store of its own: promoted, with the ring of the store put beside it."""
-    sync.promote_replica(url)
+    sync.replicas.promote_replica(url)
     store = sync.open(url, create=False, **place.options())
     place._open.append(store)
     return store
@@ -37,7 +37,7 @@ def opened(place: Place, url: str) -> sync.Store:
 @pytest.mark.spec("K69", "K225")
 def test_a_replica_is_the_store_row_for_row(store: sync.Store, place: Place) -> None:
     fill(store)
-    replicas = sync.Replicas(store, [at(place), at(place, "second")])
+    replicas = sync.replicas.Replicas(store, [at(place), at(place, "second")])
     report = replicas.sync()
     assert report.ok
     assert [one.made for one in report.replicas] == [True, True]
@@ -65,7 +65,7 @@ def test_what_is_changed_without_the_feed_follows_too(store: sync.Store, place: 
     other.set("private", "x")
     with other.change(id="once", correlation="run-1") as change:
         change.set("private", "y")
-    replicas = sync.Replicas(store, [at(place)])
+    replicas = sync.replicas.Replicas(store, [at(place)])
     replicas.sync()
     agent.prune(290, keep=["filled"])
     agent.cosign("filled", signer=f"file:{_signer(place)}")
@@ -101,7 +101,7 @@ def test_a_replica_is_read_and_once_promoted_is_the_store(tmp_path: Path, sealed
     store = place.open()
     fill(store)
     before, url = values(store), at(place)
-    sync.Replicas(store, [url]).sync()
+    sync.replicas.Replicas(store, [url]).sync()
     place.close()
     if sealed:
         shutil.copy(f"{place.path}.keys", f"{tmp_path}/copy.db.keys")
@@ -116,7 +116,7 @@ def test_a_replica_is_read_and_once_promoted_is_the_store(tmp_path: Path, sealed
     again.agent("agent-0").set("goes", "on")
     assert again.verify().findings == []
     with pytest.raises(InvalidInputError, match="no replica"):
-        sync.promote_replica(url)
+        sync.replicas.promote_replica(url)
     place.close()
 
 
@@ -125,7 +125,7 @@ def test_a_replica_that_went_its_own_way_is_not_overwritten(tmp_path: Path) -> N
     store = place.open()
     fill(store, 1, 5)
     url = at(place)
-    replicas = sync.Replicas(store, [url])
+    replicas = sync.replicas.Replicas(store, [url])
     replicas.sync()
     with opened(place, url) as split:
         split.agent("agent-0").set("only here", 1)
@@ -150,17 +150,17 @@ def test_a_store_that_was_put_back_does_not_take_its_replica_along(tmp_path: Pat
     shutil.copy(place.path, tmp_path / "old.db")
     store = place.open()
     store.agent("agent-0").set("newer", 1)
-    assert sync.Replicas(store, [at(place)]).sync().ok
+    assert sync.replicas.Replicas(store, [at(place)]).sync().ok
     place.close()
     for extra in ("-wal", "-shm"):
         Path(f"{place.path}{extra}").unlink(missing_ok=True)
     shutil.copy(tmp_path / "old.db", place.path)
     store = place.open()
-    replicas = sync.Replicas(store, [at(place)])
-    assert "ReplicaSplitError" in str(sync.Replicas(store, [at(place)]).status()[0])
+    replicas = sync.replicas.Replicas(store, [at(place)])
+    assert "ReplicaSplitError" in str(sync.replicas.Replicas(store, [at(place)]).status()[0])
     assert "ReplicaSplitError" in str(replicas.sync().replicas[0].error)
     store.agent("another").set("other", 2)
-    (status,) = sync.Replicas(store, [at(place)]).status()
+    (status,) = sync.replicas.Replicas(store, [at(place)]).status()
     assert (status.whole, status.entries) == (True, None)  # it can be promoted
     assert "ReplicaSplitError" in str(status)
     assert "ReplicaSplitError" in str(replicas.sync().replicas[0].error)
@@ -173,7 +173,7 @@ def test_damage_of_the_store_does_not_spread(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path, sealed=False)
     store = place.open()
     fill(store, 2, 30)
-    replicas = sync.Replicas(store, [at(place)])
+    replicas = sync.replicas.Replicas(store, [at(place)])
     replicas.sync()
     key, row = next(one for one in rows_of(place.storage(), b"V"))
     put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
@@ -187,7 +187,7 @@ def test_damage_of_the_store_does_not_spread(tmp_path: Path) -> None:
         assert copy.verify().findings == []
         assert copy.agent("agent-1").get("more") == 1
         assert store.verify().findings
-        scrubber = sync.Scrubber(store, copies=replicas.copies())
+        scrubber = sync.recovery.Scrubber(store, copies=replicas.copies())
         while not scrubber.slice().finished:
             pass
     assert store.verify().findings == []
@@ -203,12 +203,12 @@ def test_a_checkpoint_is_synchronized_once_enough_replicas_hold_it(tmp_path: Pat
     lost = f"sqlite:{tmp_path}/no/such/folder.db"
     state = store.agent("a")
     state.set("x", 1)
-    one = sync.Replicas(store, [at(place), lost], factor=2)
-    made = sync.Checkpoints(state, sync=one.hold).create("first", sync=True)
+    one = sync.replicas.Replicas(store, [at(place), lost], factor=2)
+    made = sync.checkpoints.Checkpoints(state, sync=one.hold).create("first", sync=True)
     assert made.synchronized
     assert sync.open(at(place), read_only=True).agent("a").checkpoints()[0].name == "first"
-    all_of = sync.Replicas(store, [at(place), lost])
-    made = sync.Checkpoints(state, sync=all_of.hold).create("second", sync=True)
+    all_of = sync.replicas.Replicas(store, [at(place), lost])
+    made = sync.checkpoints.Checkpoints(state, sync=all_of.hold).create("second", sync=True)
     assert not made.synchronized
     with pytest.raises(Unavailable, match="1 replicas hold it, 2 must"):
         all_of.hold()
@@ -219,7 +219,7 @@ def test_a_checkpoint_is_synchronized_once_enough_replicas_hold_it(tmp_path: Pat
 def test_following_brings_what_is_written(tmp_path: Path) -> None:
     async def main() -> None:
         async with holdfast.open(f"sqlite:{tmp_path}/a.db") as store:
-            replicas = holdfast.Replicas(store, [f"sqlite:{tmp_path}/b.db"], interval=0.02)
+            replicas = holdfast.replicas.Replicas(store, [f"sqlite:{tmp_path}/b.db"], interval=0.02)
             async with replicas.following():
                 await store.agent("a").set("x", 1)
                 for _ in range(3000):
@@ -232,7 +232,7 @@ def test_following_brings_what_is_written(tmp_path: Path) -> None:
             (copy,) = await replicas.copies()
             assert await copy.agent("a").get("x") == 2
             assert (await copy.verify()).findings == []
-        await holdfast.promote_replica(f"sqlite:{tmp_path}/b.db")
+        await holdfast.replicas.promote_replica(f"sqlite:{tmp_path}/b.db")
         async with holdfast.open(f"sqlite:{tmp_path}/b.db") as again:
             await again.agent("a").set("x", 3)
 
@@ -243,34 +243,34 @@ def test_what_is_no_replica_is_left_alone(store: sync.Store, place: Place) -> No
     fill(store, 1, 3)
     with sync.open(at(place, "other")) as other:
         other.agent("a").set("x", 1)
-    (one,) = sync.Replicas(store, [at(place, "other")]).sync().replicas
+    (one,) = sync.replicas.Replicas(store, [at(place, "other")]).sync().replicas
     assert "another store is there" in str(one.error)
     with sync.open(at(place, "other")) as other:
         assert other.agent("a").get("x") == 1
-    same = sync.Replicas(store, [place.url])
+    same = sync.replicas.Replicas(store, [place.url])
     assert "ReplicaSplitError" in str(same.sync().replicas[0].error)
     assert "the store itself" in str(same.sync(remake=place.url).replicas[0].error)
     store.agent("agent-0").set("goes", "on")
     assert store.verify().findings == []
     for urls in ("sqlite:x.db", [], [3], ["memory:"], ["sqlite:a.db", "sqlite:./a.db"]):
         with pytest.raises(InvalidInputError):
-            sync.Replicas(store, urls)  # type: ignore[arg-type]
+            sync.replicas.Replicas(store, urls)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="factor"):
-        sync.Replicas(store, ["sqlite:a.db"], factor=3)
+        sync.replicas.Replicas(store, ["sqlite:a.db"], factor=3)
 
 
 def test_a_replica_that_was_cut_short_is_no_store_yet(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path, sealed=False)
     store = place.open()
     fill(store, 1, 3)
-    (status,) = sync.Replicas(store, [at(place)]).status()
+    (status,) = sync.replicas.Replicas(store, [at(place)]).status()
     assert not status.whole
     assert status.error is None
-    from holdfast.replicas.claims import Claim
+    from holdfast.replicas.replica_cell import Claim
 
     storage = open_storage(at(place))
     Claim(storage).take(lambda: None)
-    for attempt in (sync.open, sync.promote_replica):
+    for attempt in (sync.open, sync.replicas.promote_replica):
         with pytest.raises(StoreNotFoundError):
             attempt(at(place))
     storage.close()

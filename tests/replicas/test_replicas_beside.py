@@ -15,10 +15,11 @@ from backup_kit import fill, values
 from replica_kit import assert_same
 from store_kit import Between, Place, put_row, rows_of
 
-from holdfast import Configuration, sync
+from holdfast import sync
 from holdfast.errors import ConfigurationError, Conflict, PrunedError
-from holdfast.replicas import claims
-from holdfast.replicas import sync as syncing
+from holdfast.recovery import Configuration
+from holdfast.replicas import replica_cell as claims
+from holdfast.replicas import replica_sync as syncing
 from holdfast.storage import open_storage
 
 KILLED = """
@@ -35,7 +36,7 @@ def flush(self, **more):
     before(self, **more)
 writing.Writer.flush = flush
 with sync.open(sys.argv[1]) as store:
-    sync.Replicas(store, [sys.argv[2]]).sync()
+    sync.replicas.Replicas(store, [sys.argv[2]]).sync()
 """
 
 
@@ -46,7 +47,7 @@ def test_a_replica_on_a_server(engine: str, tmp_path: Path, request: Any) -> Non
     store = place.open()
     fill(store, 2, 10)
     url = server.place(f"replica_{os.getpid()}_{engine}")
-    replicas = sync.Replicas(store, [url])
+    replicas = sync.replicas.Replicas(store, [url])
     assert replicas.sync().ok
     store.agent("agent-1").set("long", b"x" * 300_000)
     store.agent("agent-1").prune(8)
@@ -56,7 +57,7 @@ def test_a_replica_on_a_server(engine: str, tmp_path: Path, request: Any) -> Non
     place.close()
     whole = values(place.open(read_only=True))
     place.close()
-    sync.promote_replica(url)
+    sync.replicas.promote_replica(url)
     ring = f"{url}&ring={place.path}.keys"
     with sync.open(ring, create=False, key=place.key, signer=place.signer) as again:
         assert values(again) == whole
@@ -69,7 +70,7 @@ def test_a_server_store_followed_into_a_file(postgres: Any, tmp_path: Path) -> N
     store = place.open()
     fill(store, 1, 10)
     url = f"sqlite:{tmp_path}/copy.db"
-    replicas = sync.Replicas(store, [url])
+    replicas = sync.replicas.Replicas(store, [url])
     replicas.sync()
     store.agent("agent-0").set("more", 1)
     assert replicas.sync().ok
@@ -97,7 +98,7 @@ def test_a_replica_beside_writers_and_others_who_sync(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     try:
-        two = [sync.Replicas(one, [url]) for one in (store, place.open())]
+        two = [sync.replicas.Replicas(one, [url]) for one in (store, place.open())]
         syncers = [threading.Thread(target=two[1].sync) for _ in range(10)]
         for syncer in syncers:
             syncer.start()
@@ -142,7 +143,7 @@ def test_killed_between_any_two_commits(tmp_path: Path, monkeypatch: pytest.Monk
     place = Place("sqlite", tmp_path, sealed=False)
     store = sync.open(place.url)
     url = f"sqlite:{tmp_path}/copy.db"
-    sync.Replicas(store, [url]).sync()
+    sync.replicas.Replicas(store, [url]).sync()
     for left in range(8):
         fill(store, 2, 10)
         store.agent("agent-0").set("file", os.urandom(100_000))
@@ -154,7 +155,7 @@ def test_killed_between_any_two_commits(tmp_path: Path, monkeypatch: pytest.Monk
         if done.returncode == 0:
             break
     assert left > 2
-    assert sync.Replicas(store, [url]).sync().ok
+    assert sync.replicas.Replicas(store, [url]).sync().ok
     assert_same(store, url)
     store.close()
 
@@ -176,14 +177,14 @@ def test_a_configuration_names_replicas(tmp_path: Path) -> None:
             conflict_resolution="timestamp_wins",
         )
     )
-    with sync.set_up(config, store=place.open(), initial={"task": 1}) as managed:
+    with sync.recovery.set_up(config, store=place.open(), initial={"task": 1}) as managed:
         assert managed.report.sync_enabled
         assert managed.report.replicas == (url, lost)
         notes = "\n".join(managed.report.notes)
         assert "conflict_resolution: one store is written to" in notes
         assert f"replica {lost}" in notes
         assert managed.replicas is not None
-        checkpoints = sync.Checkpoints(managed.state, sync=managed.replicas.hold)
+        checkpoints = sync.checkpoints.Checkpoints(managed.state, sync=managed.replicas.hold)
         assert checkpoints.create("held", sync=True).synchronized
         assert managed.recovery.recover("agent:a", "corruption_detected").success
     place.close()
@@ -196,20 +197,20 @@ def test_a_configuration_names_replicas(tmp_path: Path) -> None:
             Configuration.of(document(**wrong))
     for wrong in ({}, {"replicas": [url], "strategy": "consensus"}):
         with pytest.raises(ConfigurationError, match="synchronization"):
-            sync.set_up(Configuration.of(document(**wrong)))
+            sync.recovery.set_up(Configuration.of(document(**wrong)))
     with pytest.raises(ConfigurationError, match="one place"):
-        sync.set_up(Configuration.of(document(replicas=[url, url])))
+        sync.recovery.set_up(Configuration.of(document(replicas=[url, url])))
 
 
 def test_recovery_heals_from_the_replicas_of_a_configuration(tmp_path: Path) -> None:
     place, url = Place("sqlite", tmp_path, sealed=False), f"sqlite:{tmp_path}/copy.db"
     store = place.open()
     fill(store, 1, 30)
-    sync.Replicas(store, [url]).sync()
+    sync.replicas.Replicas(store, [url]).sync()
     newest, _ = rows_of(place.storage(), b"E")[-1]
     put_row(place.storage(), newest, b"rubbish")
     config = Configuration.of({**document(replicas=[url]), "agent_id": "agent-0"})
-    with sync.set_up(config, store=place.reopen()) as managed:
+    with sync.recovery.set_up(config, store=place.reopen()) as managed:
         done = managed.recovery.recover("agent:agent-0", "corruption_detected")
         assert done.success
         assert managed.state.get("long") == list(range(20_000))

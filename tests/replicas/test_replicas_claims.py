@@ -21,9 +21,10 @@ from holdfast.errors import (
     StoreNotFoundError,
     Unavailable,
 )
-from holdfast.replicas import claims, compare
-from holdfast.replicas import sync as syncing
-from holdfast.replicas.claims import Claim, Mark, cell_of, mark_of
+from holdfast.replicas import compare
+from holdfast.replicas import replica_cell as claims
+from holdfast.replicas import replica_sync as syncing
+from holdfast.replicas.replica_cell import Claim, Mark, cell_of, mark_of
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers.faults import Counting, Fault, Faulty
@@ -59,7 +60,7 @@ def promoted(made: Made) -> Callable[[], None]:
     """Promotes the replica and writes to it, as others do meanwhile."""
 
     def promote() -> None:
-        sync.promote_replica(made.url)
+        sync.replicas.promote_replica(made.url)
         with sync.open(made.url) as own:
             own.agent("agent-0").set("only here", 1)
 
@@ -125,7 +126,7 @@ def test_a_replica_is_whole_only_once_its_last_commit_is_written(made: Made) -> 
     assert not mark.whole
     assert made.copy.get([META]) == [None]
     with pytest.raises(StoreNotFoundError):
-        sync.promote_replica(made.url)
+        sync.replicas.promote_replica(made.url)
     made.sync()
     assert_same(made.store, made.url)
 
@@ -137,7 +138,7 @@ def test_a_replica_stays_whole_until_making_it_anew_has_begun(made: Made) -> Non
     mark = made.mark()
     assert mark is not None
     assert mark.whole
-    (status,) = sync.Replicas(made.store, [made.url]).status()
+    (status,) = sync.replicas.Replicas(made.store, [made.url]).status()
     assert (status.whole, status.entries, status.error) == (True, 0, None)
     assert_same(made.store, made.url)
 
@@ -224,7 +225,7 @@ def test_a_replica_is_not_its_own_source(made: Made) -> None:
     made.sync()
     for how in ({}, {"full": True}, {"remake": made.url}):
         with sync.open(made.url, read_only=True) as looked:
-            (one,) = sync.Replicas(looked, [made.url]).sync(**how).replicas  # type: ignore[arg-type]
+            (one,) = sync.replicas.Replicas(looked, [made.url]).sync(**how).replicas  # type: ignore[arg-type]
             assert "the store itself" in str(one.error)
         with pytest.raises(ReadOnlyError):
             sync.open(made.url)
@@ -236,10 +237,10 @@ def test_a_store_that_was_to_be_made_anew_and_still_is_one_can_be_promoted(made:
     made.sync()
     promoted(made)()
     Claim(made.copy).take(lambda: None)  # and then its process was killed
-    sync.promote_replica(made.url)
+    sync.replicas.promote_replica(made.url)
     assert_stands(made)
     _put_mark(made.copy, whole=False)
-    sync.promote_replica(made.url)
+    sync.replicas.promote_replica(made.url)
     assert_stands(made)
 
 
@@ -256,7 +257,7 @@ def test_one_whose_mark_is_damaged_can_be_made_anew_and_promoted(made: Made) -> 
     _put_cell(made.copy, b"rubbish")
     with pytest.raises(DamagedRecordError, match="make it anew"):
         made.sync()
-    (status,) = sync.Replicas(made.store, [made.url]).status()
+    (status,) = sync.replicas.Replicas(made.store, [made.url]).status()
     assert "make it anew" in str(status)
     assert made.sync(remake=True).made
     assert_same(made.store, made.url)
@@ -276,5 +277,5 @@ def test_one_that_was_to_be_made_anew_is_not_lost_when_that_is_cut_short(
         made.sync(Faulty(made.copy, Fault("commit", 3, onward=True)), remake=True)
     with pytest.raises(ReplicaSplitError):
         made.sync()
-    sync.promote_replica(made.url)
+    sync.replicas.promote_replica(made.url)
     assert_stands(made)

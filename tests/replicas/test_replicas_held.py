@@ -14,16 +14,17 @@ from backup_kit import fill
 from replica_kit import assert_same, findings
 from store_kit import Place, put_row, rows_of
 
-from holdfast import Configuration, sync
+from holdfast import sync
 from holdfast.errors import InvalidInputError, ReadOnlyError, Unavailable
-from holdfast.replicas import lag
+from holdfast.recovery import Configuration
+from holdfast.replicas import replica_report
+from holdfast.replicas import replica_sync as syncing
 from holdfast.replicas import replicas as replicas_module
-from holdfast.replicas import sync as syncing
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Moment
 from holdfast.storage.wrappers.faults import Counting, Fault, Faulty
 from holdfast.store.names import rowkinds
-from holdfast.store.proof import verify_leftovers
+from holdfast.store.proof import verify_rows
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -50,7 +51,7 @@ def test_a_replica_without_the_checkpoint_does_not_count(memory: Place) -> None:
     store, url = memory.open(), f"memory:held-{memory.folder}"
     state = store.agent("a")
     state.set("x", 1)
-    replicas = sync.Replicas(store, [url])
+    replicas = sync.replicas.Replicas(store, [url])
     assert replicas.hold(state.checkpoint("whole")) == 1
     made = state.checkpoint("damaged")
     key = rows_of(memory.storage(), b"E")[-1][0]
@@ -82,7 +83,7 @@ def test_a_replica_that_cannot_be_asked_does_not_count(
     storage = open_storage(url)
     syncing.sync(store._core, storage)
     monkeypatch.setattr(replicas_module, "open_storage", lambda *_, **__: Silent(storage))
-    replicas = sync.Replicas(store, [url])
+    replicas = sync.replicas.Replicas(store, [url])
     assert replicas.sync().ok
     with pytest.raises(Unavailable, match="0 replicas hold it, 1 must"):
         replicas.hold(made)
@@ -91,7 +92,7 @@ def test_a_replica_that_cannot_be_asked_does_not_count(
 def test_what_a_follower_finds_is_logged(memory: Place, caplog: pytest.LogCaptureFixture) -> None:
     store, url = memory.open(), f"memory:logged-{memory.folder}"
     store.agent("a").set("x", 1)
-    replicas = sync.Replicas(store, [url], interval=0.01)
+    replicas = sync.replicas.Replicas(store, [url], interval=0.01)
     replicas.sync()
     with caplog.at_level(logging.WARNING, "holdfast.background"):
         store.agent("a").set("x", 2)
@@ -108,7 +109,7 @@ def test_what_setting_up_finds_is_in_the_report(tmp_path: Path) -> None:
     fill(store, 1, 5)
     damage(place, rows_of(place.storage(), b"E")[2][0])
     document = {"agent_id": "a", "synchronization": {"enabled": True, "replicas": [url]}}
-    with sync.set_up(Configuration.of(document), store=place.reopen()) as managed:
+    with sync.recovery.set_up(Configuration.of(document), store=place.reopen()) as managed:
         notes = "\n".join(managed.report.notes)
     assert f"replica {url}: " in notes
     assert "damaged in the store" in notes
@@ -122,9 +123,9 @@ def test_the_status_of_a_replica_that_is_ahead(
     store, url = memory.open(), f"memory:ahead-{memory.folder}"
     state = store.agent("a")
     state.set("x", 1)
-    replicas = sync.Replicas(store, [url])
+    replicas = sync.replicas.Replicas(store, [url])
     replicas.sync()
-    storage, before, others = open_storage(url), lag.ends, [1]
+    storage, before, others = open_storage(url), replica_report.ends, [1]
 
     def ends(side: Moment) -> Any:
         if others:
@@ -133,7 +134,7 @@ def test_the_status_of_a_replica_that_is_ahead(
             syncing.sync(store._core, storage)
         return before(side)
 
-    monkeypatch.setattr(lag, "ends", ends)
+    monkeypatch.setattr(replica_report, "ends", ends)
     (status,) = replicas.status()
     assert (status.whole, status.entries, status.error) == (True, 0, None)
 
@@ -147,7 +148,7 @@ HOWS: list[dict[str, Any]] = [{}, {"full": True}, {"remake": True}]
 def test_what_is_erased_behind_the_moment_is_not_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], what: str, sealed: bool
 ) -> None:
-    monkeypatch.setattr(verify_leftovers, "PATIENCE", 0.05)
+    monkeypatch.setattr(verify_rows, "PATIENCE", 0.05)
     place = Place("memory", tmp_path, sealed=sealed)
     store, url = place.open(), f"memory:erased-{tmp_path}"
     fill(store, 1, 5)
@@ -188,7 +189,7 @@ def test_copies_that_cannot_be_read_are_closed(
 ) -> None:
     store = memory.open()
     urls = [f"memory:copies-{number}-{memory.folder}" for number in range(2)]
-    replicas = sync.Replicas(store, urls)
+    replicas = sync.replicas.Replicas(store, urls)
     replicas.sync()
     opened: list[Counting] = []
 
@@ -221,7 +222,7 @@ def test_an_agent_that_is_set_up_has_each_replica_opened_once(
         "synchronization": {"enabled": True, "replicas": [url]},
         "integrity": {"scrub_interval": 60_000},
     }
-    with sync.set_up(Configuration.of(document), store=place.open()) as managed:
+    with sync.recovery.set_up(Configuration.of(document), store=place.open()) as managed:
         assert managed.scrubber is not None
     assert opened == [url]
     place.close()
@@ -233,7 +234,7 @@ def test_a_store_that_is_only_read_can_be_followed(tmp_path: Path) -> None:
     writer = place.open()
     writer.agent("a").set("x", 1)
     reader = place.open(read_only=True)
-    replicas = sync.Replicas(reader, [url], interval=0.01)
+    replicas = sync.replicas.Replicas(reader, [url], interval=0.01)
     replicas.start()
     until(lambda: replicas.status()[0].whole)
     writer.agent("a").set("x", 2)
@@ -241,7 +242,7 @@ def test_a_store_that_is_only_read_can_be_followed(tmp_path: Path) -> None:
     replicas.stop()
     with sync.open(url, read_only=True) as copy:
         assert copy.agent("a").get("x") == 2
-    for what in (sync.Scrubber(reader), sync.Watchdog(reader)):
+    for what in (sync.recovery.Scrubber(reader), sync.recovery.Watchdog(reader)):
         with pytest.raises(ReadOnlyError):
             what.start()
     place.close()

@@ -19,11 +19,12 @@ from store_kit import Place
 
 from holdfast import sync
 from holdfast.errors import HoldfastError, MissingError, OutcomeUnknown, Unavailable
-from holdfast.replicas import claims, commits, row_writer
-from holdfast.replicas import sync as syncing
+from holdfast.replicas import commits, row_writer
+from holdfast.replicas import replica_cell as claims
+from holdfast.replicas import replica_sync as syncing
 from holdfast.storage import open_storage
 from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
-from holdfast.store.proof import verify_leftovers
+from holdfast.store.proof import verify_rows
 
 NAMES = ("one", "two", "three")
 
@@ -96,12 +97,12 @@ class History:
         name = f"c{self.chance.randrange(99)}"
         known = self.store.agent(NAMES[0]).checkpoints()
         rests = [self.chance.choice(known).id] if known and "1" in name else []
-        sync.Checkpoints(self.state()).create(name, depends_on=rests)
+        sync.checkpoints.Checkpoints(self.state()).create(name, depends_on=rests)
 
     def prune(self) -> None:
         state = self.state()
         last = state.log(limit=1)[0].sequence
-        needed = [one.checkpoint for one in sync.Checkpoints(state).held()]
+        needed = [one.checkpoint for one in sync.checkpoints.Checkpoints(state).held()]
         keep = [*state.checkpoints()[:2], *needed] if self.chance.random() < 0.5 else None
         state.prune(max(1, last - self.chance.randrange(1, 20)), keep=keep)
 
@@ -121,7 +122,7 @@ class History:
 
     def schedule(self) -> None:
         name = f"s{self.chance.randrange(3)}"
-        sync.Scheduler(self.store).every(3600, self.store.agent("one"), name=name)
+        sync.checkpoints.Scheduler(self.store).every(3600, self.store.agent("one"), name=name)
 
     def rotate(self) -> None:
         self.store.rotate(f"agent:{self.chance.choice(NAMES)}")
@@ -143,7 +144,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SIZE", 4000)
     monkeypatch.setattr(row_writer, "ROWS", 20)
     monkeypatch.setattr(claims, "STILL", 0.05)
-    monkeypatch.setattr(verify_leftovers, "PATIENCE", 0.05)
+    monkeypatch.setattr(verify_rows, "PATIENCE", 0.05)
 
 
 @pytest.mark.usefixtures("small")
@@ -153,7 +154,7 @@ def test_any_history_synced_at_any_moment(tmp_path: Path, seed: int, sealed: boo
     place = Place("memory", tmp_path, sealed=sealed)
     history = History(place, seed)
     url = f"sqlite:{tmp_path}/copy.db"
-    replicas = sync.Replicas(history.store, [url])
+    replicas = sync.replicas.Replicas(history.store, [url])
     for _ in range(10):
         for _ in range(history.chance.randrange(1, 25)):
             history.act()

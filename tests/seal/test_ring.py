@@ -19,7 +19,8 @@ from holdfast.errors import (
     NewerFormatError,
     WrongKeyError,
 )
-from holdfast.seal import keys, ring, ring_masters, ring_rows
+from holdfast.seal import keys, ring, ring_masters
+from holdfast.seal import ring as ring_rows
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
 from holdfast.seal.ring import Ring
 from holdfast.seal.rotation import begin

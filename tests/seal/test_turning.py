@@ -20,11 +20,9 @@ from holdfast.errors import (
 )
 from holdfast.seal import keys, ring_masters, rotation
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
-from holdfast.seal.ring import Ring
-from holdfast.seal.ring_rows import generation_of, scope_of
+from holdfast.seal.ring import Ring, generation_of, scope_of
 from holdfast.seal.rotation import begin, finish
-from holdfast.seal.subject_parts import KEY
-from holdfast.seal.subjects import SubjectRow, put_subject, read_subject
+from holdfast.seal.subject_keys import KEY, SubjectRow, put_subject, read_subject
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage

@@ -14,8 +14,7 @@ from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage, _Space
 from holdfast.storage.wrappers.cache import Cached
 from holdfast.storage.wrappers.faults import Counting, Faulty
-from holdfast.storage.wrappers.redis import RedisCache
-from holdfast.storage.wrappers.redis_url import Address
+from holdfast.storage.wrappers.redis import Address, RedisCache
 from holdfast.testing import CHECKS, check_storage
 
 Place = Callable[[], Storage]

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.storage.wrappers import cache_filler
-from holdfast.storage.wrappers.cache_filler import Filler, Rows
+from holdfast.errors import InvalidInputError
+from holdfast.storage.wrappers import cache
+from holdfast.storage.wrappers.cache import Filler, Rows
 
 
 class Slow:
@@ -44,7 +45,7 @@ def test_what_waits_goes_together_and_is_there_when_it_is_closed() -> None:
 
 
 def test_what_is_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_filler, "MOST", 10)
+    monkeypatch.setattr(cache, "MOST", 10)
     slow = Slow()
     filler = Filler(slow)
     filler.add([(b"a", b"1")])
@@ -87,6 +88,7 @@ def test_what_went_is_not_written_afterwards() -> None:
     assert slow.written == [[(b"a", b"1")], [(b"c", b"1")]]
 
 
+@pytest.mark.usefixtures("cached_files")
 def test_a_forked_child_neither_waits_nor_fails(tmp_path: Path, redis: Any) -> None:
     with sync.open(f"sqlite:{tmp_path / 'a.db'}", cache=redis.url()) as store:
         store.agent("a").set("plan", {"text": "a sentence that repeats, " * 30})
@@ -102,3 +104,13 @@ def test_a_forked_child_neither_waits_nor_fails(tmp_path: Path, redis: Any) -> N
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert store.agent("a").get("plan")
+
+
+@pytest.mark.parametrize("url", ["sqlite:a.db", "memory:"])
+def test_in_front_of_an_embedded_engine_it_is_refused(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInputError, match="makes reads slower; leave cache= out"):
+        sync.open(url, cache="redis://localhost")
+    assert [*tmp_path.iterdir()] == []

@@ -351,7 +351,8 @@ def run(program: str, url: str) -> tuple[int, str]:
 
 _AGENT = """
 import os, signal, sys
-from holdfast import MachineDefinition, MachineState, Message, Task, sync
+from holdfast.agents import MachineDefinition, MachineState, Message, Task
+from holdfast import sync
 states = {
     "awaiting_topic": MachineState(on={"topic": "generating"}),
     "generating": MachineState(on={"done": "complete"}),
@@ -361,20 +362,20 @@ poet = MachineDefinition(initial="awaiting_topic", states=states)
 """
 _WORKS = """
 store = sync.open(sys.argv[1])
-typed = sync.AgentState(store.agent("poet"))
+typed = sync.agents.AgentState(store.agent("poet"))
 typed.append("conversation", Message(role="user", content="a haiku about rain"))
 typed.put("tasks", "t1", Task(id="t1", title="write it"))
 typed.update_task("t1", status="running", progress=0.5)
-sync.Machine(store.agent("poet"), poet).fire("topic")
+sync.agents.Machine(store.agent("poet"), poet).fire("topic")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 _GOES_ON = """
 with sync.open(sys.argv[1], create=False) as store:
-    typed = sync.AgentState(store.agent("poet"))
+    typed = sync.agents.AgentState(store.agent("poet"))
     assert [one.content for one in typed.tail("conversation", 9)] == ["a haiku about rain"]
     task = typed.get("tasks").current
     assert (task.id, task.title, task.progress) == ("t1", "write it", 0.5)
-    machine = sync.Machine(store.agent("poet"), poet)
+    machine = sync.agents.Machine(store.agent("poet"), poet)
     assert machine.now().state == "generating"
     machine.fire("done")
     assert [one.to_state for one in machine.transitions()][-2:] == ["generating", "complete"]

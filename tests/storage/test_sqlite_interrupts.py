@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite import turn
+from holdfast.storage.sqlite import connection
 from holdfast.storage.sqlite.engine import SqliteStorage
 
 ROWS = [(b"a", b"1"), (b"b", b"2")]
@@ -178,7 +178,7 @@ def interrupt_at(code: Any, event: str, number: int) -> None:
     sys.settrace(trace)
 
 
-TURN = turn.Turn
+TURN = connection.Turn
 STEPS = [
     (TURN.__enter__, "call", 1),
     *((TURN.__enter__, "line", number) for number in range(1, 5)),

@@ -31,7 +31,7 @@ def values(store: sync.Store) -> dict[str, dict[str, Any]]:
     return {str(info.scope): dict(store.scope(info.scope).items()) for info in store.scopes().items}
 
 
-def restored(backups: sync.Backups, id: str, place: Place, name: str) -> sync.Store:
+def restored(backups: sync.backup.Backups, id: str, place: Place, name: str) -> sync.Store:
     """A store made of a backup, opened with the place's key; it verifies clean."""
     url = f"sqlite:{place.folder / name}.db"
     backups.restore(id, url)

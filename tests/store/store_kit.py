@@ -41,6 +41,36 @@ ON_SERVER = {
 """Files whose tests run on a server, too: those of the heart that take seconds there."""
 ON_SLOW_SERVER = {"test_backups_beside", "test_forks", "test_state"}
 """Those for MongoDB, where it takes a quarter of a second to make a store."""
+EVERYWHERE = {
+    "tests/format",
+    "tests/seal",
+    "tests/storage",
+    "tests/store/test_bodies",
+    "tests/store/test_damaged",
+    "tests/store/test_data_keys",
+    "tests/store/test_erase",
+    "tests/store/test_export_damage",
+    "tests/store/test_killed_rotations",
+    "tests/store/test_lookups_damage",
+    "tests/store/test_master_rotation",
+    "tests/store/test_processes",
+    "tests/store/test_proofs",
+    "tests/store/test_pruning",
+    "tests/store/test_subjects",
+    "tests/store/test_values",
+    "tests/store/test_verify",
+}
+"""How the names of the files begin whose tests run in all places: those about bytes at rest."""
+PLACE_ARGUMENTS = {
+    "engine", "files", "forked", "made", "open_saver", "options", "pair", "place", "plain",
+    "sealed", "shared", "store_url", "stores", "two", "world",
+}  # fmt: skip
+PLACE_VALUES = {
+    *PLACES, "memory", "sqlite", "plain", "sealed", "encrypted", "async",
+}  # fmt: skip
+"""An argument of such a name with such a value says where a test runs, not what it tests."""
+YES_OR_NO = {"shared", "stores"}
+"""Those whose value may be yes or no, too: whether the store is encrypted."""
 _numbers = itertools.count()
 START = 1_700_000_000.0
 """Where the clock of `Hands` begins."""
@@ -126,7 +156,7 @@ class Place:
 
 def confirm_all(state: sync.State) -> None:
     """Say of every restore that it was good: their backups are held no more."""
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     for one in checkpoints.held():
         if one.why == "restore":
             checkpoints.confirm(one.checkpoint)

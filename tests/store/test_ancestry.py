@@ -52,7 +52,7 @@ def test_it_is_what_reading_everything_gives(seed: int) -> None:
             line = state.on(random.choice(names))
             other = state.on(random.choice(names))
             roll = random.random()
-            point = f"{other.timeline}@{random.randint(1, other.place()[2])}"
+            point = f"{other.timeline}@{random.randint(1, other._handle.place()[2])}"
             if roll < 0.08 and len(names) < 5:
                 names.append(f"f{number}")
                 state.fork(names[-1], at=point)
@@ -69,7 +69,7 @@ def test_it_is_what_reading_everything_gives(seed: int) -> None:
         points = [
             (number, sequence)
             for number, name in enumerate(names)
-            for sequence in range(1, state.on(name).place()[2] + 1)
+            for sequence in range(1, state.on(name)._handle.place()[2] + 1)
         ]
         for _ in range(150):
             ours, theirs = random.choice(points), random.choice(points)
@@ -111,9 +111,9 @@ def test_what_is_pruned_and_older_than_the_common_past_does_not_matter(store: sy
     state = store.agent("1")
     for n in range(50):
         state.set("k", n)
-    sync.Checkpoints(state).confirm(state.restore(20))
+    sync.checkpoints.Checkpoints(state).confirm(state.restore(20))
     state.set("k", "after the restore")
-    state.prune(state.place()[2], keep=[])
+    state.prune(state._handle.place()[2], keep=[])
     trial = state.fork("trial")
     trial.set("theirs", 1)
     state.set("ours", 1)

@@ -24,8 +24,8 @@ from holdfast.errors import (
     ReadOnlyError,
     StoreClosedError,
 )
-from holdfast.store import state as blocking
-from holdfast.store import state_async, store_async
+from holdfast.store import state, state_async, store_async
+from holdfast.store import store as blocking
 
 _letters = random.Random(5).choices(string.ascii_letters, k=1_800_000)
 HUGE = {"".join(_letters[n : n + 200]): n for n in range(0, len(_letters), 200)}
@@ -109,12 +109,12 @@ def test_everything_once(go: Callable[[Test], None]) -> None:
         assert await state.get("plan") == "other"
         assert [line.name for line in await state.timelines()] == ["main", "what-if"]
         assert (await state.log(limit=1))[0].kinds == ("restore",)
-        assert await state.replay(lambda n, _: n + 1, 0) == state.place()[2]
+        assert await state.replay(lambda n, _: n + 1, 0) == state._handle.place()[2]
         with store.acting("x", correlation="run"):
             await state.set("k", 2)
         assert len(await store.correlated("run")) == 1
         entries = [entry async for entry in store.feed()]
-        assert len(entries) == sum([state.place()[2], 2, 1])
+        assert len(entries) == sum([state._handle.place()[2], 2, 1])
         assert entries[-1].position == await store.position()
         assert len((await store.scopes()).items) == 2
         kept = await store.agent("b").item("k")
@@ -124,7 +124,7 @@ def test_everything_once(go: Callable[[Test], None]) -> None:
             await store.agent("b").set("k", "overwritten", if_version=kept.version)
         await store.delete("agent:b")
         assert (await store.verify(expect=await store.witness())).findings == []
-        assert (await store.verify(state)).entries >= state.place()[2]
+        assert (await store.verify(state)).entries >= state._handle.place()[2]
         assert (await store.stats())["scopes"] == 1
         assert store.identity()
 
@@ -214,7 +214,7 @@ def test_a_cancelled_task(go: Callable[[Test], None]) -> None:
         state = store.agent("1")
         await state.set("k", 0)
         for wait in range(4):
-            before = state.place()[2]
+            before = state._handle.place()[2]
             task = asyncio.ensure_future(state.set("k", wait + 1))
             for _ in range(wait):
                 await asyncio.sleep(0)
@@ -222,7 +222,7 @@ def test_a_cancelled_task(go: Callable[[Test], None]) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
             now = await state.get("k")
-            assert state.place()[2] - before == (now == wait + 1)
+            assert state._handle.place()[2] - before == (now == wait + 1)
             await state.set("k", 0)
         assert (await store.verify()).findings == []
         with pytest.raises(TimeoutError):
@@ -317,8 +317,8 @@ def test_where_commits_run_is_said(place: Place) -> None:
 # ---- both faces ----------------------------------------------------------------------------
 
 FACES = {
-    "State": (state_async.State, blocking.State),
-    "View": (state_async.View, blocking.View),
+    "State": (state_async.State, state.State),
+    "View": (state_async.View, state.View),
     "Store": (store_async.Store, blocking.Store),
     "Change": (state_async.Change, blocking.Change),
 }

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import StoreClosedError
-from holdfast.store.upkeep.background import Background
+from holdfast.store.names.background import Background
 
 
 def named(name: str) -> list[threading.Thread]:

@@ -12,7 +12,8 @@ from store_kit import Place
 
 import holdfast
 from holdfast import sync
-from holdfast.store.journal.entry import Body, Cause, decode_body, encode_body
+from holdfast.store.journal.entry import Body, decode_body, encode_body
+from holdfast.store.names.cause import Cause
 
 FIELDS: dict[str, tuple[Any, Any]] = {
     "time": (0, 1_700_000_000_000_000),
@@ -58,7 +59,7 @@ def test_entry_that_does_and_says_nothing_is_read_again(place: Place) -> None:
             change.persist("k")
         with store.acting(""), state.change(reason="") as change:
             change.persist("k")
-        assert state.place()[2] == 3
+        assert state._handle.place()[2] == 3
     store = place.reopen()
     state = store.agent("a")
     assert state.get("k") == 1

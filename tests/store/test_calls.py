@@ -112,7 +112,7 @@ def test_opening_a_scope_is_at_most_three_reads(
     store.agent("1").checkpoint("c")
     for call in (
         lambda state: state.keys(limit=1),
-        lambda state: state.place(),
+        lambda state: state._handle.place(),
         lambda state: state.exists("k7"),
     ):
         fresh, counting = place.open_counting()

@@ -19,7 +19,8 @@ from cancel_kit import Middle, Slow
 from store_kit import SOURCE
 
 import holdfast
-from holdfast import Condition, Lookup, Policy, Rule
+from holdfast import Lookup
+from holdfast.checkpoints import Condition, Policy, RetentionRule
 from holdfast.errors import RefusedError
 from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
@@ -35,14 +36,16 @@ class World:
         self.middle = middle
         self.folder = folder
         self.state = store.agent("1")
-        self.checkpoints = holdfast.Checkpoints(self.state)
-        self.retention = holdfast.Retention(store, rules={"routine": Rule(max_count=1)})
-        self.recovery = holdfast.Recovery(store)
-        self.groups = holdfast.CheckpointGroups(store)
-        self.policies = holdfast.Policies(store, watch=False)
-        self.scheduler = holdfast.Scheduler(store)
-        self.effects = holdfast.Effects(self.state)
-        self.agents = holdfast.Agents(store, {"": lambda _: Kept()}, fields={"": ["x"]})
+        self.checkpoints = holdfast.checkpoints.Checkpoints(self.state)
+        self.retention = holdfast.checkpoints.Retention(
+            store, rules={"routine": RetentionRule(max_count=1)}
+        )
+        self.recovery = holdfast.recovery.Recovery(store)
+        self.groups = holdfast.checkpoints.CheckpointGroups(store)
+        self.policies = holdfast.checkpoints.Policies(store, watch=False)
+        self.scheduler = holdfast.checkpoints.Scheduler(store)
+        self.effects = holdfast.agents.Effects(self.state)
+        self.agents = holdfast.agents.Agents(store, {"": lambda _: Kept()}, fields={"": ["x"]})
         self.source = folder / "source"
         self.made: Any = None
 
@@ -93,11 +96,11 @@ class World:
 
     async def imported(self) -> None:
         path = self.folder / "export"
-        await holdfast.export_checkpoint(self.state, path, plain=True)
-        await holdfast.import_checkpoint(self.store.agent("2"), path)
+        await holdfast.checkpoints.export_checkpoint(self.state, path, plain=True)
+        await holdfast.checkpoints.import_checkpoint(self.store.agent("2"), path)
 
     async def attached(self) -> None:
-        async with holdfast.attach(Kept(), self.store.agent("4"), fields=["x"]) as kept:
+        async with holdfast.agents.attach(Kept(), self.store.agent("4"), fields=["x"]) as kept:
             kept.agent.x.append(2)
             await kept.save()
 
@@ -107,7 +110,7 @@ class World:
                 doing.result = 1
 
     async def tail(self) -> None:
-        async with holdfast.ShutdownCheckpoints(self.store, signals=()):
+        async with holdfast.checkpoints.ShutdownCheckpoints(self.store, signals=()):
             await self.state.set("x", 2)
 
 
@@ -142,9 +145,6 @@ COMMITS: dict[str, Call] = {
             Lookup("l", "k/", terms="n")
         )
     ),
-    "State.rebuild": lambda w: _then(
-        w, w.state.declare(Lookup("l", "k/", terms="n")), lambda: w.state.rebuild("l")
-    ),
     "State.sweep": lambda w: w.state.sweep(),
     "State.prune": lambda w: w.state.prune("c3", keep=[]),
     "State.put_file": lambda w: w.state.put_file("long", w.source),
@@ -159,11 +159,9 @@ COMMITS: dict[str, Call] = {
     "Store.revert": lambda w: w.store.revert(correlation="c"),
     "Store.sweep": lambda w: w.store.sweep(),
     "Store.rotate": lambda w: w.store.rotate("agent:1"),
-    "Store.rotate_all": lambda w: w.store.rotate_all(),
     "Store.reseal": lambda w: _then(
         w, w.store.rotate("agent:1"), lambda: w.store.reseal("agent:1")
     ),
-    "Store.reseal_all": lambda w: _then(w, w.store.rotate_all(), w.store.reseal_all),
     "Store.begin_rotation": lambda w: w.store.begin_rotation(f"file:{w.folder}/new.key"),
     "Store.finish_rotation": lambda w: _then(
         w, w.store.begin_rotation(f"file:{w.folder}/new.key"), w.store.finish_rotation
@@ -211,7 +209,7 @@ COMMITS: dict[str, Call] = {
 READS: dict[str, Call] = {
     "State.get_file": lambda w: w.state.get_file("file", w.folder / "out"),
     "State.export_chain": lambda w: w.state.export_chain(w.folder / "out"),
-    "export_checkpoint": lambda w: holdfast.export_checkpoint(
+    "export_checkpoint": lambda w: holdfast.checkpoints.export_checkpoint(
         w.state, w.folder / "out", plain=True
     ),
 }
@@ -277,11 +275,16 @@ def test_every_call_that_changes_something_is_here() -> None:
         blame checkpoints class_of declared diff exists find get get_many item items keys length
         log prove read_range replay root slice tail timelines correlated keyring leases position
         scopes stats subjects verify witness held inspect locate of plan marked group_reports health
-        notices proposal report reports statistics
+        notices report reports statistics
     """
     alike = "abandon add_key close finish lift unpin deliver recover_group resume resume_groups"
-    for kind in ("State", "Store", "Checkpoints", "CheckpointGroups", "Retention", "Recovery"):
-        methods = inspect.getmembers(getattr(holdfast, kind), inspect.iscoroutinefunction)
+    saved, recovery = holdfast.checkpoints, holdfast.recovery
+    for face in (
+        *(holdfast.State, holdfast.Store, recovery.Recovery),
+        *(saved.Checkpoints, saved.CheckpointGroups, saved.Retention),
+    ):
+        kind = face.__name__
+        methods = inspect.getmembers(face, inspect.iscoroutinefunction)
         names = {name for name, _ in methods if not name.startswith("_")}
         assert {f"{kind}.{name}" for name in names - {*reads.split(), *alike.split()}} <= {
             *COMMITS,

@@ -15,7 +15,9 @@ import pytest
 from cancel_kit import Middle, Slow
 
 import holdfast
-from holdfast import Rule, Worked, sync
+from holdfast import sync
+from holdfast.agents import StepResult
+from holdfast.checkpoints import RetentionRule
 from holdfast.errors import InvalidInputError
 from holdfast.storage import open_storage
 
@@ -102,9 +104,11 @@ def test_an_import_is_taken_over_or_not_and_never_later(number: int, tmp_path: P
                 for key in range(600):
                     change.set(f"k/{part}/{key}", "v" * 100)
         await one.checkpoint("full")
-        await holdfast.export_checkpoint(one, tmp_path / "x")
+        await holdfast.checkpoints.export_checkpoint(one, tmp_path / "x")
         await two.set("own", "precious")
-        await cut(middle, holdfast.import_checkpoint(two, tmp_path / "x"), number=number)
+        await cut(
+            middle, holdfast.checkpoints.import_checkpoint(two, tmp_path / "x"), number=number
+        )
         keys = await two.keys()
         if number == LAST:
             assert len(keys) == 2400
@@ -121,7 +125,9 @@ def test_an_export_leaves_no_file(tmp_path: Path) -> None:
         for key in range(50):
             await state.set(f"k/{key}", "v" * 2000)
         await state.checkpoint("c")
-        await cut(middle, holdfast.export_checkpoint(state, tmp_path / "x"), ("get", "scan"))
+        await cut(
+            middle, holdfast.checkpoints.export_checkpoint(state, tmp_path / "x"), ("get", "scan")
+        )
         assert os.listdir(tmp_path) == []
 
     run(test)
@@ -133,7 +139,7 @@ def test_a_restore_that_nobody_validated_is_put_back() -> None:
         await state.set("x", "then")
         await state.checkpoint("good")
         await state.set("x", "now")
-        checkpoints = holdfast.Checkpoints(state)
+        checkpoints = holdfast.checkpoints.Checkpoints(state)
         await cut(middle, checkpoints.restore("good", validate=lambda _: False))
         assert await state.get("x") == "now"
         assert await checkpoints.held() == []
@@ -154,16 +160,16 @@ def test_a_checkpoint_that_is_being_saved_is_saved(how: str) -> None:
             if how == "state":
                 await state.checkpoint("kept")
             elif how == "request":
-                await holdfast.Checkpoints(state).create("kept")
+                await holdfast.checkpoints.Checkpoints(state).create("kept")
             else:
-                async with holdfast.ShutdownCheckpoints(store, [state], signals=()):
+                async with holdfast.checkpoints.ShutdownCheckpoints(store, [state], signals=()):
                     pass
 
         await cut(middle, saves())
         assert not middle.busy
         (kept,) = await state.checkpoints()
         assert kept.name == ("shutdown" if how == "shutdown" else "kept")
-        assert (await holdfast.Checkpoints(state).inspect(kept)).integrity.valid
+        assert (await holdfast.checkpoints.Checkpoints(state).inspect(kept)).integrity.valid
         await state.set("x", 2)
         await state.restore(kept)
         assert await state.get("x") == 1
@@ -175,7 +181,7 @@ def test_an_operation_that_never_began_holds_nothing() -> None:
     async def test(store: holdfast.Store, middle: Middle) -> None:
         state = store.agent("1")
         await state.set("x", 1)
-        checkpoints = holdfast.Checkpoints(state)
+        checkpoints = holdfast.checkpoints.Checkpoints(state)
 
         async def operation() -> None:
             async with checkpoints.operation("o"):
@@ -234,24 +240,24 @@ def test_a_lease_is_given_back(number: int) -> None:
     run(test)
 
 
-class Counter(holdfast.Agent):
+class Counter(holdfast.agents.Agent):
     """Counts until it is stopped."""
 
     persistent = ("n",)
     n = 0
 
-    async def step(self) -> Worked:
+    async def step(self) -> StepResult:
         """Count."""
         self.n += 1
         await asyncio.sleep(0.001)
-        return Worked(f"step {self.n}")
+        return StepResult(f"step {self.n}")
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_a_loop_gives_its_lease_back(number: int) -> None:
     async def test(store: holdfast.Store, middle: Middle) -> None:
         state = store.agent("1")
-        await cut(middle, holdfast.run(Counter, state, signals=()), number=number)
+        await cut(middle, holdfast.agents.run(Counter, state, signals=()), number=number)
         assert [one.owner for one in await store.leases()] == [None]
 
     run(test)
@@ -259,7 +265,7 @@ def test_a_loop_gives_its_lease_back(number: int) -> None:
 
 def test_a_loop_that_waits_for_its_lease_can_be_stopped() -> None:
     async def test(store: holdfast.Store, middle: Middle) -> None:
-        loop = holdfast.Loop(store.agent("1"), Counter, signals=())
+        loop = holdfast.agents.Loop(store.agent("1"), Counter, signals=())
         outside = contextvars.copy_context()
         async with store.lease("agent/1"):
             running = asyncio.create_task(loop.run(), context=outside)
@@ -278,7 +284,7 @@ def test_an_attachment_knows_what_was_saved() -> None:
                 self.x = ["1"]
 
         thing, state = Thing(), store.agent("1")
-        async with holdfast.attach(thing, state, fields=["x"]) as kept:
+        async with holdfast.agents.attach(thing, state, fields=["x"]) as kept:
             thing.x.append("2")
             await cut(middle, kept.save())
             thing.x.append("3")
@@ -290,7 +296,7 @@ def test_an_attachment_knows_what_was_saved() -> None:
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_an_agent_that_was_not_spawned_does_not_run(number: int) -> None:
     async def test(store: holdfast.Store, middle: Middle) -> None:
-        agents = holdfast.Agents(store, {"": lambda _: Counter()})
+        agents = holdfast.agents.Agents(store, {"": lambda _: Counter()})
         await agents.register("1")
         spawning = asyncio.create_task(agents.spawn("1"))
         middle.cancels(spawning, number=number)
@@ -309,7 +315,9 @@ def test_a_retention_run_stops_and_is_finished_by_the_next() -> None:
         for number in range(400):
             await state.set("x", number)
             await state.checkpoint(f"c{number}", type="routine")
-        retention = holdfast.Retention(store, rules={"routine": Rule(max_count=1)})
+        retention = holdfast.checkpoints.Retention(
+            store, rules={"routine": RetentionRule(max_count=1)}
+        )
         await cut(middle, retention.run(state, confirm=True), number=3)
         [left] = await retention.run(state, confirm=True)
         assert left.entries
@@ -320,18 +328,18 @@ def test_a_retention_run_stops_and_is_finished_by_the_next() -> None:
 
 def test_leaving_the_agents_ends_their_loops() -> None:
     class Noticed(Counter):
-        async def step(self) -> Worked:
+        async def step(self) -> StepResult:
             begun.set()
             return await super().step()
 
     begun = asyncio.Event()
 
     async def test(store: holdfast.Store, middle: Middle) -> None:
-        async with holdfast.Agents(store, {"": lambda _: Noticed()}) as agents:
+        async with holdfast.agents.Agents(store, {"": lambda _: Noticed()}) as agents:
             await agents.register("1")
             running = asyncio.create_task(agents.run("1", signals=()))
             await asyncio.wait_for(begun.wait(), 60)
-        [info] = await holdfast.Agents(store).list()
+        [info] = await holdfast.agents.Agents(store).list()
         assert (info.status, info.owner) == ("stopped", None)
         assert (await running).outcome == "stopped"
 
@@ -339,26 +347,26 @@ def test_leaving_the_agents_ends_their_loops() -> None:
 
 
 def test_leaving_the_agents_ends_their_loops_on_the_blocking_face() -> None:
-    class Blocking(sync.Agent):
+    class Blocking(sync.agents.Agent):
         persistent = ("n",)
         n = 0
 
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             self.n += 1
             begun.set()
-            return Worked(f"step {self.n}")
+            return StepResult(f"step {self.n}")
 
     begun = threading.Event()
     outcomes: list[str] = []
     with sync.open("memory:") as store:
-        with sync.Agents(store, {"": lambda _: Blocking()}) as agents:
+        with sync.agents.Agents(store, {"": lambda _: Blocking()}) as agents:
             agents.register("1")
             thread = threading.Thread(
                 target=lambda: outcomes.append(agents.run("1", signals=()).outcome)
             )
             thread.start()
             assert begun.wait(60)
-        [info] = sync.Agents(store).list()
+        [info] = sync.agents.Agents(store).list()
         assert (info.status, info.owner) == ("stopped", None)
         thread.join(60)
     assert outcomes == ["stopped"]

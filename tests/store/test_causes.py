@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from store_kit import Place
 
-from holdfast import Cause, Gate, Operation, Request, Scope, sync
+from holdfast import Cause, Gate, GateRequest, Operation, Scope, sync
 from holdfast.errors import Conflict, GateRefusedError, InvalidInputError
 from holdfast.store.commit.change import Change, Written
 
@@ -175,7 +175,7 @@ def test_log_filters(store: sync.Store) -> None:
 class NoSecrets(Gate):
     """Refuses."""
 
-    def before(self, request: Request) -> None:
+    def before(self, request: GateRequest) -> None:
         for operation in request.operations:
             if "secret" in operation.key:
                 raise GateRefusedError(f"{request.scope}: keys with 'secret' are not allowed")
@@ -184,9 +184,11 @@ class NoSecrets(Gate):
 class Redact(Gate):
     """Replaces."""
 
-    def before(self, request: Request) -> Request:
+    def before(self, request: GateRequest) -> GateRequest:
         operations = [Operation(op.kind, op.key, _redacted(op.value)) for op in request.operations]
-        return Request(request.scope, request.timeline, operations, request.cause, request.attempt)
+        return GateRequest(
+            request.scope, request.timeline, operations, request.cause, request.attempt
+        )
 
 
 def _redacted(value: Any) -> Any:
@@ -234,7 +236,7 @@ def test_a_gate_that_replaces(store: sync.Store) -> None:
 
 def test_a_gate_may_take_everything_away(store: sync.Store) -> None:
     class Nothing(Gate):
-        def before(self, request: Request) -> None:
+        def before(self, request: GateRequest) -> None:
             request.operations.clear()
 
     state = store.agent("1")
@@ -248,7 +250,7 @@ def test_a_gate_may_take_everything_away(store: sync.Store) -> None:
 
 def test_a_gate_that_breaks_refuses(store: sync.Store) -> None:
     class Broken(Gate):
-        def before(self, request: Request) -> None:
+        def before(self, request: GateRequest) -> None:
             raise ZeroDivisionError("the value was 42")
 
     state = store.agent("1")
@@ -264,7 +266,7 @@ def test_gates_see_more_than_keys(store: sync.Store) -> None:
     seen: list[tuple[str, str]] = []
 
     class Watch(Gate):
-        def before(self, request: Request) -> None:
+        def before(self, request: GateRequest) -> None:
             seen.extend((op.kind, str(op.value)) for op in request.operations)
             if request.operations[0].kind in ("restore", "fork", "delete scope"):
                 raise GateRefusedError("not now")
@@ -286,7 +288,7 @@ def test_gates_see_more_than_keys(store: sync.Store) -> None:
         ("fork", "f"),
         ("delete scope", "agent:1"),
     ]
-    assert state.place()[2] == 2
+    assert state._handle.place()[2] == 2
 
 
 def test_gates_behind_see_what_is_durable_and_cannot_fail_it(place: Place) -> None:
@@ -298,7 +300,7 @@ def test_gates_behind_see_what_is_durable_and_cannot_fail_it(place: Place) -> No
             other = place.open()
             seen.extend((str(w.scope), w.sequence) for w in written)
             for w in written:
-                assert other.scope(w.scope).place()[2] >= w.sequence
+                assert other.scope(w.scope)._handle.place()[2] >= w.sequence
             raise ZeroDivisionError
 
     store.add_gate(Audit())
@@ -318,7 +320,7 @@ def test_a_gate_is_told_the_attempt(place: Place) -> None:
     attempts: list[int] = []
 
     class Attempts(Gate):
-        def before(self, request: Request) -> None:
+        def before(self, request: GateRequest) -> None:
             attempts.append(request.attempt)
 
     store.add_gate(Attempts())

@@ -71,7 +71,7 @@ def test_reads_of_what_is_no_list_are_refused(store: sync.Store) -> None:
                     change.get(key)
     with pytest.raises(InvalidInputError), state.change() as change:
         change.tail("absent", -1)
-    assert state.place()[2] == 2
+    assert state._handle.place()[2] == 2
 
 
 def test_an_exception_leaves_no_trace(store: sync.Store) -> None:
@@ -84,7 +84,7 @@ def test_an_exception_leaves_no_trace(store: sync.Store) -> None:
         both[state].set("k", 3)
         both[other].set("k", 3)
         raise KeyError
-    assert (state.get("k"), state.place()[2]) == (1, 1)
+    assert (state.get("k"), state._handle.place()[2]) == (1, 1)
     assert [str(info.scope) for info in store.scopes().items] == ["agent:1"]
 
 
@@ -96,7 +96,7 @@ def test_nothing_written_is_no_entry(store: sync.Store) -> None:
     with store.change() as both:
         assert both[state].get("k") == 1
     assert both.entries == []
-    assert state.place()[2] == 1
+    assert state._handle.place()[2] == 1
 
 
 READS: dict[str, Any] = {
@@ -240,7 +240,7 @@ def test_a_scope_that_is_only_read_is_expected_too(place: Place) -> None:
     with store.change() as change:
         change[store.agent("target")].set("copy", change[store.agent("source")].get("k"))
     assert store.agent("target").get("copy") == 2
-    assert store.agent("source").place()[2] == 2, "a scope that is only read gets no entry"
+    assert store.agent("source")._handle.place()[2] == 2, "a scope that is only read gets no entry"
 
 
 def test_also_that_a_scope_is_not_there(place: Place) -> None:
@@ -293,7 +293,7 @@ def test_applied_once(place: Place) -> None:
     with store.agent("1").change(id="another") as change:
         change.append("l", 10)
     assert store.agent("1").get("l") == [0, 10]
-    assert store.agent("1").place()[2] == 2
+    assert store.agent("1")._handle.place()[2] == 2
 
 
 def test_applied_once_over_several_scopes(place: Place) -> None:
@@ -582,7 +582,7 @@ def test_many_operations_in_one_change(plain: Place) -> None:
     state = plain.reopen().agent("1")
     assert len(state.keys()) == 30_000
     assert state.get("some/longer/path/of/a/key/029999") == {"number": 29_999}
-    assert state.place()[2] == 1
+    assert state._handle.place()[2] == 1
 
 
 def test_too_many_operations_are_refused(plain: Place) -> None:

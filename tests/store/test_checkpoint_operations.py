@@ -17,7 +17,8 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 import holdfast
-from holdfast import CheckpointRequest, sync
+from holdfast import sync
+from holdfast.checkpoints import CheckpointRequest
 from holdfast.errors import (
     CheckpointNotFoundError,
     CheckpointValidationError,
@@ -43,8 +44,8 @@ def state(store: sync.Store) -> sync.State:
 
 
 @pytest.fixture
-def checkpoints(state: sync.State) -> sync.Checkpoints:
-    return sync.Checkpoints(state)
+def checkpoints(state: sync.State) -> sync.checkpoints.Checkpoints:
+    return sync.checkpoints.Checkpoints(state)
 
 
 START = {"plan": 1, "list": ["a"]}
@@ -61,7 +62,7 @@ def outcomes(state: sync.State) -> list[tuple[Any, Any]]:
 
 @pytest.mark.spec("D28")
 def test_an_operation_that_ends_well_is_released(
-    state: sync.State, checkpoints: sync.Checkpoints
+    state: sync.State, checkpoints: sync.checkpoints.Checkpoints
 ) -> None:
     with checkpoints.operation("deploy", tags=["risky"]) as running:
         assert [one.why for one in checkpoints.held()] == ["operation"]
@@ -76,7 +77,7 @@ def test_an_operation_that_ends_well_is_released(
 
 
 def test_an_operation_that_fails_is_reverted(
-    state: sync.State, checkpoints: sync.Checkpoints, store: sync.Store
+    state: sync.State, checkpoints: sync.checkpoints.Checkpoints, store: sync.Store
 ) -> None:
     with (
         pytest.raises(Broken),
@@ -110,7 +111,10 @@ def test_what_others_changed_since_is_left_and_named(place: Place) -> None:
             other.agent("1").set("plan", 3)
             other.agent("1").set("theirs", 3)
 
-    with pytest.raises(Broken) as raised, sync.Checkpoints(state).operation("deploy") as running:
+    with (
+        pytest.raises(Broken) as raised,
+        sync.checkpoints.Checkpoints(state).operation("deploy") as running,
+    ):
         state.set("plan", 2)
         state.set("mine", 2)
         thread = threading.Thread(target=elsewhere)
@@ -125,7 +129,7 @@ def test_what_others_changed_since_is_left_and_named(place: Place) -> None:
     assert "somebody" in note
 
 
-def test_or_kept_by_choice(state: sync.State, checkpoints: sync.Checkpoints) -> None:
+def test_or_kept_by_choice(state: sync.State, checkpoints: sync.checkpoints.Checkpoints) -> None:
     with pytest.raises(Broken), checkpoints.operation("deploy", on_error="keep") as running:
         state.set("plan", 2)
         raise Broken
@@ -142,7 +146,7 @@ def test_or_kept_by_choice(state: sync.State, checkpoints: sync.Checkpoints) -> 
         checkpoints.finish(found.checkpoint, "keep")
 
 
-def test_nested_operations(state: sync.State, checkpoints: sync.Checkpoints) -> None:
+def test_nested_operations(state: sync.State, checkpoints: sync.checkpoints.Checkpoints) -> None:
     with checkpoints.operation("outer"):
         state.set("outer", 1)
         with pytest.raises(Broken), checkpoints.operation("inner"):
@@ -173,7 +177,7 @@ def test_operations_beside_each_other(plain: Place) -> None:
     """Each undoes its own, in threads of one store."""
     store = plain.open()
     state = store.agent("1")
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     barrier = threading.Barrier(4)
 
     @checkpoints.operation("work")
@@ -232,7 +236,7 @@ def test_operations_beside_each_other_that_all_fail_leave_nothing(
     for name, what in order.split():
         if what == "+":
             kept = "keep" if f"{name}?" in order else "revert"
-            running = sync.Checkpoints(state).operation(name, on_error=kept)
+            running = sync.checkpoints.Checkpoints(state).operation(name, on_error=kept)
             context = copy_context()
             found[name] = (context, running, context.run(running.__enter__))
         context, running, about = found[name]
@@ -244,16 +248,16 @@ def test_operations_beside_each_other_that_all_fail_leave_nothing(
         elif what in "-?":
             context.run(running.__exit__, Broken, Broken(), None)
         if what == "?":
-            sync.Checkpoints(state).finish(about.checkpoint, "revert")
+            sync.checkpoints.Checkpoints(state).finish(about.checkpoint, "revert")
     assert all_of(state) == START
-    assert sync.Checkpoints(state).held() == []
+    assert sync.checkpoints.Checkpoints(state).held() == []
 
 
 @pytest.mark.parametrize("how", ["set", "restore"])
 def test_what_somebody_wrote_between_operations_that_fail_stays(
     state: sync.State, how: str
 ) -> None:
-    first, second = (sync.Checkpoints(state).operation(name) for name in "AB")
+    first, second = (sync.checkpoints.Checkpoints(state).operation(name) for name in "AB")
     here, there = copy_context(), copy_context()
     here.run(first.__enter__)
     here.run(state.set, "plan", "A")
@@ -271,7 +275,7 @@ def test_what_somebody_wrote_between_operations_that_fail_stays(
     assert state.get("plan") == "ours"
 
 
-def test_as_a_decorator(state: sync.State, checkpoints: sync.Checkpoints) -> None:
+def test_as_a_decorator(state: sync.State, checkpoints: sync.checkpoints.Checkpoints) -> None:
     @checkpoints.operation("count")
     def count(to: int, *, fail: bool = False) -> int:
         """Counts."""
@@ -291,7 +295,7 @@ def test_as_a_decorator(state: sync.State, checkpoints: sync.Checkpoints) -> Non
     assert checkpoints.held() == []
 
 
-def test_a_block_is_entered_once(checkpoints: sync.Checkpoints) -> None:
+def test_a_block_is_entered_once(checkpoints: sync.checkpoints.Checkpoints) -> None:
     block = checkpoints.operation("x")
     with block, pytest.raises(InvalidInputError, match="running"), block:
         pass
@@ -312,7 +316,7 @@ def test_what_cannot_be_undone_now_is_undone_later(plain: Place) -> None:
         faulty = Faulty(plain.storage())
         core = open_core(plain.url, storage=faulty, **plain.options())
         state = sync.Store(StoreHandle(core)).agent("1")
-        block = sync.Checkpoints(state).operation("deploy")
+        block = sync.checkpoints.Checkpoints(state).operation("deploy")
         with pytest.raises(Broken) as raised, block as running:
             state.set("plan", 2)
             faulty.plan = (Fault("commit", faulty.calls["commit"] + 1, onward=True),)
@@ -320,7 +324,7 @@ def test_what_cannot_be_undone_now_is_undone_later(plain: Place) -> None:
         assert "could not be undone (Unavailable)" in raised.value.__notes__[0]
         assert running.outcome == "failed"
         faulty.plan = ()
-        checkpoints = sync.Checkpoints(state)
+        checkpoints = sync.checkpoints.Checkpoints(state)
         [found] = checkpoints.held()
         checkpoints.finish(found.checkpoint, "revert")
         assert state.get("plan") == 1
@@ -339,7 +343,7 @@ def test_an_operation_whose_process_was_killed(tmp_path: Path) -> None:
         from holdfast import sync
         store = sync.open(sys.argv[1], key=sys.argv[2], signer=sys.argv[3], durability="normal")
         state = store.agent("1")
-        with sync.Checkpoints(state).operation("deploy"):
+        with sync.checkpoints.Checkpoints(state).operation("deploy"):
             state.set("plan", 2)
             state.set("half", "done")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -349,7 +353,7 @@ def test_an_operation_whose_process_was_killed(tmp_path: Path) -> None:
     with place.open() as store:
         state = store.agent("1")
         state.set("since", 1)
-        checkpoints = sync.Checkpoints(state)
+        checkpoints = sync.checkpoints.Checkpoints(state)
         [found] = checkpoints.held()
         assert (found.why, found.checkpoint.name) == ("operation", "deploy")
         checkpoints.finish(found.checkpoint, "revert")
@@ -362,7 +366,7 @@ def test_async_operations(store_url: str) -> None:
     async def run() -> None:
         async with holdfast.open(store_url) as store:
             state = store.agent("1")
-            checkpoints = holdfast.Checkpoints(state)
+            checkpoints = holdfast.checkpoints.Checkpoints(state)
 
             @checkpoints.operation("work")
             async def work(number: int) -> int:
@@ -408,7 +412,7 @@ def test_async_operations(store_url: str) -> None:
 def test_a_group_is_one_moment(place: Place) -> None:
     store = place.open()
     states = [store.agent("a"), store.agent("b"), store.workflow("w")]
-    groups = sync.CheckpointGroups(store)
+    groups = sync.checkpoints.CheckpointGroups(store)
     stop = threading.Event()
 
     def write() -> None:
@@ -432,7 +436,7 @@ def test_a_group_is_one_moment(place: Place) -> None:
         }
         assert len(turns) == 1
     store = place.reopen()
-    groups = sync.CheckpointGroups(store)
+    groups = sync.checkpoints.CheckpointGroups(store)
     states = [store.agent("a"), store.agent("b"), store.workflow("w")]
     wanted = made[3]
     member = states[1].checkpoints(name="together")[6]
@@ -447,10 +451,10 @@ def test_a_group_is_one_moment(place: Place) -> None:
         other = store.scope(scope).on(timeline).log(since=sequence, until=sequence)[0]
         assert other.kinds == ("restore",), "entries of one change name each other"
     for state, one in zip(states, done, strict=True):
-        checkpoints = sync.Checkpoints(state)
+        checkpoints = sync.checkpoints.Checkpoints(state)
         assert [held.checkpoint for held in checkpoints.held()] == [one.backup]
         assert checkpoints.inspect(wanted.checkpoints[0].id if state is states[0] else one.backup)
-    assert sync.Checkpoints(states[0]).inspect(wanted.checkpoints[0]).group == wanted.id
+    assert sync.checkpoints.Checkpoints(states[0]).inspect(wanted.checkpoints[0]).group == wanted.id
     assert store.verify().findings == []
 
 
@@ -459,7 +463,7 @@ def test_a_group_goes_back_whole_or_not_at_all(place: Place) -> None:
     states = [store.agent("a"), store.agent("b")]
     for state in states:
         state.set("k", "x" * 300)
-    group = sync.CheckpointGroups(store).create(states, "together")
+    group = sync.checkpoints.CheckpointGroups(store).create(states, "together")
     for state in states:
         state.set("k", "y" * 300)
     storage = place.storage()
@@ -470,12 +474,12 @@ def test_a_group_goes_back_whole_or_not_at_all(place: Place) -> None:
     put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
     store = place.reopen()
     with pytest.raises(StateIntegrityError):
-        sync.CheckpointGroups(store).restore(group)
+        sync.checkpoints.CheckpointGroups(store).restore(group)
     assert store.agent("a").get("k") == "y" * 300
 
 
 def test_what_is_no_group(store: sync.Store) -> None:
-    groups = sync.CheckpointGroups(store)
+    groups = sync.checkpoints.CheckpointGroups(store)
     state = store.agent("a")
     state.set("k", 1)
     for states in ([], [state, state]):
@@ -490,7 +494,7 @@ def test_what_is_no_group(store: sync.Store) -> None:
 
 def test_a_group_of_which_a_scope_was_deleted(store: sync.Store) -> None:
     """Said as such, also if the name is in use again: that is another scope."""
-    groups = sync.CheckpointGroups(store)
+    groups = sync.checkpoints.CheckpointGroups(store)
     for name in ("a", "b"):
         store.agent(name).set("k", 1)
     group = groups.create(["agent:a", "agent:b"], "both")
@@ -499,13 +503,13 @@ def test_a_group_of_which_a_scope_was_deleted(store: sync.Store) -> None:
         with pytest.raises(CheckpointNotFoundError, match="was deleted, or"):
             groups.of(group.checkpoints[0])
         store.agent("b").set("k", 2)
-    assert sync.Checkpoints(store.agent("a")).restore(group.checkpoints[0]).success
+    assert sync.checkpoints.Checkpoints(store.agent("a")).restore(group.checkpoints[0]).success
 
 
 def test_groups_async(store_url: str) -> None:
     async def run() -> None:
         async with holdfast.open(store_url) as store:
-            groups = holdfast.CheckpointGroups(store)
+            groups = holdfast.checkpoints.CheckpointGroups(store)
             a = store.agent("a")
             await a.set("k", 1)
             await store.agent("b").set("k", 1)
@@ -536,8 +540,11 @@ def test_what_would_run_behind_its_end_is_not_decorated(place: Place, state: syn
     class Called:
         async def __call__(self) -> None: ...
 
-    blocking: Any = sync.Checkpoints(state).operation("a")
-    for wrong, told in [(later, "holdfast.Checkpoints"), (Called(), "holdfast.Checkpoints")]:
+    blocking: Any = sync.checkpoints.Checkpoints(state).operation("a")
+    for wrong, told in [
+        (later, "holdfast.checkpoints.Checkpoints"),
+        (Called(), "holdfast.checkpoints.Checkpoints"),
+    ]:
         with pytest.raises(InvalidInputError, match=told):
             blocking(wrong)
     for wrong in (numbers, letters):
@@ -551,8 +558,10 @@ def test_what_would_run_behind_its_end_is_not_decorated(place: Place, state: syn
         async with holdfast.open(place.url, **place.options()) as store:
             other = store.agent("2")
             await other.set("x", 1)
-            awaiting: Any = holdfast.Checkpoints(other).operation("b")
-            with pytest.raises(InvalidInputError, match=r"holdfast\.sync\.Checkpoints"):
+            awaiting: Any = holdfast.checkpoints.Checkpoints(other).operation("b")
+            with pytest.raises(
+                InvalidInputError, match=r"holdfast\.sync\.checkpoints\.Checkpoints"
+            ):
                 awaiting(plain)
             for wrong in (numbers, letters):
                 with pytest.raises(InvalidInputError, match="around what reads it"):

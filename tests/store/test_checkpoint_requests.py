@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from store_kit import Place, put_row, rows_of
 
 import holdfast
-from holdfast import Checkpoint, CheckpointRequest, Locator, RestoreRequest, sync
+from holdfast import Checkpoint, sync
+from holdfast.checkpoints import CheckpointRequest, Locator, RestoreRequest
 from holdfast.errors import (
     CheckpointNotFoundError,
     CheckpointValidationError,
@@ -30,13 +31,13 @@ def state(store: sync.Store) -> sync.State:
 
 
 @pytest.fixture
-def checkpoints(state: sync.State) -> sync.Checkpoints:
-    return sync.Checkpoints(state)
+def checkpoints(state: sync.State) -> sync.checkpoints.Checkpoints:
+    return sync.checkpoints.Checkpoints(state)
 
 
 @pytest.mark.spec("K81", "K82", "K83", "X57")
 def test_everything_that_is_wrong_is_listed(
-    state: sync.State, checkpoints: sync.Checkpoints
+    state: sync.State, checkpoints: sync.checkpoints.Checkpoints
 ) -> None:
     state.set("k", 1)
     request = CheckpointRequest(
@@ -70,7 +71,7 @@ def test_everything_that_is_wrong_is_listed(
     assert CheckpointRequest("fine").problems() == []
 
 
-def test_fields_and_requests_are_not_mixed(checkpoints: sync.Checkpoints) -> None:
+def test_fields_and_requests_are_not_mixed(checkpoints: sync.checkpoints.Checkpoints) -> None:
     with pytest.raises(CheckpointValidationError, match="colour is no field"):
         checkpoints.create("x", colour="red")
     with pytest.raises(CheckpointValidationError) as caught:
@@ -87,14 +88,14 @@ def test_fields_and_requests_are_not_mixed(checkpoints: sync.Checkpoints) -> Non
         checkpoints.locate(colour="red")
     for wrong in (None, "state", holdfast):
         with pytest.raises(InvalidInputError, match=r"takes a state"):
-            sync.Checkpoints(wrong)  # type: ignore[arg-type]
+            sync.checkpoints.Checkpoints(wrong)  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match=r"takes a store"):
-            sync.CheckpointGroups(wrong)  # type: ignore[arg-type]
+            sync.checkpoints.CheckpointGroups(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.spec("K94", "K95")
 def test_a_restore_lists_everything_that_is_wrong(
-    state: sync.State, checkpoints: sync.Checkpoints
+    state: sync.State, checkpoints: sync.checkpoints.Checkpoints
 ) -> None:
     state.set("k", 1)
     request = RestoreRequest(
@@ -118,7 +119,7 @@ def test_a_restore_lists_everything_that_is_wrong(
             checkpoints.restore(nothing)
     with pytest.raises(RestoreValidationError, match="simulate"):
         checkpoints.restore(1, dry_run=True, validate=bool)
-    assert state.place()[2] == 1
+    assert state._handle.place()[2] == 1
 
 
 @pytest.mark.spec("K42", "K45", "K46", "K47")
@@ -128,7 +129,7 @@ def test_a_result_and_a_description_say_all(place: Place) -> None:
     other.set("k", 1)
     for number in range(40):
         state.set(f"k{number}", "x" * 300)
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     before = datetime.now(UTC)
     made = checkpoints.create(
         "safe",
@@ -147,7 +148,7 @@ def test_a_result_and_a_description_say_all(place: Place) -> None:
     assert abs(made.timestamp / 1000 - before.timestamp()) < 60
     assert 100 < made.size < 1000
     for opening in (lambda: store, place.reopen):
-        found = sync.Checkpoints(opening().agent("7")).inspect("safe")
+        found = sync.checkpoints.Checkpoints(opening().agent("7")).inspect("safe")
         assert (found.checkpoint.type, found.trigger) == ("triggered", "budget exceeded")
         assert (found.checkpoint.tags, found.priority) == (("a", "b"), "critical")
         assert found.retention == {"max_age": 3600, "max_count": 3}
@@ -164,7 +165,7 @@ def test_compression_and_integrity(place: Place) -> None:
     state.set("squeezed", "x" * 3000)
     state.set("noise", bytes(range(256)))
     state.set("small", 1)
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     made = checkpoints.create("safe")
     found = checkpoints.inspect(made.checkpoint_id)
     assert found.compression is not None
@@ -188,7 +189,7 @@ def test_compression_and_integrity(place: Place) -> None:
         public.verify(statement.signature, text + b"x")
     key, row = rows_of(place.storage(), b"E")[0]
     put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
-    damaged = sync.Checkpoints(place.reopen().agent("7")).inspect("main@4")
+    damaged = sync.checkpoints.Checkpoints(place.reopen().agent("7")).inspect("main@4")
     assert (damaged.integrity.valid, damaged.compression) == (False, None)
     assert damaged.integrity.reason
     assert not damaged.integrity.tamper_proof
@@ -196,7 +197,7 @@ def test_compression_and_integrity(place: Place) -> None:
 
 @pytest.mark.spec("K43", "K44")
 def test_parents_and_children_follow_restores_and_forks(
-    state: sync.State, checkpoints: sync.Checkpoints
+    state: sync.State, checkpoints: sync.checkpoints.Checkpoints
 ) -> None:
     state.set("k", 1)
     one = state.checkpoint("one")
@@ -221,7 +222,7 @@ def test_parents_and_children_follow_restores_and_forks(
 
 
 def test_parents_are_known_though_history_is_pruned(
-    store: sync.Store, state: sync.State, checkpoints: sync.Checkpoints
+    store: sync.Store, state: sync.State, checkpoints: sync.checkpoints.Checkpoints
 ) -> None:
     state.set("k", 1)
     old = state.checkpoint("old", type="routine")
@@ -233,7 +234,7 @@ def test_parents_are_known_though_history_is_pruned(
         made.append(state.checkpoint(f"n{number}", type="routine"))
     state.prune(made[0], keep=[old])
     assert checkpoints.inspect("n0").parent == old.id  # by way of the restore
-    sync.Retention(store).run(state)
+    sync.checkpoints.Retention(store).run(state)
     assert [checkpoints.inspect(one).parent for one in made[3:]] == [
         None,  # n2 is gone, and what lies before is pruned
         made[3].id,
@@ -243,7 +244,7 @@ def test_parents_are_known_though_history_is_pruned(
 
 
 def test_an_id_is_told_apart_from_what_is_none(
-    state: sync.State, checkpoints: sync.Checkpoints
+    state: sync.State, checkpoints: sync.checkpoints.Checkpoints
 ) -> None:
     state.set("k", 1)
     one = state.checkpoint("one")
@@ -262,7 +263,9 @@ def test_an_id_is_told_apart_from_what_is_none(
 
 
 @pytest.mark.spec("K96", "K97", "D9")
-def test_any_checkpoint_is_found(state: sync.State, checkpoints: sync.Checkpoints) -> None:
+def test_any_checkpoint_is_found(
+    state: sync.State, checkpoints: sync.checkpoints.Checkpoints
+) -> None:
     made = []
     for number in range(6):
         state.set("k", number)
@@ -304,14 +307,14 @@ def test_dependencies_are_checked_at_restore(place: Place) -> None:
     state, other, third = store.agent("7"), store.agent("8"), store.workflow("w")
     for one in (state, other, third):
         one.set("k", 1)
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     checkpoints.create("safe", depends_on=[other, third.checkpoint("w")])
     state.set("k", 2)
     assert [one.status for one in checkpoints.restore("safe").dependencies] == ["same", "same"]
     other.set("k", 2)
     done = checkpoints.restore("safe")
     assert [one.status for one in done.dependencies] == ["moved on", "same"]
-    head = state.place()[2]
+    head = state._handle.place()[2]
     with pytest.raises(DependencyError, match=r"agent:8 main@1 \(moved on\)"):
         checkpoints.restore("safe", dependencies="unchanged")
     store.delete(third)
@@ -320,14 +323,14 @@ def test_dependencies_are_checked_at_restore(place: Place) -> None:
     third.set("k", "made again")
     with pytest.raises(DependencyError, match="missing"):
         checkpoints.restore("safe")
-    assert state.place()[2] == head, "nothing was restored"
+    assert state._handle.place()[2] == head, "nothing was restored"
     assert checkpoints.restore("safe", dry_run=True).dependencies[1].status == "missing"
     assert checkpoints.restore("safe", dependencies="ignore").success
 
 
 def test_a_dependency_must_be_there(state: sync.State, store: sync.Store) -> None:
     state.set("k", 1)
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     with sync.open("memory:") as elsewhere:
         elsewhere.agent("8").set("k", 1)
         foreign = elsewhere.agent("8").checkpoint("x")
@@ -343,7 +346,7 @@ def test_the_async_face(store_url: str) -> None:
             state, other = store.agent("7"), store.agent("8")
             await other.set("k", 1)
             await state.set("k", 1)
-            checkpoints = holdfast.Checkpoints(state)
+            checkpoints = holdfast.checkpoints.Checkpoints(state)
             made = await checkpoints.create("safe", tags=["t"], depends_on=[other])
             assert await checkpoints.locate(tag="t", valid=True) == made.checkpoint
             assert (await checkpoints.inspect("safe")).dependencies[0].status == "same"
@@ -357,7 +360,7 @@ def test_the_async_face(store_url: str) -> None:
             assert await checkpoints.held() == []
         for wrong in (sync, None):
             with pytest.raises(InvalidInputError):
-                holdfast.Checkpoints(wrong)  # type: ignore[arg-type]
+                holdfast.checkpoints.Checkpoints(wrong)  # type: ignore[arg-type]
 
     asyncio.run(run())
 
@@ -369,7 +372,7 @@ def test_metadata_that_somebody_else_has_put_there(state: sync.State) -> None:
     more = {"trigger": {"a": 1}, "priority": None, "retention": "long"}
     for type_ in ("pre_operation", "recovery", "post_operation"):
         state.checkpoint(type_, type=type_, metadata=wrong | more)
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     assert checkpoints.held() == []
     found = checkpoints.inspect("recovery")
     assert (found.trigger, found.priority, found.retention, found.group) == ("", "medium", {}, "")
@@ -402,10 +405,14 @@ def test_a_checkpoint_is_brought_to_the_peers_when_that_is_asked_for(
 
     def bring(checkpoint: Checkpoint) -> None:
         file = tmp_path / checkpoint.id
-        sync.export_checkpoint(state, file, at=checkpoint, key="passphrase:between the two")
-        sync.import_checkpoint(peer, file, key="passphrase:between the two", trust=trust)
+        sync.checkpoints.export_checkpoint(
+            state, file, at=checkpoint, key="passphrase:between the two"
+        )
+        sync.checkpoints.import_checkpoint(
+            peer, file, key="passphrase:between the two", trust=trust
+        )
 
-    checkpoints = sync.Checkpoints(state, sync=bring)
+    checkpoints = sync.checkpoints.Checkpoints(state, sync=bring)
     done = checkpoints.create("shared", sync=True)
     assert (done.success, done.synchronized, done.sync_error) == (True, True, None)
     assert (done.checkpoint_id, done.agent_id, done.hash) == (
@@ -424,7 +431,7 @@ def test_a_checkpoint_is_brought_to_the_peers_when_that_is_asked_for(
     assert (failed.success, failed.synchronized) == (True, False)
     assert failed.sync_error == "StoreClosedError"
     with pytest.raises(CheckpointValidationError, match="sync needs to know how"):
-        sync.Checkpoints(state).create("no peers", sync=True)
+        sync.checkpoints.Checkpoints(state).create("no peers", sync=True)
     with pytest.raises(CheckpointValidationError, match="sync"):
         checkpoints.create("odd", sync="yes")
     assert [one.name for one in state.checkpoints()] == ["again", "mine", "shared"]
@@ -440,7 +447,7 @@ def test_async_peers(place: Place) -> None:
 
     async def work() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
-            checkpoints = holdfast.Checkpoints(store.agent("7"), sync=bring)
+            checkpoints = holdfast.checkpoints.Checkpoints(store.agent("7"), sync=bring)
             await store.agent("7").set("a", 1)
             assert (await checkpoints.create("c", sync=True)).synchronized
             lost = await checkpoints.create("lost", sync=True)
@@ -454,7 +461,7 @@ def test_a_dry_run_tells_that_the_restore_is_refused(store: sync.Store, state: s
     other = store.agent("other")
     for one in (state, other):
         one.set("k", 1)
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     checkpoints.create("top", depends_on=["agent:other"])
     state.set("k", 2)
     other.set("k", 2)
@@ -474,7 +481,9 @@ def test_a_dry_run_tells_that_the_restore_is_refused(store: sync.Store, state: s
 def test_what_cannot_be_rested_on_is_told_once(store: sync.Store, state: sync.State) -> None:
     state.set("k", 1)
     with pytest.raises(CheckpointValidationError) as refused:
-        sync.Checkpoints(state).create("top", depends_on=[state, "agent:none", "nothing"])
+        sync.checkpoints.Checkpoints(state).create(
+            "top", depends_on=[state, "agent:none", "nothing"]
+        )
     assert len(refused.value.problems) == 3
     assert str(refused.value).count("Invalid checkpoint request") == 1
 
@@ -484,11 +493,13 @@ def test_what_a_generator_gives_is_taken_once(store: sync.Store, state: sync.Sta
     for one in (state, other):
         one.set("k", 1)
         one.set("left", 1)
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     made = checkpoints.create("one", depends_on=iter([other]), tags=(tag for tag in ["deploy"]))
     assert made.checkpoint.tags == ("deploy",)
     assert len(checkpoints.inspect("one").dependencies) == 1
-    group = sync.CheckpointGroups(store).create(iter([state]), "all", depends_on=iter([other]))
+    group = sync.checkpoints.CheckpointGroups(store).create(
+        iter([state]), "all", depends_on=iter([other])
+    )
     assert group.checkpoints[0].metadata["depends"]
     for key in ("k", "left"):
         state.set(key, 2)
@@ -500,7 +511,7 @@ def test_what_a_generator_gives_is_taken_once(store: sync.Store, state: sync.Sta
             one, two = opened.agent("1"), opened.agent("2")
             await one.set("k", 1)
             await two.set("k", 1)
-            made = await holdfast.Checkpoints(one).create("one", depends_on=iter([two]))
+            made = await holdfast.checkpoints.Checkpoints(one).create("one", depends_on=iter([two]))
             assert made.checkpoint.metadata["depends"]
 
     asyncio.run(work())
@@ -508,7 +519,7 @@ def test_what_a_generator_gives_is_taken_once(store: sync.Store, state: sync.Sta
 
 @pytest.mark.parametrize("none", [{"keys": []}, {"prefixes": ()}, {"keys": [], "prefixes": []}])
 def test_a_restore_of_no_keys_is_none_of_all(
-    state: sync.State, checkpoints: sync.Checkpoints, none: dict[str, Any]
+    state: sync.State, checkpoints: sync.checkpoints.Checkpoints, none: dict[str, Any]
 ) -> None:
     state.set("plan", 1)
     state.checkpoint("safe")
@@ -522,7 +533,7 @@ def test_a_restore_of_no_keys_is_none_of_all(
 
 
 def test_what_is_rested_on_and_a_source_are_told_with_the_rest(
-    checkpoints: sync.Checkpoints,
+    checkpoints: sync.checkpoints.Checkpoints,
 ) -> None:
     with pytest.raises(CheckpointValidationError) as raised:
         checkpoints.create("x", type="weekly", depends_on=["zzz", "agent:nobody", 5])

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from store_kit import Hands, Place, put_row, rows_of
 
 import holdfast
-from holdfast import Classed, Condition, Ephemeral, Lookup, Policy, Sticky, sync
-from holdfast.checkpoints import partial
+from holdfast import Classed, Ephemeral, Lookup, Sticky, sync
+from holdfast.checkpoints import Condition, Policy, partial
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
@@ -87,18 +87,22 @@ def test_some_keys_go_back(
 ) -> None:
     gone = {"memory/new"} if "prefixes" in part else set()
     expected = {key: value for key, value in expected.items() if key not in gone}
-    checkpoints = sync.Checkpoints(state)
-    head = state.place()[2]
+    checkpoints = sync.checkpoints.Checkpoints(state)
+    head = state._handle.place()[2]
     planned = checkpoints.restore("safe", **part, dry_run=True)
-    assert (state.place()[2], planned.backup_created, planned.restored_at) == (head, None, None)
+    assert (state._handle.place()[2], planned.backup_created, planned.restored_at) == (
+        head,
+        None,
+        None,
+    )
     done = checkpoints.restore("safe", **part)
     assert all_of(state) == expected
     assert done.restored.root == state.root()
     if expected == NOW:
         assert (planned.restored.diff.keys, done.backup_created) == ([], None)
-        assert state.place()[2] == head
+        assert state._handle.place()[2] == head
     else:
-        assert state.place()[2] == head + 2, "a backup, and one entry"
+        assert state._handle.place()[2] == head + 2, "a backup, and one entry"
         assert set(planned.restored.diff.keys) == set(state.diff(head).keys)
         assert done.restored.backup is not None
         state.restore(done.restored.backup)
@@ -108,7 +112,7 @@ def test_some_keys_go_back(
 
 def test_sticky_keys_and_declarations_stay(state: sync.State) -> None:
     state.declare(Sticky("memory/b"))
-    done = sync.Checkpoints(state).restore("safe", prefixes=["memory", "$"])
+    done = sync.checkpoints.Checkpoints(state).restore("safe", prefixes=["memory", "$"])
     assert all_of(state) == {"plan": 2, "memory/a": LONG, "memory/b": 2, "memory2": 1}
     assert done.restored.left == ("memory/b",)
     assert state.declared() == [Sticky("memory/b")]
@@ -129,7 +133,7 @@ def test_expiry_and_class_come_along(timed: sync.Store, hands: Hands, elsewhere:
     for key in ("secret/a", "marked"):
         target.set(key, "another", class_="sensitive")
     hands.move(50)
-    checkpoints = sync.Checkpoints(target)
+    checkpoints = sync.checkpoints.Checkpoints(target)
     asked: dict[str, Any] = {"prefixes": ["s", "l", "m"], "source": state}
     shown = str(checkpoints.restore(safe, dry_run=True, **asked).restored.diff)
     assert "long (expires)" in shown
@@ -137,7 +141,9 @@ def test_expiry_and_class_come_along(timed: sync.Store, hands: Hands, elsewhere:
     done = checkpoints.restore(safe, **asked)
     assert all_of(target) == {"long": 1, "secret/a": "hidden value", "marked": "hidden value"}
     assert target.item("long").expires == hands.time(100)  # type: ignore[union-attr]
-    assert [target.class_of(key) for key in ("secret/a", "marked")] == ["sensitive"] * 2
+    assert [target._handle.reader.class_of(key) for key in ("secret/a", "marked")] == [
+        "sensitive"
+    ] * 2
     assert done.restored.root == target.root()
     assert checkpoints.restore(safe, **asked).backup_created is None, "nothing differs"
     hands.move(51)
@@ -153,8 +159,8 @@ def test_what_is_sealed_for_a_subject_stays_so(tmp_path: Path) -> None:
         state.set(key, value, subject="user:42")
     safe = state.checkpoint("safe")
     put(state, {"short": 2})
-    sync.Checkpoints(state).restore(safe, keys=["short", "long"])
-    sync.Checkpoints(other).restore(safe, source=state)
+    sync.checkpoints.Checkpoints(state).restore(safe, keys=["short", "long"])
+    sync.checkpoints.Checkpoints(other).restore(safe, source=state)
     assert all_of(state) == all_of(other) == {"short": 1, "long": LONG}
     store.erase_subject("user:42")
     for one in (state, other):
@@ -172,7 +178,7 @@ def test_ephemeral_keys_are_left_alone(store: sync.Store) -> None:
     put(state, {"k": 2})
     state.declare(Ephemeral("scratch/"))
     state.set("scratch/a", 2)
-    sync.Checkpoints(state).restore(safe, prefixes=["scratch/", "k"])
+    sync.checkpoints.Checkpoints(state).restore(safe, prefixes=["scratch/", "k"])
     assert state.get_many(["scratch/a", "k"]) == {"scratch/a": 2, "k": 1}
 
 
@@ -184,12 +190,12 @@ def test_lookups_follow(store: sync.Store) -> None:
     state.checkpoint("safe")
     for number in range(10):
         state.set(f"task/{number}", {"status": "done"})
-    sync.Checkpoints(state).restore("safe", keys=["task/3", "task/4"])
+    sync.checkpoints.Checkpoints(state).restore("safe", keys=["task/3", "task/4"])
     assert state.find("by status", status="open").items == ["task/3", "task/4"]
     assert len(state.find("by status", status="done").items) == 8
     other = store.agent("2")
     other.declare(Lookup("by status", "task/", {"status": "status"}))
-    sync.Checkpoints(other).restore("safe", source=state)
+    sync.checkpoints.Checkpoints(other).restore("safe", source=state)
     assert len(other.find("by status", status="open").items) == 10
     assert store.verify().findings == []
 
@@ -211,9 +217,9 @@ def test_into_another_agent(place: Place, monkeypatch: pytest.MonkeyPatch, most:
     old.set("a", 1)
     old.set("mine", 1)
     with pytest.raises(PointNotFoundError, match="belongs to agent:source"):
-        sync.Checkpoints(new).restore(source.checkpoint("x"))
+        sync.checkpoints.Checkpoints(new).restore(source.checkpoint("x"))
     for target, before in ((new, {}), (old, {"a": 1, "mine": 1})):
-        checkpoints = sync.Checkpoints(target)
+        checkpoints = sync.checkpoints.Checkpoints(target)
         planned = checkpoints.restore("safe", source=source, dry_run=True)
         assert ("mine" in planned.restored.diff.keys) == (target is old)
         done = checkpoints.restore("safe", source="agent:source", reason="moved")
@@ -238,18 +244,18 @@ def test_policies_stay_with_their_agent(
     monkeypatch.setattr(partial, "MOST_KEYS", most)
     when = (Condition("operation_count", "operation_count", "greater_than", 1000),)
     a, b, new = store.agent("a"), store.agent("b"), store.agent("new")
-    with sync.Policies(store, defaults=()) as policies:
+    with sync.checkpoints.Policies(store, defaults=()) as policies:
         for state in (a, b):
             for key in "xyz":
                 state.set(key, str(state.scope))
             policies.set(state, Policy(f"of-{state.scope.id}", when))
         a.checkpoint("safe")
         for target, own in ((b, ["of-b"]), (new, [])):
-            sync.Checkpoints(target).restore("safe", source=a)
+            sync.checkpoints.Checkpoints(target).restore("safe", source=a)
             assert target.get("x") == "agent:a"
             assert [one.id for one in policies.list(target)] == own
         policies.remove(a, "of-a")
-        sync.Checkpoints(a).restore("safe")
+        sync.checkpoints.Checkpoints(a).restore("safe")
         assert [one.id for one in policies.list(a)] == ["of-a"], "its own come back"
 
 
@@ -257,7 +263,7 @@ def test_a_source_is_of_the_same_store(state: sync.State) -> None:
     with sync.open("memory:") as other:
         other.agent("1").set("k", 1)
         with pytest.raises(InvalidInputError, match="another store"):
-            sync.Checkpoints(state).restore(1, source=other.agent("1"))
+            sync.checkpoints.Checkpoints(state).restore(1, source=other.agent("1"))
 
 
 def test_a_hundred_thousand_keys(plain: Place) -> None:
@@ -279,15 +285,15 @@ def test_a_hundred_thousand_keys(plain: Place) -> None:
 
     watcher = Watcher()
     store.add_gate(watcher)
-    done = sync.Checkpoints(other).restore(safe, source=state)
+    done = sync.checkpoints.Checkpoints(other).restore(safe, source=state)
     store.remove_gate(watcher)
     assert done.restored.keys == len(other.keys()) == 100_000
     assert set(seen) == {0, 10}, "nobody saw a part of it"
     state.delete("k050000")
-    sync.Checkpoints(state).restore(safe, prefixes=["k0"])
+    sync.checkpoints.Checkpoints(state).restore(safe, prefixes=["k0"])
     for prefix in range(0, 100_000, 1000):
         state.set(f"k{prefix:06}", "changed")
-    assert sync.Checkpoints(state).restore(safe).restored.keys == 100_000
+    assert sync.checkpoints.Checkpoints(state).restore(safe).restored.keys == 100_000
     assert state.get("k000000") == 0
 
 
@@ -321,7 +327,7 @@ def test_like_a_plain_model(
         put(target, now)
         expected = {key: value for key, value in now.items() if not chosen(key)}
         expected |= {key: value for key, value in then.items() if chosen(key)}
-        checkpoints = sync.Checkpoints(target)
+        checkpoints = sync.checkpoints.Checkpoints(target)
         asked = {
             "keys": keys or None,
             "prefixes": prefixes or None,
@@ -332,7 +338,7 @@ def test_like_a_plain_model(
         assert set(planned.restored.diff.keys) == differing
         done = checkpoints.restore(safe, **asked)
         assert all_of(target) == expected
-        assert not target.place()[2] or done.restored.root == target.root()
+        assert not target._handle.place()[2] or done.restored.root == target.root()
         assert store.verify().findings == []
 
 
@@ -357,19 +363,19 @@ def test_what_others_write_meanwhile_is_kept(plain: Place) -> None:
     class Faster(holdfast.Gate):
         times = 0
 
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             if request.operations[0].kind == "set" and self.times < 3:
                 self.times += 1
                 other.agent("1").set("k", 10 + self.times)
                 other.agent("1").set(f"other{self.times}", 1)
 
     store.add_gate(Faster())
-    done = sync.Checkpoints(state).restore(safe, keys=["k"])
+    done = sync.checkpoints.Checkpoints(state).restore(safe, keys=["k"])
     assert all_of(state) == {"k": 1, "other1": 1, "other2": 1, "other3": 1}
     assert done.restored.backup is not None
     assert state.at(done.restored.backup).get("k") == 13
     with pytest.raises(Conflict):
-        sync.Checkpoints(state).restore(1, keys=["other1"], if_head=3)
+        sync.checkpoints.Checkpoints(state).restore(1, keys=["other1"], if_head=3)
 
 
 def test_also_if_it_takes_many_pieces(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,30 +389,30 @@ def test_also_if_it_takes_many_pieces(plain: Place, monkeypatch: pytest.MonkeyPa
     class Faster(holdfast.Gate):
         times = 0
 
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             if request.operations[0].kind == "set" and self.times < 3:
                 self.times += 1
                 other.agent("1").set(f"other{self.times}", 1)
 
     store.add_gate(Faster())
-    done = sync.Checkpoints(state).restore(safe, keys=["a", "b", "c"])
+    done = sync.checkpoints.Checkpoints(state).restore(safe, keys=["a", "b", "c"])
     assert all_of(state) == {"a": 1, "b": 1, "other1": 1, "other2": 1}
     assert done.restored.root == state.root()
     with pytest.raises(Conflict):
-        sync.Checkpoints(state).restore(1, prefixes=["a", "b", "o"], if_head=3)
+        sync.checkpoints.Checkpoints(state).restore(1, prefixes=["a", "b", "o"], if_head=3)
     assert store.verify().findings == []
 
 
 def test_gates_are_asked(state: sync.State, store: sync.Store) -> None:
     class No(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             if request.operations[0].kind == "restore":
                 raise GateRefusedError("no")
 
     store.add_gate(No())
     for more in ({}, {"keys": ["plan"]}):
         with pytest.raises(GateRefusedError):
-            sync.Checkpoints(state).restore("safe", **more)
+            sync.checkpoints.Checkpoints(state).restore("safe", **more)
     assert all_of(state) == NOW
 
 
@@ -418,7 +424,7 @@ def test_gates_are_asked(state: sync.State, store: sync.Store) -> None:
 def test_a_state_that_fails_its_validation_is_put_back(
     state: sync.State, store: sync.Store, part: dict[str, Any]
 ) -> None:
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     seen = []
 
     def broken(given: sync.State) -> None:
@@ -448,12 +454,12 @@ def test_an_end_of_the_program_puts_it_back_too(state: sync.State) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sync.Checkpoints(state).restore("safe", validate=stopped)
+        sync.checkpoints.Checkpoints(state).restore("safe", validate=stopped)
     assert all_of(state) == NOW
 
 
 def test_what_others_wrote_before_the_rollback_is_named(state: sync.State) -> None:
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
 
     def validate(given: sync.State) -> bool:
         given.set("somebody", "else")
@@ -469,7 +475,7 @@ def test_what_others_wrote_before_the_rollback_is_named(state: sync.State) -> No
 
 @pytest.mark.spec("K106")
 def test_a_backup_is_held_until_it_is_confirmed(state: sync.State) -> None:
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     whole = checkpoints.restore("safe")
     part = checkpoints.restore(whole.backup_created, keys=["plan"])
     plain = state.restore("safe")
@@ -494,7 +500,7 @@ def test_a_backup_is_held_until_it_is_confirmed(state: sync.State) -> None:
 def test_recovering_again_does_not_bring_back_what_was_left(store: sync.Store) -> None:
     """The backup of a restore is whole and new; it is wanted back only by who names it."""
     state = store.agent("1")
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     state.set("plan", "good")
     safe = state.checkpoint("safe")
     state.set("plan", "broken")
@@ -524,7 +530,7 @@ def test_recovery_passes_over_what_is_damaged(place: Place) -> None:
     flip(place, b"E", 7)  # the entry of c3 itself
     store = place.reopen()
     state = store.agent("1")
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     with pytest.raises(StateIntegrityError):
         checkpoints.restore("main@6")
     assert checkpoints.locate(valid=True).name == "c1"
@@ -555,7 +561,7 @@ def test_what_was_set_aside_and_is_whole_again_is_recovered_by_its_name(place: P
     state.set("k", "last")
     whole = rows_of(place.storage(), b"E")[4]  # the value of c2
     flip(place, b"E", 4)
-    checkpoints = sync.Checkpoints(place.reopen().agent("1"))
+    checkpoints = sync.checkpoints.Checkpoints(place.reopen().agent("1"))
     assert checkpoints.recover().set_aside == ("main@6",)
     for named in ({"name": "c2"}, {"id": "main@6"}):
         with pytest.raises(CheckpointNotFoundError, match="main@6"):
@@ -563,20 +569,25 @@ def test_what_was_set_aside_and_is_whole_again_is_recovered_by_its_name(place: P
     put_row(place.storage(), *whole)
     for named in ({"name": "c2"}, {"id": "main@6"}):
         state = place.reopen().agent("1")
-        done = sync.Checkpoints(state).recover(**named)
+        done = sync.checkpoints.Checkpoints(state).recover(**named)
         assert (done.result.restored_from, done.set_aside) == ("main@6", ())
         assert state.get("k") == "2" * 200
-        assert sync.Checkpoints(state).recover(type="manual").result.restored_from == "main@4"
+        assert (
+            sync.checkpoints.Checkpoints(state).recover(type="manual").result.restored_from
+            == "main@4"
+        )
 
 
 def test_what_was_before_an_import_can_be_recovered(store: sync.Store, tmp_path: Path) -> None:
     """It was not left by somebody who returned from it."""
     state, other = store.agent("1"), store.agent("2")
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     other.set("k", "theirs")
     other.checkpoint("theirs")
-    sync.export_checkpoint(other, tmp_path / "out", plain=True)
-    sync.import_checkpoint(state, tmp_path / "out")  # into a new one, which has no other
+    sync.checkpoints.export_checkpoint(other, tmp_path / "out", plain=True)
+    sync.checkpoints.import_checkpoint(
+        state, tmp_path / "out"
+    )  # into a new one, which has no other
     with pytest.raises(CheckpointNotFoundError):
         checkpoints.locate(valid=True, name="theirs")
     for number in range(3):
@@ -584,7 +595,7 @@ def test_what_was_before_an_import_can_be_recovered(store: sync.Store, tmp_path:
         state.checkpoint(f"c{number}")
     state.restore("c1")  # what it left stays left
     for _ in range(2):
-        sync.import_checkpoint(state, tmp_path / "out")
+        sync.checkpoints.import_checkpoint(state, tmp_path / "out")
         state.set("k", "bad")
         assert checkpoints.locate(valid=True).name == "c1"
     assert checkpoints.recover().result.restored_from == checkpoints.locate(name="c1").id
@@ -595,11 +606,11 @@ def test_without_a_checkpoint_that_is_whole(place: Place) -> None:
     store = place.open()
     store.agent("1").set("k", "x" * 200)
     with pytest.raises(CheckpointNotFoundError, match="there is none"):
-        sync.Checkpoints(store.agent("1")).recover()
+        sync.checkpoints.Checkpoints(store.agent("1")).recover()
     store.agent("1").checkpoint("c")
     flip(place, b"E", 0)
     with pytest.raises(CheckpointNotFoundError, match="main@2"):
-        sync.Checkpoints(place.reopen().agent("1")).recover()
+        sync.checkpoints.Checkpoints(place.reopen().agent("1")).recover()
 
 
 def test_a_missing_checkpoint_is_passed_over(place: Place) -> None:
@@ -613,7 +624,7 @@ def test_a_missing_checkpoint_is_passed_over(place: Place) -> None:
     key, _ = rows_of(storage, b"E")[5]
     put_row(storage, key, None)
     state = place.reopen().agent("1")
-    done = sync.Checkpoints(state).recover()
+    done = sync.checkpoints.Checkpoints(state).recover()
     assert [(one.id, one.valid) for one in done.tried] == [("main@4", True)]
     assert done.result.restored.passed_over
     assert (done.result.restored_from, state.get("k")) == ("main@4", 1)
@@ -628,7 +639,7 @@ def test_an_outage_is_not_damage(plain: Place) -> None:
     plain.close()
     faulty = Faulty(plain.storage())
     core = open_core(plain.url, storage=faulty, **plain.options())
-    checkpoints = sync.Checkpoints(sync.Store(StoreHandle(core)).agent("1"))
+    checkpoints = sync.checkpoints.Checkpoints(sync.Store(StoreHandle(core)).agent("1"))
     faulty.plan = (Fault("*", faulty.calls["*"] + 3, onward=True),)
     with pytest.raises(Unavailable):
         checkpoints.recover()
@@ -642,8 +653,8 @@ def test_an_outage_is_not_damage(plain: Place) -> None:
 
 def test_a_simulation_touches_nothing(state: sync.State) -> None:
     state.declare(Sticky("memory2"))
-    checkpoints = sync.Checkpoints(state)
-    before = state.place()
+    checkpoints = sync.checkpoints.Checkpoints(state)
+    before = state._handle.place()
 
     def migrate(trial: sync.State) -> Any:
         seen = trial.get_many(["plan", "memory2"])
@@ -654,7 +665,7 @@ def test_a_simulation_touches_nothing(state: sync.State) -> None:
     assert done.result == {"plan": 1, "memory2": 2}, "as a restore would leave it"
     assert done.diff.keys == ["plan"]
     assert state.on(done.timeline).get("plan") == "tried"
-    assert (state.place(), all_of(state)) == (before, NOW)
+    assert (state._handle.place(), all_of(state)) == (before, NOW)
     part = checkpoints.simulate(all_of, name="safe", keys=["plan"])
     assert part.result == NOW | {"plan": 1}
     lines = state.timelines()
@@ -681,7 +692,7 @@ def test_a_simulation_of_what_is_damaged_leaves_nothing(place: Place) -> None:
         state.checkpoint(f"c{number}")
     flip(place, b"E", 4)  # the value of c2
     state = place.reopen().agent("1")
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     checkpoints.recover()  # from a newest state that cannot be read
     with pytest.raises(StateIntegrityError) as failed:
         checkpoints.simulate(all_of, "c2")
@@ -702,22 +713,24 @@ def test_a_simulation_that_is_cancelled_is_ended(store_url: str) -> None:
                 reached.set()
                 await asyncio.Event().wait()
 
-            task = asyncio.create_task(holdfast.Checkpoints(state).simulate(waits, "safe"))
+            task = asyncio.create_task(
+                holdfast.checkpoints.Checkpoints(state).simulate(waits, "safe")
+            )
             await reached.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert [one.name for one in await state.timelines()] == ["main"]
             with pytest.raises(ZeroDivisionError):
-                await holdfast.Checkpoints(state).simulate(lambda _: 1 // 0, "safe")
+                await holdfast.checkpoints.Checkpoints(state).simulate(lambda _: 1 // 0, "safe")
             assert [one.name for one in await state.timelines()] == ["main"]
 
     asyncio.run(main())
 
 
 def test_a_simulation_does_what_it_is_asked_or_says_that_it_does_not(state: sync.State) -> None:
-    checkpoints = sync.Checkpoints(state)
-    head = state.place()[2]
+    checkpoints = sync.checkpoints.Checkpoints(state)
+    head = state._handle.place()[2]
     assert checkpoints.simulate(lambda trial: trial.get("plan"), "safe", if_head=head).result == 1
     with pytest.raises(Conflict):
         checkpoints.simulate(all_of, "safe", if_head=head - 1)
@@ -762,7 +775,7 @@ def test_whatever_fails_it_is_all_or_nothing(
         faulty = Faulty(place.storage())
         core = open_core(place.url, storage=faulty, **place.options())
         state = sync.Store(StoreHandle(core)).agent("1")
-        checkpoints = sync.Checkpoints(state)
+        checkpoints = sync.checkpoints.Checkpoints(state)
         faulty.plan = (Fault("*", faulty.calls["*"] + number, mode),)
         try:
             checkpoints.restore("safe", prefixes=["a", "b", "c"])
@@ -795,7 +808,7 @@ def test_a_killed_restore_leaves_the_state_before(tmp_path: Any) -> None:
         from holdfast import sync
         store = sync.open(sys.argv[1], key=sys.argv[2], signer=sys.argv[3], durability="normal")
         print("go", flush=True)
-        sync.Checkpoints(store.agent("2")).restore("safe", source=store.agent("1"))
+        sync.checkpoints.Checkpoints(store.agent("2")).restore("safe", source=store.agent("1"))
         print("done", flush=True)
     """)
     for wait in (0.1, 0.4):
@@ -819,7 +832,7 @@ def test_the_async_face(store_url: str) -> None:
     async def run() -> None:
         async with holdfast.open(store_url) as store:
             state = store.agent("1")
-            checkpoints = holdfast.Checkpoints(state)
+            checkpoints = holdfast.checkpoints.Checkpoints(state)
             await state.set("k", 1)
             await state.checkpoint("safe")
             await state.set("k", 2)
@@ -845,7 +858,7 @@ def test_the_async_face(store_url: str) -> None:
             done = await checkpoints.restore("safe", validate=good)
             assert await state.get("k") == 1
             await checkpoints.confirm(done)
-            other = holdfast.Checkpoints(store.agent("2"))
+            other = holdfast.checkpoints.Checkpoints(store.agent("2"))
             await other.restore("safe", source=state)
             assert await store.agent("2").get("k") == 1
             assert (await checkpoints.recover()).result.success

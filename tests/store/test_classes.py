@@ -16,13 +16,13 @@ from holdfast import sync
 from holdfast.errors import GateRefusedError, InvalidInputError, InvalidValueError
 from holdfast.seal.compress import BLOCK
 from holdfast.seal.registry import Registry
+from holdfast.store.journal.declared import NOTHING, Declared
 from holdfast.store.journal.lifetime import CLASSES
 from holdfast.store.journal.timeline import DELTA_EVERY
 from holdfast.store.names.masked import MASK
 from holdfast.store.rules import classes
-from holdfast.store.rules.declared import NOTHING, Declared
 
-PAGE = (Path(__file__).parents[2] / "docs" / "state-classes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
 SECRET = "hunter2-hunter2-hunter2"
 
 
@@ -33,7 +33,7 @@ def table(title: str) -> list[list[str]]:
 
 
 def test_the_page_names_the_classes() -> None:
-    assert tuple(row[0].strip("`") for row in table("The classes")) == CLASSES
+    assert tuple(row[0].strip("`") for row in table("Classes")) == CLASSES
 
 
 def test_the_page_says_what_a_key_tells() -> None:
@@ -80,26 +80,26 @@ def test_many_keys_at_once_tell_what_each_tells(declared: Declared) -> None:
 @pytest.mark.spec("L119")
 def test_which_class_wins(store: sync.Store) -> None:
     state = store.agent("a")
-    assert state.class_of("billing/token_count") == "standard"
-    assert state.class_of("billing/api_token") == "sensitive"
+    assert state._handle.reader.class_of("billing/token_count") == "standard"
+    assert state._handle.reader.class_of("billing/api_token") == "sensitive"
     state.declare(holdfast.Classed("billing/", "sensitive"))
     state.declare(holdfast.Classed("billing/open/", "standard"))
     state.set("billing/x", 1)
     assert state.item("billing/x").class_ == "sensitive"  # type: ignore[union-attr]
-    assert state.class_of("billing/open/api_token") == "standard"
+    assert state._handle.reader.class_of("billing/open/api_token") == "standard"
     state.set("billing/x", 1, class_="standard")
-    assert state.class_of("billing/x") == "standard"
+    assert state._handle.reader.class_of("billing/x") == "standard"
     state.append("list", 1)
     state.set("list", [1], class_="sensitive", ttl=60)
     state.append("list", 2)
     state.update("list", lambda value: [*value, 3])
     state.persist("list")
-    assert state.class_of("list") == "sensitive"
+    assert state._handle.reader.class_of("list") == "sensitive"
     state.set("list", [1])
-    assert state.class_of("list") == "standard"
+    assert state._handle.reader.class_of("list") == "standard"
     state.undeclare(holdfast.Classed("billing/", "sensitive"))
-    assert state.class_of("billing/y") == "standard"
-    assert store.agent("none").class_of("api_token") == "sensitive"
+    assert state._handle.reader.class_of("billing/y") == "standard"
+    assert store.agent("none")._handle.reader.class_of("api_token") == "sensitive"
     assert store.verify().ok
 
 
@@ -125,12 +125,12 @@ class Noting(holdfast.Gate):
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.read: list[holdfast.Reading] = []
+        self.read: list[holdfast.GateReading] = []
 
-    def before(self, request: holdfast.Request) -> None:
+    def before(self, request: holdfast.GateRequest) -> None:
         self.asked += [one.key for one in request.operations]
 
-    def reading(self, reading: holdfast.Reading) -> None:
+    def reading(self, reading: holdfast.GateReading) -> None:
         self.read.append(reading)
 
 
@@ -192,7 +192,7 @@ def test_trusted_holds_for_what_keeps_the_value(place: Place) -> None:
         change.append("log", 5)
         change.persist("log")
     assert state.get("log") == [2, 3, 4, 5]
-    assert state.class_of("log") == "trusted"
+    assert state._handle.reader.class_of("log") == "trusted"
     state.delete("log")
     assert gate.asked == []
     state.delete("told")
@@ -221,7 +221,9 @@ def test_trusted_ends_with_the_value_that_was_given_it(place: Place) -> None:
         change.append("beside", 2)
         change.append("none", 2)
     assert gate.asked == ["beside", "none"]
-    assert {state.class_of(key) for key in ("deleted", "expired", "set", "none")} == {"standard"}
+    assert {
+        state._handle.reader.class_of(key) for key in ("deleted", "expired", "set", "none")
+    } == {"standard"}
 
 
 # external
@@ -305,7 +307,7 @@ def test_sensitive_is_masked_where_it_is_shown(secrets: sync.State) -> None:
     state = secrets
     shown = [
         state.diff("safe"),
-        state.diff("safe", state.place()[2]),
+        state.diff("safe", state._handle.place()[2]),
         state.restore("safe", dry_run=True),
         state.restore("safe", dry_run=True).diff,
         state.revert(correlation="run", dry_run=True),
@@ -367,10 +369,10 @@ def test_what_is_asked_for_is_shown(secrets: sync.State) -> None:
 def test_a_key_that_was_sensitive_on_one_side_is_masked(store: sync.Store) -> None:
     state = store.agent("a")
     state.set("k", SECRET, class_="sensitive")
-    first = state.place()[2]
+    first = state._handle.place()[2]
     state.set("k", "open")
     assert SECRET not in str(state.diff(first))
-    assert SECRET not in str(state.diff(state.place()[2], first))
+    assert SECRET not in str(state.diff(state._handle.place()[2], first))
 
 
 def test_each_read_is_told_to_gates(store: sync.Store, secrets: sync.State) -> None:
@@ -384,7 +386,7 @@ def test_each_read_is_told_to_gates(store: sync.Store, secrets: sync.State) -> N
         lambda: state.items("t"),
         lambda: state.tail("token", 1),
         lambda: state.slice("token", 0, 1),
-        lambda: state.at(state.place()[2]).get("token"),
+        lambda: state.at(state._handle.place()[2]).get("token"),
         lambda: state.update("token", lambda value: value),
         lambda: state.diff("safe", reveal=True),
         lambda: state.blame("token", reveal=True),
@@ -413,7 +415,7 @@ def test_each_read_is_told_to_gates(store: sync.Store, secrets: sync.State) -> N
 
 def test_a_gate_can_refuse_a_read(store: sync.Store, secrets: sync.State) -> None:
     class Closed(holdfast.Gate):
-        def reading(self, reading: holdfast.Reading) -> None:
+        def reading(self, reading: holdfast.GateReading) -> None:
             raise ValueError("no")
 
     store.add_gate(Closed())
@@ -428,7 +430,7 @@ class Adding(holdfast.Gate):
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def before(self, request: holdfast.Request) -> None:
+    def before(self, request: holdfast.GateRequest) -> None:
         self.told.append(repr(request))
         if not any(one.key == "vault/more" for one in request.operations):
             request.operations.append(holdfast.Operation("set", "vault/more", SECRET))
@@ -471,7 +473,7 @@ class Renaming(holdfast.Gate):
     def __init__(self, key: str, *, in_place: bool) -> None:
         self.key, self.in_place = key, in_place
 
-    def before(self, request: holdfast.Request) -> holdfast.Request | None:
+    def before(self, request: holdfast.GateRequest) -> holdfast.GateRequest | None:
         if not self.in_place:
             renamed = [replace(one, key=self.key) for one in request.operations]
             return replace(request, operations=renamed)
@@ -548,7 +550,7 @@ def test_what_pruning_saves_of_sensitive_is_padded(tmp_path: Path, how: str) -> 
     state.set("other", 1)
     if how == "keep":
         state.declare(holdfast.Keep(count=0))
-        sync.Retention(store).run(state)
+        sync.checkpoints.Retention(store).run(state)
     else:
         state.prune(state.checkpoint("c"))
 
@@ -578,10 +580,10 @@ def test_classes_in_an_event_loop(plain: Place) -> None:
             state = store.agent("a")
             await state.declare(holdfast.Classed("in/", "sensitive"))
             await state.set("in/x", SECRET)
-            first = state.place()[2]
+            first = state._handle.place()[2]
             async with state.change() as change:
                 change.set("y", SECRET, class_="sensitive")
-            assert await state.class_of("y") == "sensitive"
+            assert state._handle.reader.class_of("y") == "sensitive"
             assert SECRET not in str(await state.diff(first))
             assert SECRET in str(await state.diff(first, reveal=True))
             assert SECRET not in str(await state.blame("y"))

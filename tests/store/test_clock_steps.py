@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import holdfast
-from holdfast import Rule, sync
+from holdfast import sync
+from holdfast.checkpoints import RetentionRule
 from holdfast.errors import Conflict, InvalidInputError
 from holdfast.store.names import clock as clocks
 from holdfast.store.read.reader import moment
@@ -87,7 +88,9 @@ def test_a_jump_makes_nothing_older_in_any_scope(
         state.set("k", "end")
         steps = [entry.clock_step for entry in state.log(limit=None)]
         assert sorted(steps)[-2:] == [0, YEARS]
-        plan = sync.Retention(store, rules={"manual": Rule(max_age=timedelta(30))}).plan(state)
+        plan = sync.checkpoints.Retention(
+            store, rules={"manual": RetentionRule(max_age=timedelta(30))}
+        ).plan(state)
         assert (plan.notes, plan.removed) == ((), ())
 
 
@@ -106,7 +109,9 @@ def test_a_jump_that_was_pruned_makes_nothing_older(store_url: str) -> None:
         state.set("k", "end")
         state.prune(kept[1], keep=[kept[0]])
         state.prune(kept[10], keep=kept[:1] + kept[2:10])
-        plan = sync.Retention(store, rules={"manual": Rule(max_age=timedelta(30))}).plan(state)
+        plan = sync.checkpoints.Retention(
+            store, rules={"manual": RetentionRule(max_age=timedelta(30))}
+        ).plan(state)
         assert (plan.notes, plan.removed) == ((), ())
 
 

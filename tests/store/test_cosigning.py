@@ -189,7 +189,7 @@ def test_signatures_outlast_a_new_data_key(tmp_path: Path, people: list[tuple[st
 
 def test_a_gate_may_refuse_a_signature(people: list[tuple[str, bytes]]) -> None:
     class Refusing(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             if request.operations[0].kind == "cosign":
                 raise InvalidInputError(f"{request.operations[0].value} is not yours to sign")
 

@@ -89,7 +89,7 @@ def test_a_lease_that_is_mended_meanwhile_stays(
 def test_a_damaged_schedule_is_named_replaced_or_removed(place: Place) -> None:
     hands = Hands()
     store = place.open(clock=hands.clock)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     agents = [store.agent(name) for name in ("a", "b")]
     for agent in agents:
         agent.set("x", 1)
@@ -111,7 +111,7 @@ def test_a_damaged_schedule_is_named_replaced_or_removed(place: Place) -> None:
 
 def test_the_count_of_schedules_is_mended_by_the_next_change(place: Place) -> None:
     store = place.open()
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(10, store.agent("a"))
     scheduler.run_due()
     flip(place, *COUNT)
@@ -125,7 +125,7 @@ def test_the_lease_of_the_schedules_can_be_broken(place: Place) -> None:
     store = place.open(clock=hands.clock)
     agent = store.agent("a")
     agent.set("x", 1)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(10, agent)
     scheduler.run_due()
     scheduler.stop()

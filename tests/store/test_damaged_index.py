@@ -126,7 +126,7 @@ def test_what_is_to_be_done_is_told_of_the_damage_that_counts(place: Place) -> N
     state = place.reopen().agent("1")
     with pytest.raises(StateIntegrityError, match="past_damage=True"):
         state.restore(point.id)
-    checkpoints = sync.Checkpoints(state)
+    checkpoints = sync.checkpoints.Checkpoints(state)
     report = checkpoints.recover()
     assert state.get("k") == 1
     assert report.result.restored.backup is None

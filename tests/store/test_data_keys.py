@@ -103,7 +103,7 @@ def test_reseal_leaves_nothing_under_the_old_key(sealed: Place) -> None:
     assert dict(other.agent("1").items()) == content
     proven = proofs(store)
     store.rotate("agent:1")
-    result = store.reseal("agent:1")
+    [result] = store.reseal("agent:1")
     assert result.epoch == 2
     assert result.rows > 300
     assert result.keys_removed == 1
@@ -117,7 +117,7 @@ def test_reseal_leaves_nothing_under_the_old_key(sealed: Place) -> None:
     report = sealed.open().verify()
     assert report.ok, str(report)
     assert report.signed == 1
-    again = store.reseal("agent:1")
+    [again] = store.reseal("agent:1")
     assert (again.rows, again.keys_removed) == (0, 0)
     other.agent("1").restore("safe")
     assert store.verify().ok
@@ -136,7 +136,7 @@ def test_raw_files_hold_no_record_under_the_old_key(tmp_path: Path) -> None:
     other = place.open()
     assert other.agent("1").get("k1") is not None
     store.rotate("agent:1")
-    assert not any("logs" in text for text in store.reseal("agent:1").open)
+    assert not any("logs" in text for text in store.reseal("agent:1")[0].open)
     for running in (True, False):  # the engine's logs, too, while others have the store open
         if not running:
             place.close()
@@ -151,12 +151,12 @@ def test_a_reader_who_keeps_a_log_is_told_of(tmp_path: Path, file: str) -> None:
     store = place.open()
     for name in ("1", "2"):
         store.agent(name).set("k", 1)
-    store.rotate_all()
+    store.rotate()
     reader = apsw.Connection(f"{place.path.with_name(file)}", flags=apsw.SQLITE_OPEN_READONLY)
     reader.execute("BEGIN").execute("SELECT count(*) FROM records").fetchall()
-    assert any("logs of the engine" in text for text in store.reseal("agent:1").open)
+    assert any("logs of the engine" in text for text in store.reseal("agent:1")[0].open)
     reader.close()
-    for one in store.reseal_all():
+    for one in store.reseal():
         assert not any("logs of the engine" in text for text in one.open)
     place.close()
 
@@ -235,7 +235,7 @@ def test_cut_short_anywhere_it_goes_on(
             report = after.verify()
             assert report.ok, str(report)
             after.rotate("agent:1")
-            done = after.reseal("agent:1")
+            [done] = after.reseal("agent:1")
             assert set(epochs(place.storage())) == {done.epoch}
             assert after.keyring().data_keys == 1
             assert after.verify().ok
@@ -276,7 +276,7 @@ def test_a_row_that_changed_since_it_was_read_is_not_overwritten(
         made = again(*args)
         if not done:
             done.append(other.rotate("agent:1"))
-            done.append(other.reseal("agent:1").rows)
+            done.append(other.reseal("agent:1")[0].rows)
         return made
 
     monkeypatch.setattr(rotate, "sealed_again", overtaken)
@@ -307,7 +307,7 @@ def test_a_stale_fork_is_made_under_the_new_key(sealed: Place, resealed: bool) -
     assert list(epochs(sealed.storage())) == [2]
     assert sealed.open().agent("1").on("late").get("k") == 1
     store.rotate("agent:1")
-    assert store.reseal("agent:1").epoch == 3
+    assert store.reseal("agent:1")[0].epoch == 3
     assert store.verify().ok
 
 
@@ -340,7 +340,7 @@ def test_damage_keeps_the_old_key(sealed: Place) -> None:
     assert epochs(storage)[1] == 1
     assert store.keyring().data_keys == 2
     put_row(storage, key, row)
-    assert store.reseal("agent:1").rows == 1
+    assert store.reseal("agent:1")[0].rows == 1
 
 
 def test_an_entry_that_was_resealed_meanwhile_is_not_applied_twice(sealed: Place) -> None:
@@ -370,8 +370,8 @@ def test_all_scopes_and_what_is_refused(sealed: Place) -> None:
     for n in range(5):
         store.agent(str(n)).set("k", n)
     store.delete("agent:4")
-    assert store.rotate_all() == 4
-    assert [one.epoch for one in store.reseal_all()] == [2] * 4
+    assert store.rotate() == 4
+    assert [one.epoch for one in store.reseal()] == [2] * 4
     assert store.keyring().data_keys == 5
     assert [store.agent(str(n)).get("k") for n in range(4)] == [0, 1, 2, 3]
     for call in (store.rotate, store.reseal):
@@ -389,9 +389,9 @@ def test_async(sealed: Place) -> None:
         async with holdfast.open(sealed.url, **sealed.options()) as store:
             await store.agent("1").set("k", 1)
             assert await store.rotate("agent:1") == 2
-            assert (await store.reseal("agent:1")).epoch == 2
-            assert await store.rotate_all() == 1
-            assert [one.epoch for one in await store.reseal_all()] == [3]
+            assert (await store.reseal("agent:1"))[0].epoch == 2
+            assert await store.rotate() == 1
+            assert [one.epoch for one in await store.reseal()] == [3]
             assert await store.agent("1").get("k") == 1
 
     asyncio.run(run())
@@ -462,8 +462,8 @@ def test_four_processes_write_through_it(tmp_path: Path) -> None:
             store.rotate("agent:shared")
             store.reseal("agent:shared")
         store.rotate_master(new)
-        store.rotate_all()
-        store.reseal_all()
+        store.rotate()
+        store.reseal()
         Path(stop).touch()
         counts = [int(child.communicate(timeout=60)[0]) for child in children]
         assert [child.returncode for child in children] == [0, 0, 0, 0]
@@ -477,7 +477,7 @@ def test_four_processes_write_through_it(tmp_path: Path) -> None:
             assert again.agent(f"w{n}").get("n") == count
             assert [at for name, at in log if name == f"w{n}"] == list(range(1, count + 1))
         assert again.verify().ok
-        again.reseal_all()
+        again.reseal()
         shared = again._core.ledger(again.agent("shared").scope)
         storage = place.storage()
         assert set(epochs(storage)) == {2, 5}, "of the four and of the shared scope"

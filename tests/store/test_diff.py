@@ -144,7 +144,7 @@ def test_long_texts_are_shown_where_they_differ(store: sync.Store) -> None:
     state.set("text", f"{head}Always ask.")
     state.set("bytes", bytes(200) + b"a")
     state.set("messages", [{"content": f"{head}one"}])
-    point = state.place()[2]
+    point = state._handle.place()[2]
     state.set("text", f"{head}Never ask.")
     state.set("bytes", bytes(200) + b"b")
     state.set("messages", [{"content": f"{head}two"}])
@@ -169,7 +169,7 @@ def test_the_way_into_a_value_as_data(store: sync.Store) -> None:
     state = store.agent("a")
     names: list[str | int] = ["a.b", "", "x y", 5, "5", "plain"]
     state.set("k", {name: [{"in": 0}] for name in names})
-    point = state.place()[2]
+    point = state._handle.place()[2]
     state.set("k", {name: [{"in": 1}] for name in names})
     changes = list(state.diff(point))
     assert [change.steps for change in changes] == [(name, 0, "in") for name in names]

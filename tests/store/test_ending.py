@@ -31,7 +31,7 @@ from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core
 from holdfast.store.upkeep import end
 from holdfast.store.upkeep.prune import prune_state
-from holdfast.sync import Checkpoints, Retention, export_checkpoint, import_checkpoint
+from holdfast.sync.checkpoints import Checkpoints, Retention, export_checkpoint, import_checkpoint
 
 
 def begun(store: sync.Store) -> tuple[sync.State, sync.State]:
@@ -91,7 +91,7 @@ def ended_by(place: Place, state: sync.State) -> None:
 def pruned_by(place: Place, state: sync.State) -> None:
     fork = place.open().agent("1").on("f")
     fork.set("doc", "short")
-    fork.prune(fork.place()[2], keep=[])
+    fork.prune(fork._handle.place()[2], keep=[])
 
 
 @pytest.mark.parametrize("away", [ended_by, pruned_by])
@@ -112,12 +112,12 @@ def test_nothing_that_others_hold_in_memory_goes_with_it(
         second = state.fork("g", at=point)
         second.set("note", "a second way")
         if then == "adopt":
-            sync.Checkpoints(state).confirm(state.adopt("g"))
+            sync.checkpoints.Checkpoints(state).confirm(state.adopt("g"))
     for number in range(600):
         state.set("k", number)
     whole = state.items()
     assert store.verify().findings == []
-    state.prune(state.place()[2], keep=[])
+    state.prune(state._handle.place()[2], keep=[])
     again = place.reopen()
     assert again.agent("1").items() == whole
     assert again.verify().findings == []
@@ -188,17 +188,17 @@ def test_an_operation_that_is_not_over_keeps_it(store: sync.Store) -> None:
 
 def test_what_was_adopted_or_merged_stays(store: sync.Store) -> None:
     state, trial = begun(store)
-    sync.Checkpoints(state).confirm(state.restore(trial))
+    sync.checkpoints.Checkpoints(state).confirm(state.restore(trial))
     with pytest.raises(StillNeededError, match="main began from its entry"):
         Retention(store).end(state, "trial")
     state.set("end", 1)
-    state.prune(state.place()[2], keep=[])
+    state.prune(state._handle.place()[2], keep=[])
     with pytest.raises(StillNeededError, match="hold what was written on it"):
         Retention(store).end(state, "trial")
     assert state.get("k59") == "trial 59 " * 60
     for key in list(state.keys()):
         state.set(key, "anew")
-    state.prune(state.place()[2], keep=[])
+    state.prune(state._handle.place()[2], keep=[])
     Retention(store).end(state, "trial")
     other = state.fork("other")
     other.set("merged", 1)
@@ -220,7 +220,7 @@ def test_a_proof_by_the_newest_checkpoint_says_if_that_was_on_an_ended_timeline(
     backup = state.checkpoints()[0]
     state.set("k", 3)
     assert state.prove("k").sequence == trial.checkpoints()[0].sequence
-    state.prune(state.place()[2], keep=[backup])
+    state.prune(state._handle.place()[2], keep=[backup])
     Retention(store).end(state, "trial")
     with pytest.raises(CheckpointNotFoundError, match=r"timeline trial, which was ended.*make one"):
         state.prove("k")
@@ -284,7 +284,7 @@ def test_what_somebody_wrote_meanwhile_is_not_taken_back(
 ) -> None:
     state, trial = begun(store)
     point = trial.checkpoint("precious")
-    last = trial.place()[2]
+    last = trial._handle.place()[2]
 
     def meanwhile(*given: Any, **named: Any) -> Any:
         trial.set("late", 1)
@@ -352,7 +352,7 @@ def test_a_missing_end_is_found(place: Place) -> None:
 class NoBytes(holdfast.Gate):
     """Lets no bytes in."""
 
-    def before(self, request: holdfast.Request) -> None:
+    def before(self, request: holdfast.GateRequest) -> None:
         if any(operation.key == "bytes" for operation in request.operations):
             raise GateRefusedError("no bytes here")
 
@@ -437,7 +437,7 @@ def test_async(place: Place) -> None:
             await state.set("k", 1)
             trial = await state.fork("trial")
             await trial.set("k", 2)
-            done = await holdfast.Retention(store).end(state, "trial", "over")
+            done = await holdfast.checkpoints.Retention(store).end(state, "trial", "over")
             assert done.timeline == "trial"
             assert [one.name for one in await state.timelines()] == ["main"]
 

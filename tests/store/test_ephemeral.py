@@ -31,12 +31,12 @@ def state(store: sync.Store) -> sync.State:
 
 def test_they_are_read_like_any_other(state: sync.State) -> None:
     state.set("k", 1)
-    head = state.place()
+    head = state._handle.place()
     version = state.set("tmp/a", {"n": 1})
     state.set("tmp/long", LONG)
     state.append("tmp/list", 1)
     state.extend("tmp/list", [2, 3])
-    assert state.place() == head, "no entry comes of it"
+    assert state._handle.place() == head, "no entry comes of it"
     assert state.get("tmp/a") == {"n": 1}
     assert state.get("tmp/long") == LONG
     assert state.get("tmp/no", 7) == 7
@@ -57,7 +57,7 @@ def test_they_are_read_like_any_other(state: sync.State) -> None:
     assert state.delete("tmp/a")
     assert not state.delete("tmp/a")
     assert state.get("tmp/a") is None
-    assert state.place() == head
+    assert state._handle.place() == head
 
 
 def test_what_is_returned_belongs_to_the_caller(state: sync.State) -> None:
@@ -255,7 +255,7 @@ def test_async_face(place: Place) -> None:
             async with state.change() as change:
                 change.set("tmp/b", await change.get("tmp/a"))
             assert await state.get("tmp/b") == await state.get("tmp/a")
-            assert state.place()[2] == 1
+            assert state._handle.place()[2] == 1
 
     asyncio.run(main())
 
@@ -323,7 +323,7 @@ def test_a_long_value_is_not_stored_under_an_ephemeral_key(
     place: Place, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
 ) -> None:
     """Nor a part of it, while it is written: a process that is killed would leave that behind."""
-    monkeypatch.setattr("holdfast.store.long.write.SHORT", 10)
+    monkeypatch.setattr("holdfast.store.long.long_writer.SHORT", 10)
     monkeypatch.setattr("holdfast.store.long.uploads.PIECE", 100_000)
     monkeypatch.setattr("holdfast.store.long.uploads.COMMIT", 100_000)
     store = place.open()

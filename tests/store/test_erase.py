@@ -30,7 +30,7 @@ from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers.faults import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
-from holdfast.store.proof import verify_leftovers
+from holdfast.store.proof import verify_rows
 from holdfast.store.upkeep import erase
 
 SECRET = "the words that nobody may find again"
@@ -144,7 +144,7 @@ def test_refused(place: Place) -> None:
     fill(store)
 
     class No(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             raise holdfast.errors.GateRefusedError(request.operations[0].kind)
 
     gate = No()
@@ -361,6 +361,7 @@ def test_a_writer_that_is_just_about_to_commit(tmp_path: Path, sealed: bool) -> 
         assert place.open().verify().findings == []
 
 
+@pytest.mark.one_place
 def test_writers_and_readers_race(place: Place) -> None:
     """Threads with handles of their own; the values of a life that is over never come back."""
     errors: list[BaseException] = []
@@ -424,9 +425,10 @@ def test_verify_meanwhile(place: Place) -> None:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody erases meanwhile: `verify` tells at once what was cut short."""
-    monkeypatch.setattr(verify_leftovers, "PATIENCE", 0.0)
+    monkeypatch.setattr(verify_rows, "PATIENCE", 0.0)
 
 
+@pytest.mark.one_place
 @pytest.mark.usefixtures("alone")
 def test_every_storage_call_fails_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever fails, others are unhurt, the scope is whole or gone, and once more finishes."""
@@ -617,7 +619,7 @@ def test_async(place: Place) -> None:
             state = store.agent("a")
             await state.set("k", SECRET)
             result = await store.erase(state)
-            assert isinstance(result, holdfast.Erased)
+            assert isinstance(result, holdfast.store.names.items.Erased)
             assert await state.get("k") is None
             assert (await store.verify()).findings == []
             with pytest.raises(HoldfastError):

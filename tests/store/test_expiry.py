@@ -190,10 +190,10 @@ def test_terms_that_cannot_be_meant_are_refused(store: sync.Store, terms: dict[s
 def test_sliding_is_put_off_by_reading_after_a_tenth(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("a")
     state.set("k", [1], ttl=100, sliding=True)
-    first = state.place()[2]
+    first = state._handle.place()[2]
     hands.move(10)
     assert state.get("k") == [1]
-    assert state.place()[2] == first
+    assert state._handle.place()[2] == first
     reads = (
         lambda: state.get("k"),
         lambda: state.get_many(["k"]),
@@ -205,7 +205,7 @@ def test_sliding_is_put_off_by_reading_after_a_tenth(timed: sync.Store, hands: H
     for number, read in enumerate(reads, 1):
         hands.move(50)
         read()
-        assert state.place()[2] == first + number
+        assert state._handle.place()[2] == first + number
     entry = state.log(limit=1)[0]
     assert (entry.kinds, entry.cause.actor) == (("expire",), "system")
     assert state.item("k").version == first  # type: ignore[union-attr]
@@ -254,7 +254,7 @@ def test_sweep_writes_the_entry_that_removes(timed: sync.Store, hands: Hands) ->
     state = timed.agent("a")
     for number in range(25):
         state.set(f"k/{number:02}", "x" * number, ttl=10 if number % 2 else None)
-    before, root = state.place()[2], state.root()
+    before, root = state._handle.place()[2], state.root()
     fork = state.fork("trial")
     hands.move(10)
     assert state.root() == root
@@ -293,12 +293,12 @@ def test_sweep_removes_nothing_that_was_renewed(timed: sync.Store, hands: Hands)
 def test_a_view_judges_by_its_own_time(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("a")
     state.set("k", 1, ttl=10)
-    first = state.place()[2]
+    first = state._handle.place()[2]
     hands.move(5)
     safe = state.checkpoint("safe")
     hands.move(5)
     state.set("other", 1)
-    second = state.place()[2]
+    second = state._handle.place()[2]
     state.sweep()
     assert absent(state, "k")
     assert state.at(first).get("k") == 1
@@ -495,13 +495,13 @@ def test_a_read_does_not_fail_because_nothing_can_be_written(
 def test_ephemeral_keys_expire(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("a")
     state.declare(holdfast.Ephemeral("tmp/"))
-    head = state.place()[2]
+    head = state._handle.place()[2]
     state.set("tmp/a", [1], ttl=10)
     state.append("tmp/a", 2)
     state.set("tmp/b", 1)
     state.expire("tmp/b", 20)
     assert state.item("tmp/a").expires == hands.time(10)  # type: ignore[union-attr]
-    assert state.class_of("tmp/a") == "ephemeral"
+    assert state._handle.reader.class_of("tmp/a") == "ephemeral"
     with pytest.raises(InvalidInputError):
         state.set("tmp/c", 1, ttl=10, sliding=True)
     version = state.item("tmp/a").version  # type: ignore[union-attr]
@@ -516,4 +516,4 @@ def test_ephemeral_keys_expire(timed: sync.Store, hands: Hands) -> None:
     assert state.get("tmp/a") == [3]
     with pytest.raises(MissingError):
         state.persist("tmp/none")
-    assert state.place()[2] == head
+    assert state._handle.place()[2] == head

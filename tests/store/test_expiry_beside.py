@@ -14,6 +14,7 @@ import holdfast
 import holdfast_verify
 from holdfast import Classed, Ephemeral, Lookup, sync
 from holdfast.errors import InvalidValueError, MergeConflictError, MissingError
+from holdfast.store.history.lookup_settle import rebuild_lookup
 from holdfast.store.journal.timeline import DELTA_EVERY
 from holdfast.store.rules.lookup import TERMS
 
@@ -44,7 +45,7 @@ def test_a_lookup_never_gives_what_has_expired(timed: sync.Store, hands: Hands) 
     state.declare(BY_STATUS)
     for number in range(6):
         state.set(f"tasks/{number}", {"status": "open"}, ttl=10 if number % 2 else None)
-    before = state.place()[2]
+    before = state._handle.place()[2]
     assert len(statuses(state, status="open")) == 6
     hands.move(10)
     assert statuses(state, status="open") == ["tasks/0", "tasks/2", "tasks/4"]
@@ -53,7 +54,7 @@ def test_a_lookup_never_gives_what_has_expired(timed: sync.Store, hands: Hands) 
     assert statuses(state, after=page.after) == ["tasks/4"]
     assert statuses(state, order="-status", limit=1) == ["tasks/4"]
     assert len(statuses(state.at(before))) == 6, "then they had not"
-    state.rebuild("by_status")
+    rebuild_lookup(state._handle, "by_status")
     sound(timed)
     assert statuses(state) == ["tasks/0", "tasks/2", "tasks/4"]
 
@@ -125,7 +126,7 @@ def test_lookup_beside_what_is_sensitive_tells_nothing_of_its_length(
     for note in ("n", "n" * 60):
         state.set("k", {"note": note}, class_="sensitive" if named else None)
         known = {key for key, _ in rows_of(place.storage(), b"E")}
-        state.rebuild("by_note")
+        rebuild_lookup(state._handle, "by_note")
         made = [len(row) for key, row in rows_of(place.storage(), b"E") if key not in known]
         rebuilt.add(tuple(made))
     assert len(rebuilt) == 1, "and those that build the lookup"
@@ -146,7 +147,7 @@ def test_a_trim_keeps_expiry_and_class(timed: sync.Store, hands: Hands) -> None:
         assert (item.expires, item.class_) == (hands.time(10), "sensitive")
         assert len(item.value) == length // 2
     assert state.trim("long", keep_last=3) == 1497, "so short that it is set whole"
-    assert state.class_of("long") == "sensitive"
+    assert state._handle.reader.class_of("long") == "sensitive"
     sound(timed)
     hands.move(10)
     assert state.trim("long", keep_last=1) == 0
@@ -178,7 +179,7 @@ def test_long_values_respect_expiry(timed: sync.Store, hands: Hands, tmp_path: P
             state.read_range(key)
         with pytest.raises(MissingError):
             state.get_file(key, tmp_path / "file")
-        assert state.at(state.place()[2]).read_range(key, 0, 1) == value[:1]
+        assert state.at(state._handle.place()[2]).read_range(key, 0, 1) == value[:1]
 
 
 def test_reading_a_long_value_puts_its_expiry_off(timed: sync.Store, hands: Hands) -> None:
@@ -252,7 +253,7 @@ def test_expiry_and_class_travel_with_a_value_that_is_merged(
     assert done.keys == ["k", "new", "other", "slides"]
     for key, seconds in (("k", 100), ("new", 50), ("other", 30), ("slides", 20)):
         assert main.item(key).expires == hands.time(seconds)  # type: ignore[union-attr]
-    assert main.class_of("k") == "sensitive"
+    assert main._handle.reader.class_of("k") == "sensitive"
     assert main.item("other").version == 2, "only its expiry changed"  # type: ignore[union-attr]
     hands.move(15)
     main.get("slides")
@@ -312,7 +313,7 @@ def test_what_is_merged_of_something_sensitive_is_sensitive(place: Place) -> Non
     trial.set("k", {"a": 1, "b": SECRET}, class_="sensitive")
     main.merge("trial")
     assert main.get("k") == {"a": 2, "b": SECRET}
-    assert main.class_of("k") == "sensitive"
+    assert main._handle.reader.class_of("k") == "sensitive"
 
 
 class Reads(holdfast.Gate):
@@ -321,7 +322,7 @@ class Reads(holdfast.Gate):
     def __init__(self) -> None:
         self.keys: list[str] = []
 
-    def reading(self, reading: holdfast.Reading) -> None:
+    def reading(self, reading: holdfast.GateReading) -> None:
         self.keys += reading.keys
 
 
@@ -348,7 +349,7 @@ def test_blame_revert_and_diff_of_what_was_merged(timed: sync.Store, hands: Hand
     main, trial = pair(timed)
     with timed.acting("ann"):
         trial.set("k", {"a": 2, "b": 1}, ttl=100)
-    before = main.place()[2]
+    before = main._handle.place()[2]
     main.expire("k", 7)
     done = main.merge("trial")
     assert [one.path for one in main.diff(before)] == ["k.a", "k (expires)"]

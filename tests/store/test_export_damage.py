@@ -15,8 +15,7 @@ import pytest
 
 from holdfast import Sticky, ValueLimits, sync
 from holdfast.checkpoints.export import file as export_files
-from holdfast.checkpoints.export.file import FRAME, MAGIC, ExportFile, export_parts
-from holdfast.checkpoints.export.records import (
+from holdfast.checkpoints.export.export_records import (
     BYTES,
     LIST,
     VALUE,
@@ -25,6 +24,7 @@ from holdfast.checkpoints.export.records import (
     record_head,
     sign_description,
 )
+from holdfast.checkpoints.export.file import FRAME, MAGIC, ExportFile, export_parts
 from holdfast.errors import (
     DamagedExportError,
     HoldfastError,
@@ -35,7 +35,7 @@ from holdfast.errors import (
     UntrustedSignerError,
 )
 from holdfast.seal.signer import Signer
-from holdfast.sync import export_checkpoint, import_checkpoint, inspect_export
+from holdfast.sync.checkpoints import export_checkpoint, import_checkpoint, inspect_export
 
 pack = msgspec.msgpack.encode
 
@@ -81,7 +81,7 @@ def test_every_flipped_byte_is_found(store: sync.Store, tmp_path: Path, key: str
     export_checkpoint(state, path, key=key)
     whole = path.read_bytes()
     state.set("plan", "newer")
-    entries = state.place()[2]
+    entries = state._handle.place()[2]
     # Behind the head, a passphrase differs from a key file only in the time that it takes.
     slow = key is not None and key.startswith("passphrase")
     end = len(MAGIC) + 2 + int.from_bytes(whole[len(MAGIC) : len(MAGIC) + 2], "big")
@@ -102,7 +102,7 @@ def test_every_flipped_byte_is_found(store: sync.Store, tmp_path: Path, key: str
     with pytest.raises(DamagedExportError):
         import_checkpoint(state, path, key=key)
     assert state.get("plan") == "newer"
-    assert (state.place()[2], len(state.timelines())) == (entries, 1)
+    assert (state._handle.place()[2], len(state.timelines())) == (entries, 1)
     path.write_bytes(whole)
     import_checkpoint(state, path, key=key)
 

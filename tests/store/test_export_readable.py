@@ -18,7 +18,7 @@ from holdfast import Classed, Sticky, Typed, sync
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Unbuilt
 from holdfast.store.tree.json import loads, write
-from holdfast.sync import export_checkpoint, import_checkpoint
+from holdfast.sync.checkpoints import export_checkpoint, import_checkpoint
 
 VALUES: dict[str, Any] = {
     "list": [1, [2.5, [], {}], None, True, False],

@@ -20,18 +20,8 @@ from hypothesis import strategies as st
 from store_kit import Hands, Place, same
 
 import holdfast
-from holdfast import (
-    Classed,
-    Condition,
-    Ephemeral,
-    Lookup,
-    Policy,
-    PolicyFrequency,
-    PolicySetting,
-    Sticky,
-    Typed,
-    sync,
-)
+from holdfast import Classed, Ephemeral, Lookup, Sticky, Typed, sync
+from holdfast.checkpoints import Condition, Policy, PolicyFrequency, PolicySetting
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
@@ -52,7 +42,7 @@ from holdfast.seal.codec import Unbuilt
 from holdfast.storage.wrappers.faults import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
-from holdfast.sync import export_checkpoint, import_checkpoint, inspect_export
+from holdfast.sync.checkpoints import export_checkpoint, import_checkpoint, inspect_export
 
 EXACT: dict[str, Any] = {
     "none": None,
@@ -451,7 +441,7 @@ def test_what_cannot_be_asked_for(store: sync.Store, place: Place, tmp_path: Pat
 class NoBytes(holdfast.Gate):
     """Lets no bytes in."""
 
-    def before(self, request: holdfast.Request) -> None:
+    def before(self, request: holdfast.GateRequest) -> None:
         if any(operation.key == "bytes" for operation in request.operations):
             raise GateRefusedError("no bytes here")
 
@@ -502,7 +492,7 @@ from holdfast import sync
 store = sync.open(sys.argv[1], key=sys.argv[3] or None, signer=sys.argv[4], durability="normal")
 print("open", flush=True)
 while True:
-    sync.import_checkpoint(store.agent("2"), sys.argv[2])
+    sync.checkpoints.import_checkpoint(store.agent("2"), sys.argv[2])
     store.agent("2").restore(1)
 """
 
@@ -588,15 +578,15 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
             state = store.agent("1")
             await state.set("k", {"n": 1})
             await state.checkpoint("x")
-            made = await holdfast.export_checkpoint(state, tmp_path / "x", plain=True)
-            assert await holdfast.inspect_export(tmp_path / "x") == made
+            made = await holdfast.checkpoints.export_checkpoint(state, tmp_path / "x", plain=True)
+            assert await holdfast.checkpoints.inspect_export(tmp_path / "x") == made
             await state.set("k", 2)
-            done = await holdfast.import_checkpoint(state, tmp_path / "x")
+            done = await holdfast.checkpoints.import_checkpoint(state, tmp_path / "x")
             assert await state.get("k") == {"n": 1}
             await state.restore(done.backup)
             assert await state.get("k") == 2
             with pytest.raises(HoldfastError):
-                await holdfast.inspect_export(tmp_path / "nothing")
+                await holdfast.checkpoints.inspect_export(tmp_path / "nothing")
 
     asyncio.run(run())
 
@@ -610,7 +600,7 @@ def test_a_policy_says_how_its_checkpoints_are_compressed(place: Place, tmp_path
         setting = PolicySetting(method != "none", method if method != "none" else "zstd")
         met = Condition("operation_count", "operation_count", "greater_than", 0)
         policy = Policy("each", (met,), compression=setting)
-        with sync.Policies(store, defaults=(policy,)) as policies:
+        with sync.checkpoints.Policies(store, defaults=(policy,)) as policies:
             state.set("text", "the same words again, " * 5_000)
             state.set("method", method)
             assert policies.wait(60)
@@ -639,7 +629,7 @@ def test_a_policy_that_demands_encryption_lets_nothing_out_plain(
     store = place.open()
     state = store.agent("1")
     met = Condition("operation_count", "operation_count", "greater_than", 0)
-    with sync.Policies(store, defaults=()) as policies:
+    with sync.checkpoints.Policies(store, defaults=()) as policies:
         policies.set(state, Policy(id_, (met,), encryption=PolicySetting(True, "AES-256-GCM")))
         state.set("plan", "secret")
         assert policies.wait(60)
@@ -668,29 +658,29 @@ def test_the_policies_of_one_agent_never_touch_anothers(
     store = place.open()
     there = other if elsewhere else store
     source, path = store.agent("1"), tmp_path / "one"
-    with sync.Policies(store, defaults=()) as policies:
+    with sync.checkpoints.Policies(store, defaults=()) as policies:
         policies.set(source, counted("mine", 1_000_000, interval=3_600_000))
         policies.set(source, counted("each", 1_000_001))
         source.set("plan", "of 1")
         export_checkpoint(source, path, at=source.checkpoint("c"), plain=place.sealed)
-    with sync.Policies(there, defaults=()) as policies:
+    with sync.checkpoints.Policies(there, defaults=()) as policies:
         target, new = there.agent("2"), there.agent("3")
         target.set("plan", "of 2")
         own = [counted("each", 2_000_000), counted("hourly", 2_000_001, interval=7_200_000)]
         for one in own:
             policies.set(target, one)
-        sync.Retention(there).hold(target.checkpoint("h"), "case 7")
-        marks = sync.Retention(there).marked(target)
-        schedules = sync.Scheduler(there).schedules()
+        sync.checkpoints.Retention(there).hold(target.checkpoint("h"), "case 7")
+        marks = sync.checkpoints.Retention(there).marked(target)
+        schedules = sync.checkpoints.Scheduler(there).schedules()
         for state in (target, new):
             import_checkpoint(state, path, trust=[store.identity().rsplit(":", 1)[1]])
             assert state.get("plan") == "of 1"
         assert policies.wait(60)
         assert policies.list(target) == own
         assert policies.list(new) == []
-        assert sync.Retention(there).marked(target) == marks
-        assert sync.Scheduler(there).schedules() == schedules
-    with sync.Policies(store, defaults=()) as policies:  # its own come back
+        assert sync.checkpoints.Retention(there).marked(target) == marks
+        assert sync.checkpoints.Scheduler(there).schedules() == schedules
+    with sync.checkpoints.Policies(store, defaults=()) as policies:  # its own come back
         policies.remove(source, "mine")
         import_checkpoint(source, path)
         assert [one.id for one in policies.list(source)] == ["each", "mine"]
@@ -703,11 +693,11 @@ def test_what_is_no_state_or_path(store: sync.Store, tmp_path: Path) -> None:
     state.checkpoint("c")
     for wrong in (store, "agent:1", None):
         with pytest.raises(InvalidInputError, match="of a state"):
-            sync.export_checkpoint(wrong, tmp_path / "x")  # type: ignore[arg-type]
+            sync.checkpoints.export_checkpoint(wrong, tmp_path / "x")  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="of a state"):
-            sync.import_checkpoint(wrong, tmp_path / "x")  # type: ignore[arg-type]
+            sync.checkpoints.import_checkpoint(wrong, tmp_path / "x")  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="of a state"):
-            asyncio.run(holdfast.import_checkpoint(wrong, tmp_path / "x"))  # type: ignore[arg-type]
+            asyncio.run(holdfast.checkpoints.import_checkpoint(wrong, tmp_path / "x"))  # type: ignore[arg-type]
     for path in ("a\0b", "", 5, b"x"):
         with pytest.raises(InvalidInputError, match="path"):
-            sync.export_checkpoint(state, path, plain=True)  # type: ignore[arg-type]
+            sync.checkpoints.export_checkpoint(state, path, plain=True)  # type: ignore[arg-type]

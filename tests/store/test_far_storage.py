@@ -88,7 +88,7 @@ class Kept:
 async def use_agents(store: Any) -> None:
     """The same for what agents have."""
     state = store.agent("worker")
-    mailbox = holdfast.Mailbox(state, retry=holdfast.RetryPolicy(kinds=()))
+    mailbox = holdfast.agents.Mailbox(state, retry=holdfast.agents.RetryPolicy(kinds=()))
     for number in range(6):
         await mailbox.send(number, id=str(number))
     assert await mailbox.process(lambda mail: mail.change.set("last", mail.content), limit=1) == 1
@@ -103,13 +103,13 @@ async def use_agents(store: Any) -> None:
     assert len(await mailbox.waiting()) == 4
     assert await mailbox.clear_all() == 4
     assert (await mailbox.status()).waiting == 0
-    drift = holdfast.Drift(state)
+    drift = holdfast.agents.Drift(state)
     async with drift.cycle("look"):
         pass
     assert (await drift.status()).cycles == 1
     assert await drift.alarms() == []
     await drift.reset()
-    agents = holdfast.Agents(store, {"kept": lambda _: Kept()}, fields={"kept": ["x"]})
+    agents = holdfast.agents.Agents(store, {"kept": lambda _: Kept()}, fields={"kept": ["x"]})
     await agents.register("worker", kind="kept")
     assert await agents.identity("worker") is not None
     assert len(await agents.list()) == 1

@@ -134,7 +134,7 @@ def test_a_reader_that_is_overtaken_while_it_reads(plain: Place) -> None:
         reader._core.lanes._storage = storage
         seen += reader.feed(seen[-1].position)
         in_order(seen)
-        assert len(seen) == reader.agent("1").place()[2]
+        assert len(seen) == reader.agent("1")._handle.place()[2]
 
 
 def test_a_scope_made_again_elsewhere_comes_behind_its_end(place: Place) -> None:
@@ -182,7 +182,7 @@ def test_lives_of_a_scope_beside_a_reader_that_is_overtaken(plain: Place) -> Non
         seen = list(reader.feed(begin))
         reader._core.lanes._storage = storage
         seen += reader.feed(seen[-1].position if seen else begin)
-        last = reader.session("s").place()[2]
+        last = reader.session("s")._handle.place()[2]
         assert [e.sequence for e in seen] == list(range(last - len(seen) + 1, last + 1))
 
 

@@ -17,10 +17,10 @@ from holdfast.errors import GateRefusedError, InvalidInputError, InvalidValueErr
 class Asked(holdfast.Gate):
     """A gate that answers what a function says."""
 
-    def __init__(self, answer: Callable[[holdfast.Request], Any]) -> None:
+    def __init__(self, answer: Callable[[holdfast.GateRequest], Any]) -> None:
         self.answer = answer
 
-    def before(self, request: holdfast.Request) -> Any:
+    def before(self, request: holdfast.GateRequest) -> Any:
         return self.answer(request)
 
 
@@ -46,7 +46,7 @@ def test_an_answer_that_is_no_request_refuses(store: sync.Store, answer: Any) ->
     ):
         with pytest.raises(GateRefusedError, match=f"gave {type(answer).__name__}"):
             call()
-    assert (state.get("k"), state.place()[2]) == (1, 1)
+    assert (state.get("k"), state._handle.place()[2]) == (1, 1)
 
 
 @pytest.mark.filterwarnings("error")
@@ -86,7 +86,7 @@ BROKEN: dict[str, tuple[str, Any]] = {
 def test_what_is_no_request_any_more_refuses(store: sync.Store, what: str, returned: bool) -> None:
     name, value = BROKEN[what]
 
-    def broken(request: holdfast.Request) -> holdfast.Request | None:
+    def broken(request: holdfast.GateRequest) -> holdfast.GateRequest | None:
         setattr(request, name, value)
         return request if returned else None
 
@@ -97,7 +97,7 @@ def test_what_is_no_request_any_more_refuses(store: sync.Store, what: str, retur
 
 
 def test_a_key_that_a_gate_breaks_is_refused(store: sync.Store) -> None:
-    def broken(request: holdfast.Request) -> None:
+    def broken(request: holdfast.GateRequest) -> None:
         request.operations[0].key = 5  # type: ignore[assignment]
 
     store.add_gate(Asked(broken))
@@ -108,7 +108,7 @@ def test_a_key_that_a_gate_breaks_is_refused(store: sync.Store) -> None:
 def test_a_gate_changes_its_own_copy(store: sync.Store) -> None:
     state, seen = store.agent("1"), []
 
-    def adding(request: holdfast.Request) -> None:
+    def adding(request: holdfast.GateRequest) -> None:
         for operation in request.operations:
             operation.value["items"].append("by the gate")
         seen.append(len(request.operations))
@@ -178,7 +178,7 @@ def test_the_cause_that_a_gate_gives_is_the_entrys(place: Place) -> None:
     store = place.open()
     state, other = store.agent("1"), store.agent("2")
 
-    def stamped(request: holdfast.Request) -> None:
+    def stamped(request: holdfast.GateRequest) -> None:
         if str(request.scope) == "agent:1":
             request.cause = holdfast.Cause(actor="gate", correlation="by the gate")
         elif request.cause is not None:

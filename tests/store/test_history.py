@@ -78,7 +78,7 @@ def test_finding_checkpoints(state: sync.State) -> None:
     assert state.checkpoints(name="c1") == [made[7], made[4], made[1]]
     assert state.checkpoints(tag="t0", name="c0") == [made[6], made[0]]
     assert state.checkpoints(name="nobody") == []
-    assert state.at("c1").place()[2] == made[7].sequence, "of one name, the newest is meant"
+    assert state.at("c1")._handle.place()[2] == made[7].sequence, "of one name, the newest is meant"
 
 
 @pytest.mark.spec("K82")
@@ -104,7 +104,7 @@ def test_checkpoints_that_are_refused(state: sync.State, bad: dict[str, Any]) ->
     state.set("k", 1)
     with pytest.raises(InvalidInputError):
         state.checkpoint(**bad)
-    assert state.place()[2] == 1
+    assert state._handle.place()[2] == 1
 
 
 def test_a_checkpoint_of_nothing(store: sync.Store) -> None:
@@ -165,11 +165,11 @@ def test_dry_run_changes_nothing(state: sync.State) -> None:
     safe = state.checkpoint()
     state.set("k", {"a": 2})
     state.delete("gone")
-    before = state.place()
+    before = state._handle.place()
     result = state.restore(safe, dry_run=True)
     assert result.dry_run
     assert result.backup is None
-    assert state.place() == before
+    assert state._handle.place() == before
     assert state.get("k") == {"a": 2}
     assert [(d.path, d.before, d.after) for d in result.diff] == [
         ("gone", None, 1),
@@ -232,7 +232,7 @@ def test_levels_of_verification(
     if verify in noticed[damage]:
         with pytest.raises(StateIntegrityError, match="values"):
             state.restore(point, verify=verify)
-        assert (state.get("k"), state.place()[2]) == ("other", head)
+        assert (state.get("k"), state._handle.place()[2]) == ("other", head)
         return
     result = state.restore(point, verify=verify)
     assert result.verified == verify
@@ -270,7 +270,7 @@ def test_restores_that_are_refused(store: sync.Store) -> None:
         state.restore(1, verify="nonsense")
     with pytest.raises(InvalidInputError):
         state.restore(1, verify="nonsense", dry_run=True)
-    assert state.place()[2] == 1
+    assert state._handle.place()[2] == 1
 
 
 # ---- views ---------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_points_of_every_kind(place: Place) -> None:
             (0, None),
         ]:
             assert seen.at(point).get("k") == value, point
-    assert view.place()[1:] == ("main", 1)
+    assert view._handle.place()[1:] == ("main", 1)
     state.set("k", 4)
     assert (view.get("k"), view.keys(), view.length("nothing")) == (1, ["k"], 0)
 
@@ -392,7 +392,7 @@ def test_a_clock_that_jumps_back_at_a_restore(
     for seen in (state, place.open().agent("1")):
         for probe in times:
             last = max(n for n, time in enumerate(times, 1) if time <= probe)
-            assert seen.at(probe).place()[2] == last
+            assert seen.at(probe)._handle.place()[2] == last
 
 
 @pytest.mark.parametrize("which", [0, 2, 4])

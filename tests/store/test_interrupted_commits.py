@@ -48,7 +48,7 @@ def stops(place: Place) -> Any:
 def waiting(store: sync.Store, key: str) -> Ticket:
     """A change of another thread that waits to be committed."""
     state = store.agent("a")
-    target = Target(state.place()[0], "main")
+    target = Target(state._handle.place()[0], "main")
     target.ops = [("set", key, store._core.split(store._core.ledger(target.scope), key, 1))]
     ticket = Ticket(Change([target], None))
     store._core.committer.submit(ticket)

@@ -20,16 +20,18 @@ WRITES: dict[str, Callable[[sync.Store, Path], Any]] = {
     "cosign": lambda store, folder: store.agent("1").cosign("safe", signer=f"file:{folder / 'c'}"),
     "begin_rotation": lambda store, folder: store.begin_rotation(f"file:{folder / 'next.key'}"),
     "rotate": lambda store, _: store.rotate("agent:1"),
-    "rotate_all": lambda store, _: store.rotate_all(),
+    "rotate_all": lambda store, _: store.rotate(),
     "reseal": lambda store, _: store.reseal("agent:2"),
-    "reseal_all": lambda store, _: store.reseal_all(),
+    "reseal_all": lambda store, _: store.reseal(),
     "erase": lambda store, _: store.erase("agent:1"),
     "erase what was deleted": lambda store, _: store.erase("agent:3"),
     "erase_subject": lambda store, _: store.erase_subject("user:1"),
     "sweep": lambda store, _: store.sweep(),
     "prune": lambda store, _: store.agent("1").prune(1),
-    "a schedule": lambda store, _: sync.Scheduler(store).every(600, store.agent("1"), name="new"),
-    "remove a schedule": lambda store, _: sync.Scheduler(store).remove("old"),
+    "a schedule": lambda store, _: sync.checkpoints.Scheduler(store).every(
+        600, store.agent("1"), name="new"
+    ),
+    "remove a schedule": lambda store, _: sync.checkpoints.Scheduler(store).remove("old"),
 }
 
 
@@ -70,7 +72,7 @@ def test_nothing_is_written_to_store_or_ring(
     one.rotate("agent:2")  # so that there is something to reseal
     one.delete("agent:3")
     one.agent("2").set("about", "them", subject="user:1")
-    sync.Scheduler(one).every(600, one.agent("1"), name="old")
+    sync.checkpoints.Scheduler(one).every(600, one.agent("1"), name="old")
     with one.lease("job", duration=60) as lease:
         two.break_lease("job")
         before = stored(sealed)
@@ -109,5 +111,5 @@ def test_what_is_under_way_stops_when_the_lease_is_lost(
         one.reseal("agent:1")
     assert len(seen) == 8
     assert one.keyring().data_keys == 2, "the old key stays: not everything is sealed again"
-    assert one.reseal("agent:1").keys_removed == 1
+    assert one.reseal("agent:1")[0].keys_removed == 1
     assert two.verify().findings == []

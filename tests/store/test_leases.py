@@ -18,7 +18,7 @@ import pytest
 from store_kit import Between, Place
 
 import holdfast
-from holdfast import Clock, LeaseInfo, sync
+from holdfast import Clock, sync
 from holdfast.errors import (
     DamagedRecordError,
     HoldfastError,
@@ -32,7 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers.faults import Fault, Faulty
-from holdfast.store.lease.lease import Leases
+from holdfast.store.lease.lease import LeaseInfo, Leases
 
 SHORT = 0.3
 
@@ -607,7 +607,7 @@ def test_an_unknown_outcome_when_taking_is_settled(
         storage.plan = ()
         assert takes(other)
         return
-    with store.lease("job", duration=60) as lease:
+    with store.lease("job", duration=60, wait=5) as lease:
         storage.plan = ()
         assert (lease.term, takes(other)) == (1, False)
         store.agent("1").set("k", 1)

@@ -18,7 +18,7 @@ from holdfast.seal.codec import Codec
 from holdfast.seal.registry import Registry
 from holdfast.store.commit.stage import Stage
 from holdfast.store.read.reader import MANY
-from holdfast.store.tree.value_copy import copied, copied_plain, is_longer
+from holdfast.store.tree.value import copied, copied_plain, is_longer
 
 Test = Callable[[holdfast.Store], Coroutine[Any, Any, None]]
 Call = Callable[[holdfast.State], Awaitable[Any]]
@@ -97,7 +97,7 @@ async def _changed(state: holdfast.State) -> None:
 
 READS: dict[str, Call] = {
     "get": lambda state: state.get("long"),
-    "get, of the past": lambda state: state.at(state.place()[2]).get("long"),
+    "get, of the past": lambda state: state.at(state._handle.place()[2]).get("long"),
     "get, typed": lambda state: state.get("long", as_=list[dict[str, Any]]),
     "get_many": lambda state: state.get_many(["short", "long"]),
     "get_many, of an iterator": lambda state: state.get_many(iter(["short", "long"])),
@@ -219,10 +219,10 @@ class Told(holdfast.Gate):
         self.asked: list[str] = []
         self.read: list[str] = []
 
-    def before(self, request: holdfast.Request) -> None:
+    def before(self, request: holdfast.GateRequest) -> None:
         self.asked += [one.key for one in request.operations]
 
-    def reading(self, reading: holdfast.Reading) -> None:
+    def reading(self, reading: holdfast.GateReading) -> None:
         self.read += reading.keys
 
 

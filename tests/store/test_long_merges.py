@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from store_kit import Place
 
-from holdfast import LongValue, MergeConflict, ValueLimits, sync
+from holdfast import MergeConflict, ValueLimits, sync
 from holdfast.errors import LimitExceededError, MergeConflictError, PrunedError
+from holdfast.store.names.items import LongValue
 
 LIMITS = ValueLimits(size=1 << 20)
 LONG = 3 << 20
@@ -110,9 +111,9 @@ def test_pruning_spares_what_was_taken_over(place: Place, state: sync.State) -> 
     state.merge(trial)
     trial.set("film", "gone here")
     trial.set("more", 1)
-    trial.prune(trial.place()[2], keep=())
+    trial.prune(trial._handle.place()[2], keep=())
     state.set("more", 2)
-    state.prune(state.place()[2], keep=())
+    state.prune(state._handle.place()[2], keep=())
     assert letter(state) == b"b"
     assert place.open().verify().findings == []
     with pytest.raises(PrunedError):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from store_kit import Place, put_row, rows_of
 
 import holdfast
-from holdfast import Gate, Request, ValueLimits, sync
+from holdfast import Gate, GateRequest, ValueLimits, sync
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
@@ -29,8 +29,8 @@ from holdfast.errors import (
     PrunedError,
     StateIntegrityError,
 )
+from holdfast.store.long import long_writer as long_writing
 from holdfast.store.long import uploads
-from holdfast.store.long import write as long_writing
 from holdfast.store.names import rowkinds
 
 SIZES = (0, 1, 63, 64, 16_384, 16_385, 50_000, 70_000, 300_000)
@@ -393,7 +393,7 @@ def test_what_is_open_and_pruned_is_told_to_be_pruned(place: Place) -> None:
         other = place.open().agent("1")
         other.delete("k")
         other.set("x", 1)
-        other.prune(other.place()[2], keep=[])
+        other.prune(other._handle.place()[2], keep=[])
         file.seek(800_000)
         with pytest.raises(PrunedError):
             file.read()
@@ -416,7 +416,7 @@ def test_the_past(place: Place) -> None:
     assert state.blame("k").parts[0].cause.actor == "writer"
     state.revert(correlation="run")
     assert state.get("k") == first
-    state.restore(state.place()[2] - 1)
+    state.restore(state._handle.place()[2] - 1)
     assert state.get("k") == second
     for n in range(600):  # so that indexes are saved
         state.set(f"n/{n}", n)
@@ -570,7 +570,7 @@ def test_gates_stand_in_front_of_long_values(place: Place) -> None:
     asked: list[object] = []
 
     class Guard(Gate):
-        def before(self, request: Request) -> None:
+        def before(self, request: GateRequest) -> None:
             for operation in request.operations:
                 asked.append(operation.value)
                 if operation.key == "locked":

@@ -15,7 +15,9 @@ CALLS: dict[str, Callable[[sync.Store, sync.State], Any]] = {
     "revert": lambda _, state: state.revert(correlation="run"),
     "revert of a store": lambda store, _: store.revert(correlation="run"),
     "blame": lambda _, state: state.blame("report"),
-    "some keys restored": lambda _, state: sync.Checkpoints(state).restore("c", keys=["report"]),
+    "some keys restored": lambda _, state: sync.checkpoints.Checkpoints(state).restore(
+        "c", keys=["report"]
+    ),
     "get": lambda _, state: state.get("report"),
     "items": lambda _, state: state.items(),
     "many": lambda _, state: state.get_many(["k0", "report"]),
@@ -35,7 +37,7 @@ def test_refusal_names_scope_and_key(name: str) -> None:
             with store.acting("bot", correlation="run"):
                 state.set("k0", 1)
                 state.set("report", 1)
-        before = state.place()
+        before = state._handle.place()
         with pytest.raises(LimitExceededError, match="agent:a: the value of 'report' "):
             CALLS[name](store, state)
-        assert state.place() == before
+        assert state._handle.place() == before

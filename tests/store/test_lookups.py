@@ -21,6 +21,8 @@ from holdfast.errors import (
     ReadOnlyError,
 )
 from holdfast.store.commit import lookup_build
+from holdfast.store.history import lookup_settle
+from holdfast.store.history.lookup_settle import rebuild_lookup
 from holdfast.store.rules.lookup import BUILT, TERMS
 
 BY_STATUS = Lookup("by_status", prefix="tasks/", terms={"status": "status", "due": "plan.due"})
@@ -160,7 +162,7 @@ def test_long_texts_are_told_apart(state: sync.State) -> None:
 
 
 def test_at_any_point_and_in_every_process(place: Place, state: sync.State) -> None:
-    before = state.place()[2]
+    before = state._handle.place()[2]
     other = place.open().agent("a")
     other.set("tasks/1", task("shut"))
     assert found(state, "by_status", status="shut") == ["1"]
@@ -209,6 +211,19 @@ def test_another_declaration_of_the_same_name(place: Place, state: sync.State) -
     assert place.open().verify().ok
 
 
+def test_a_declaration_that_comes_back(
+    place: Place, state: sync.State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody kept its terms while it was away, also where removing them was cut short."""
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.store.state_declarations.settle_lookups", lambda handle: None)
+        state.undeclare(BY_STATUS)
+    state.set("tasks/1", task("later"))
+    state.declare(BY_STATUS)
+    assert found(state, "by_status", status="later") == ["1"]
+    assert place.open().verify().ok
+
+
 def test_a_revert_leaves_a_lookup_whole(place: Place, state: sync.State) -> None:
     declare = next(e for e in state.log(limit=None) if "$declared/lookup/by_tag" in e.keys)
     undone = state.revert(entries=[declare])
@@ -223,14 +238,14 @@ def test_building_is_resumed_beside_writers(place: Place, monkeypatch: pytest.Mo
     state, other = place.open().agent("a"), place.open().agent("a")
     for n in range(60):
         state.set(f"tasks/{n:02}", task("old", n))
-    run, turn = lookup_build._run, iter(range(100))
+    run, turn = lookup_settle._run, iter(range(100))
 
     def interrupted(*args: Any) -> None:
         run(*args)
         if next(turn) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(lookup_build, "_run", interrupted)
+    monkeypatch.setattr(lookup_settle, "_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         state.declare(BY_STATUS)
     with pytest.raises(LookupNotBuiltError, match="being built"):
@@ -276,7 +291,7 @@ def test_writers_at_the_same_time_as_the_building(
 
 
 def test_terms_are_seen_by_nobody_else(place: Place, state: sync.State) -> None:
-    before = state.place()[2]
+    before = state._handle.place()[2]
     entry = state.set("tasks/1", task("seen", 1))
     assert state.keys(limit=1) == ["other"]
     assert not [key for key, _ in state.items() if key.startswith("$")]
@@ -332,7 +347,7 @@ def test_what_cannot_be_meant_is_refused(state: sync.State) -> None:
         with pytest.raises(InvalidInputError):
             make()
     with pytest.raises(LookupNotFoundError):
-        state.rebuild("nothing")
+        rebuild_lookup(state._handle, "nothing")
     with pytest.raises(LookupNotFoundError):
         state.on("main").find("nothing")
     with pytest.raises(LimitExceededError, match="by_tag"):
@@ -344,7 +359,7 @@ def test_a_store_for_reading_finds_and_builds_nothing(place: Place, state: sync.
     reader = place.open(read_only=True, signer=None).agent("a")
     assert found(reader, "by_status", status="done") == ["2"]
     with pytest.raises(ReadOnlyError):
-        reader.rebuild("by_status")
+        rebuild_lookup(reader._handle, "by_status")
 
 
 def test_the_whole_scope_and_names_of_terms_that_are_taken(state: sync.State) -> None:
@@ -361,7 +376,7 @@ def test_a_name_has_one_form(state: sync.State) -> None:
     assert state.find(one).items == state.find(other).items
     state.declare(Lookup(one, terms={"due": "plan.due"}))
     assert state.find(other, due=9).items == ["other"]
-    state.rebuild(other)
+    rebuild_lookup(state._handle, other)
     assert state.undeclare(Lookup(one, terms="x")) == 1
 
 
@@ -379,9 +394,9 @@ def test_the_async_face(place: Place) -> None:
                 change.set(found.items[0][0], task("done"))
             assert (await state.find("by_status", status="open")).items == ["tasks/2"]
             assert (await state.at(1).keys()) == ["tasks/1"]
-            await state.restore(state.place()[2] - 1)
+            await state.restore(state._handle.place()[2] - 1)
             assert len((await state.find("by_status", status="open")).items) == 2
-            await state.rebuild("by_status")
+            await state.declare(BY_STATUS, rebuild=True)
             assert await state.undeclare(BY_STATUS) == 1
             assert (await store.verify()).ok
 
@@ -422,7 +437,7 @@ def test_sticky_keys_keep_their_terms(
 def test_terms_follow_a_merge_and_a_long_value(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.long.write.SHORT", 10)
+    monkeypatch.setattr("holdfast.store.long.long_writer.SHORT", 10)
     state = place.open().agent("1")
     state.declare(Lookup("by_status", "tasks/", "status"))
     state.set("tasks/1", {"status": "open"})

@@ -18,6 +18,7 @@ from holdfast.storage.wrappers.faults import Fault, Faulty
 from holdfast.store.commit import lookup_build
 from holdfast.store.commit.lookup_terms import Keeper
 from holdfast.store.history.handle import StoreHandle
+from holdfast.store.history.lookup_settle import rebuild_lookup
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core
 
@@ -60,7 +61,7 @@ def test_verify_names_lookup_and_key_and_rebuild_repairs(
     if what == "delete":
         with pytest.raises(DamagedRecordError, match=r"rebuild\('by_kind'\)"):
             state.find("by_kind", kind="k1", values=True)
-    state.rebuild("by_kind")
+    rebuild_lookup(state._handle, "by_kind")
     assert store.verify().ok
     assert state.find("by_kind", kind="other").items == ["v/03"]
     assert state.find("by_kind", kind="k1", values=True, limit=1).items[0][0] == "v/01"

@@ -43,7 +43,7 @@ def test_fork_while_a_lookup_is_built_has_it_whole(store: sync.Store) -> None:
         for number in range(1200):
             change.set(f"t/{number:04}", {"s": number % 2})
     declared = state.declare(BY)
-    for entry in range(declared, state.place()[2] + 1):
+    for entry in range(declared, state._handle.place()[2] + 1):
         fork = state.fork(f"at {entry}", at=entry)
         assert len(fork.find("by", s=1).items) == 600
     assert store.verify().ok

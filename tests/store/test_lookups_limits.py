@@ -10,6 +10,7 @@ from store_kit import Place, put_row, rows_of
 from holdfast import Lookup, Sticky, sync
 from holdfast.errors import DamagedRecordError, LimitExceededError, LookupNotBuiltError
 from holdfast.store.commit import lookup_build, lookup_terms
+from holdfast.store.history.lookup_settle import rebuild_lookup
 from holdfast.store.names import rowkinds
 from holdfast.store.rules.lookup import MOST_TERMS
 
@@ -44,7 +45,7 @@ def test_no_value_grows_beyond_the_limit(plain: Place, way: str) -> None:
     assert state.log(limit=1)[0].sequence == before
     assert state.get("t/x") == list(range(HALF))
     assert numbers(state) == len(range(0, HALF, 70))
-    state.rebuild("tags")
+    rebuild_lookup(state._handle, "tags")
     assert numbers(state) == len(range(0, HALF, 70))
     assert store.verify().findings == []
 
@@ -60,7 +61,7 @@ def test_the_last_term_that_fits(plain: Place) -> None:
         state.append("t/x", MOST_TERMS)
     state.append("t/x", 3)
     assert state.length("t/x") == 2 * MOST_TERMS + 1
-    state.rebuild("tags")
+    rebuild_lookup(state._handle, "tags")
     assert state.find("tags", tag=MOST_TERMS - 1).items == ["t/x"]
     state.trim("t/x", keep_last=2)
     state.append("t/x", MOST_TERMS)
@@ -121,7 +122,7 @@ def test_a_lookup_outlives_a_rebuild_that_a_damaged_value_forbids(
     put_row(storage, key, row[:-9] + bytes(9))
     state = place.open().agent("a")
     changed = Lookup("kinds", "v/", {"kind": "kind", "text": "text"})
-    for broken in (lambda: state.rebuild("kinds"), lambda: state.declare(changed)):
+    for broken in (lambda: rebuild_lookup(state._handle, "kinds"), lambda: state.declare(changed)):
         with pytest.raises(DamagedRecordError):
             broken()
         assert state.declared() == [kinds]
@@ -148,7 +149,7 @@ def test_a_restore_forgets_a_lookup_that_it_could_not_keep(
     with pytest.raises(LookupNotBuiltError):
         state.find("tags", tag=1)
     state.trim("t/x", keep_last=3)
-    state.rebuild("tags")
+    rebuild_lookup(state._handle, "tags")
     assert state.find("tags", tag=MOST_TERMS).items == ["t/x"]
     assert store.verify().findings == []
 
@@ -177,7 +178,7 @@ def test_a_lookup_of_which_nothing_is_built_yet(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lookup_build._Step, "_build", stop)
+    monkeypatch.setattr(lookup_build.Step, "_build", stop)
     with pytest.raises(KeyboardInterrupt):
         state.declare(TAGS)
     with pytest.raises(LookupNotBuiltError, match="being built, no key so far"):

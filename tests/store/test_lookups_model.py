@@ -126,7 +126,7 @@ class Model:
 
     def note(self, line: str, values: Values) -> None:
         state = self.state(line)
-        at = state.place()[2]
+        at = state._handle.place()[2]
         self.past[line][at] = values
         self.known[line][at] = {one.name for one in state.declared()}
 

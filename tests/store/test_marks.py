@@ -12,12 +12,13 @@ import pytest
 from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
-from holdfast import CheckpointRequest, Ephemeral, Sticky, sync
+from holdfast import Ephemeral, Sticky, sync
+from holdfast.checkpoints import CheckpointRequest
 from holdfast.checkpoints.create import make
 from holdfast.checkpoints.release import release
 from holdfast.errors import Conflict, InvalidInputError, PrunedError, StillNeededError
 from holdfast.store.journal.timeline import DELTA_EVERY
-from holdfast.sync import Checkpoints, Retention
+from holdfast.sync.checkpoints import Checkpoints, Retention
 
 COMMITS = 12
 """More than a run of these tests makes."""
@@ -124,7 +125,7 @@ def test_a_hold_or_a_pin_is_not_pruned_by_hand_either(place: Place) -> None:
     retention = Retention(store)
     retention.hold(kept[1], "case 7")
     retention.pin(kept[2])
-    head = state.place()[2]
+    head = state._handle.place()[2]
     for dry_run in (True, False):
         for keep, named in (([], kept[1]), ([kept[1]], kept[2])):
             with pytest.raises(StillNeededError, match=named.id):
@@ -134,7 +135,7 @@ def test_a_hold_or_a_pin_is_not_pruned_by_hand_either(place: Place) -> None:
     assert [state.at(one).get("x") for one in kept[1:3]] == [1, 2]
     retention.lift(kept[1])
     retention.unpin(kept[2])
-    state.prune(state.place()[2], keep=[])
+    state.prune(state._handle.place()[2], keep=[])
     assert state.checkpoints() == []
     assert store.verify().findings == []
 
@@ -184,14 +185,14 @@ def test_what_is_in_use_is_not_pruned_by_hand_by_any_process(
     state.set("x", "on")
     for dry_run in (True, False):
         with pytest.raises(StillNeededError, match=f"{one.id} is held"):
-            other.prune(other.place()[2], keep=[], dry_run=dry_run)
+            other.prune(other._handle.place()[2], keep=[], dry_run=dry_run)
     assert len(other.checkpoints(limit=None)) == 9
-    other.prune(other.place()[2], keep=[one])
+    other.prune(other._handle.place()[2], keep=[one])
     assert other.checkpoints(limit=None) == [one]
     assert dict(other.at(one).items()) == before
     end()
     other.set("x", "after")
-    other.prune(other.place()[2], keep=[])
+    other.prune(other._handle.place()[2], keep=[])
     assert other.checkpoints() == []
     assert there.verify().findings == []
 
@@ -208,7 +209,7 @@ def test_async_prune_asks_the_same(place: Place) -> None:
             await state.set("x", 2)
             with pytest.raises(StillNeededError, match="not confirmed"):
                 await state.prune(await head(state), keep=[])
-            await holdfast.Checkpoints(state).confirm(done)
+            await holdfast.checkpoints.Checkpoints(state).confirm(done)
             await state.prune(await head(state), keep=[])
             assert [one.type for one in await state.checkpoints()] == ["post_operation"]
 
@@ -260,7 +261,7 @@ def test_a_mark_is_obeyed_on_a_timeline_that_no_key_can_name(place: Place, name:
         made[1].id: "pinned: pinned",
     }
     with pytest.raises(StillNeededError, match="is on hold"):
-        fork.prune(fork.place()[2], keep=[made[1]])
+        fork.prune(fork._handle.place()[2], keep=[made[1]])
     with pytest.raises(StillNeededError):
         retention.end("agent:1", name)
     with pytest.raises(StillNeededError) as told:
@@ -285,7 +286,7 @@ def test_a_hold_put_while_somebody_prunes_by_hand_is_kept(plain: Place) -> None:
     one = state.checkpoint("one")
     state.set("x", 2)
     between.before = lambda: Retention(there).hold(one, "case 7")
-    state.prune(state.place()[2], keep=[])
+    state.prune(state._handle.place()[2], keep=[])
     assert there.agent("1").at(one).get("x") == 1
     assert there.verify().findings == []
 
@@ -353,7 +354,9 @@ def test_a_restore_past_damage_says_that_marks_may_be_lost(place: Place) -> None
     state = damaged(place).agent("1")
     done = state.restore("one", past_damage=True)
     assert "Pins and holds" in done.passed_over
-    assert "Pins and holds" in str(sync.Checkpoints(damaged(place).agent("1")).recover())
+    assert "Pins and holds" in str(
+        sync.checkpoints.Checkpoints(damaged(place).agent("1")).recover()
+    )
 
 
 @pytest.mark.parametrize("how", ["correlation", "actor", "entries", "store"])
@@ -366,7 +369,7 @@ def test_a_revert_leaves_marks_alone(place: Place, how: str, what: str) -> None:
     if what == "lifted":
         retention.hold(one, "case 7")
         retention.pin(one, "shipped")
-    before = state.place()[2]
+    before = state._handle.place()[2]
     with store.acting("clerk", correlation="run 1"):
         state.set("x", 2)
         if what == "put":
@@ -381,7 +384,7 @@ def test_a_revert_leaves_marks_alone(place: Place, how: str, what: str) -> None:
         (done,) = store.revert(correlation="run 1")
     else:
         named = {"correlation": "run 1", "actor": "clerk"}
-        entries = range(before + 1, state.place()[2] + 1)
+        entries = range(before + 1, state._handle.place()[2] + 1)
         done = state.revert(**{how: named.get(how, entries)})
     assert done.done == ["x"]
     assert {left.key for left in done.left} == {f"$retention/{k}/{one.id}" for k in ("hold", "pin")}

@@ -27,7 +27,7 @@ class Noting(holdfast.Gate):
     def __init__(self) -> None:
         self.read: list[tuple[str, ...]] = []
 
-    def reading(self, reading: holdfast.Reading) -> None:
+    def reading(self, reading: holdfast.GateReading) -> None:
         self.read.append(reading.keys)
 
 
@@ -50,9 +50,13 @@ def state(store: sync.Store) -> sync.State:
 
 
 def test_until_a_point_before_the_class_was_declared(state: sync.State) -> None:
-    now = state.place()[2]
-    whole = sync.Checkpoints(state).restore("before", dry_run=True).restored
-    part = sync.Checkpoints(state).restore("before", keys=["billing/card"], dry_run=True).restored
+    now = state._handle.place()[2]
+    whole = sync.checkpoints.Checkpoints(state).restore("before", dry_run=True).restored
+    part = (
+        sync.checkpoints.Checkpoints(state)
+        .restore("before", keys=["billing/card"], dry_run=True)
+        .restored
+    )
     for diff in (
         state.restore("before", dry_run=True).diff,
         state.diff(now, "before"),
@@ -74,12 +78,12 @@ def test_what_another_timeline_declares_since_a_point_comes_along(
         state.declare(Classed("billing/", "standard"))
     fork = state.fork("other")
     fork.set("billing/card", SECRET)
-    point = f"other@{fork.place()[2]}"
+    point = f"other@{fork._handle.place()[2]}"
     fork.declare(CARDS)
     planned = state.restore(point, dry_run=True)
     done = state.restore(point)
     assert (planned.root, planned.keys) == (done.root, done.keys)
-    assert state.class_of("billing/card") == ("standard" if known else "sensitive")
+    assert state._handle.reader.class_of("billing/card") == ("standard" if known else "sensitive")
     if not known:
         hidden(state.diff("main@1"), planned.diff)
     assert store.verify().ok
@@ -96,7 +100,7 @@ def test_what_is_declared_now_holds_for_what_was_written_before(
     other = state.fork("other", at="then")
     state.declare(CARDS)
     view = state.at("then")
-    assert view.class_of("billing/card") == "sensitive"
+    assert view._handle.reader.class_of("billing/card") == "sensitive"
     hidden(state.diff(1, 2), view.item("billing/card"), state.restore(1, dry_run=True).diff)
     hidden(state.revert(entries=[4], dry_run=True).diff, other.diff("main@1", 1))
 
@@ -108,11 +112,13 @@ def test_what_is_declared_now_holds_for_what_was_written_before(
 
     file = tmp_path / "export.json"
     for reveal in (False, True):
-        sync.export_checkpoint(state, file, at="then", format="json", plain=True, reveal=reveal)
+        sync.checkpoints.export_checkpoint(
+            state, file, at="then", format="json", plain=True, reveal=reveal
+        )
         assert (SECRET in file.read_text()) is reveal
         assert json.loads(file.read_text())["state"].keys() == {"billing/card"}
     assert gate.read.pop() == ("billing/card",)
-    sync.export_checkpoint(state, tmp_path / "e", at="then", plain=True)
+    sync.checkpoints.export_checkpoint(state, tmp_path / "e", at="then", plain=True)
     assert gate.read == [("billing/card",)]
 
 
@@ -129,10 +135,10 @@ def test_the_past_is_read_where_the_newest_state_is_gone(store: sync.Store) -> N
     state.set("billing/card", SECRET)
     fork = state.fork("f")
     fork.set("billing/card", 1)
-    view = fork.at(fork.place()[2])
-    sync.Retention(store).end(state, "f")
+    view = fork.at(fork._handle.place()[2])
+    sync.checkpoints.Retention(store).end(state, "f")
     assert view.get("billing/card") == 1
-    assert view.class_of("billing/card") == "standard"
+    assert view._handle.reader.class_of("billing/card") == "standard"
 
 
 Declares = Callable[[sync.State, sync.State], None]
@@ -190,12 +196,12 @@ def test_what_is_merged_stays_sensitive(
     store: sync.Store, sides: tuple[sync.State, sync.State], strategy: str, tmp_path: Path
 ) -> None:
     main, _ = sides
-    before = main.place()[2]
+    before = main._handle.place()[2]
     main.merge("f@3", strategy=strategy)
     copies = ["billing/card"] if strategy == "theirs" else ["billing/card", "billing/card~theirs"]
     assert main.keys("billing") == [*copies, "billing/new"]
     for key in (copies[-1], "billing/new"):
-        assert main.class_of(key) == "sensitive"
+        assert main._handle.reader.class_of(key) == "sensitive"
         assert SECRET not in f"{main.item(key)} {main.blame(key)!r}"
     hidden(main.diff(before))
     gate = Noting()
@@ -216,18 +222,18 @@ def test_parts_of_both_sides_stay_sensitive(store: sync.Store) -> None:
     main.set("billing/card", {"a": 1, "b": SECRET})
     main.merge(fork)
     assert main.get("billing/card") == {"a": 2, "b": SECRET}
-    assert main.class_of("billing/card") == "sensitive"
+    assert main._handle.reader.class_of("billing/card") == "sensitive"
 
 
 def test_some_keys_of_another_timeline_stay_sensitive(
     sides: tuple[sync.State, sync.State],
 ) -> None:
     main, _ = sides
-    checkpoints = sync.Checkpoints(main)
+    checkpoints = sync.checkpoints.Checkpoints(main)
     hidden(checkpoints.restore("f@3", keys=["billing/card"], dry_run=True).restored.diff)
     checkpoints.restore("f@3", prefixes=["billing/"])
     assert main.get("billing/new") == SECRET
-    assert {main.class_of(key) for key in main.keys("billing/")} == {"sensitive"}
+    assert {main._handle.reader.class_of(key) for key in main.keys("billing/")} == {"sensitive"}
     again = checkpoints.restore("f@3", prefixes=["billing/"])
     assert again.backup_created is None, "nothing differs"
 
@@ -240,9 +246,9 @@ def test_a_later_value_goes_by_the_rules_of_its_timeline(plain: Place) -> None:
     fork.set("billing/card", [SECRET])
     main.merge(fork)
     main.append("billing/card", 1)
-    assert main.class_of("billing/card") == "sensitive"
+    assert main._handle.reader.class_of("billing/card") == "sensitive"
     main.set("billing/card", "public")
-    assert main.class_of("billing/card") == "standard"
+    assert main._handle.reader.class_of("billing/card") == "standard"
 
 
 @pytest.mark.parametrize("how", ["adopt", "restore", "checkpoints"])
@@ -255,7 +261,7 @@ def test_a_timeline_that_is_taken_over_whole_stays_sensitive(place: Place, how: 
     fork.declare(CARDS, Classed("open/", "sensitive"), Classed("in/", "external"))
     fork.set("billing/card", SECRET)
     fork.set("done/1", 2)
-    before = main.place()[2]
+    before = main._handle.place()[2]
     dry = main.restore(fork, dry_run=True)
     hidden(dry.diff)
     if how == "adopt":
@@ -263,7 +269,7 @@ def test_a_timeline_that_is_taken_over_whole_stays_sensitive(place: Place, how: 
     elif how == "restore":
         done = main.restore(fork)
     else:
-        done = sync.Checkpoints(main).restore(fork).restored
+        done = sync.checkpoints.Checkpoints(main).restore(fork).restored
     assert done.root == dry.root == main.root()
     assert done.keys == dry.keys
     assert main.items() == [("billing/card", SECRET), ("done/1", 1)]
@@ -279,7 +285,7 @@ def test_a_timeline_that_is_taken_over_whole_stays_sensitive(place: Place, how: 
     assert [one.kinds for one in main.log(limit=2)] == [("restore",), ("checkpoint",)]
     assert store.verify().findings == []
     main = place.open().agent("a")
-    assert main.class_of("billing/card") == "sensitive"
+    assert main._handle.reader.class_of("billing/card") == "sensitive"
 
 
 def test_blame_hides_the_names_inside_a_value(store: sync.Store) -> None:

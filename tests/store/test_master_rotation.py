@@ -25,7 +25,6 @@ from holdfast.errors import (
 )
 from holdfast.seal.ring_masters import read_masters
 from holdfast.storage import open_storage
-from holdfast.store.upkeep import keyring
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -48,9 +47,9 @@ def test_the_master_is_rotated_in_two_steps(sealed: Place) -> None:
     late, warned = sealed.open(), sealed.open()
     assert late.agent("1").get("k") == warned.agent("1").get("k") == "before"
     new = new_key(sealed)
-    assert store.keyring() == holdfast.Keyring(1, False, True, 1, 1, 0, 0, 0)
+    assert store.keyring() == holdfast.store.upkeep.rotate.Keyring(1, False, True, 1, 1, 0, 0, 0)
     store.begin_rotation(new)
-    assert store.keyring() == holdfast.Keyring(2, True, True, 1, 1, 0, 0, 0)
+    assert store.keyring() == holdfast.store.upkeep.rotate.Keyring(2, True, True, 1, 1, 0, 0, 0)
     assert not late.keyring().new_key_held
 
     late.agent("1").set("k", "meanwhile")
@@ -64,7 +63,7 @@ def test_the_master_is_rotated_in_two_steps(sealed: Place) -> None:
     assert [late.agent(n).get("k") for n in "123"] == ["still", 2, 3]
 
     store.finish_rotation()
-    assert store.keyring() == holdfast.Keyring(2, False, True, 3, 3, 0, 1, 0)
+    assert store.keyring() == holdfast.store.upkeep.rotate.Keyring(2, False, True, 3, 3, 0, 1, 0)
     for handle in (store, warned, other):
         handle.agent("1").append("log", 1)
         handle.scope(f"custom:{id(handle)}").set("k", 1)
@@ -256,7 +255,7 @@ def test_killed_before_the_log_is_emptied_the_same_call_empties_it(
         return [p.read_bytes() for p in place.path.parent.iterdir() if p.is_file()]
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(keyring, "settle", interrupt)
+        patched.setattr(type(store._core), "settle", interrupt)
         store.rotate_master(new_key(place))
     assert any(row[9:] in content for row in wraps for content in files())
     done = store.rotate_master(new_key(place))

@@ -79,7 +79,7 @@ def test_what_only_one_side_changed_is_taken_from_it(place: Place) -> None:
     }
     assert (done.keys, done.conflicts) == (["b", "d", "theirs"], [])
     assert (done.point, done.base) == ("trial@5", ("main@1",))
-    assert done.entry == main.place()[2]
+    assert done.entry == main._handle.place()[2]
     assert everything(trial) == before
     assert store.verify().ok
     merged = everything(main)
@@ -90,10 +90,10 @@ def test_it_is_one_entry_that_names_what_it_merged(place: Place) -> None:
     store, main, trial = forked(place)
     trial.set("a", 1)
     trial.set("b", 1)
-    head = main.place()[2]
+    head = main._handle.place()[2]
     with store.acting("judge"):
         main.merge(trial, reason="good")
-    assert main.place()[2] == head + 1
+    assert main._handle.place()[2] == head + 1
     (entry,) = main.log(limit=1)
     assert entry.kinds == ("merge", "set")
     assert (entry.keys, entry.point) == (("a", "b"), "trial@3")
@@ -243,10 +243,10 @@ PATHS = ["budget", "gone", "items[1]", "plan.goal"]
 
 def test_conflicts_are_data_and_nothing_is_written(place: Place) -> None:
     store, main, trial = conflicting(place)
-    before, head = everything(main), main.place()
+    before, head = everything(main), main._handle.place()
     with pytest.raises(MergeConflictError) as caught:
         main.merge(trial)
-    assert (everything(main), main.place()) == (before, head)
+    assert (everything(main), main._handle.place()) == (before, head)
     found = {conflict.path: conflict for conflict in caught.value.conflicts}
     assert sorted(found) == PATHS
     goal, gone = found["plan.goal"], found["gone"]
@@ -266,14 +266,14 @@ def test_conflicts_are_data_and_nothing_is_written(place: Place) -> None:
 
 def test_a_dry_run_says_what_would_happen(place: Place) -> None:
     _, main, trial = conflicting(place)
-    before, head = everything(main), main.place()
+    before, head = everything(main), main._handle.place()
     planned = main.merge(trial, dry_run=True)
     assert sorted(conflict.path for conflict in planned.conflicts) == PATHS
     assert planned.entry is None
     assert planned.keys == ["free"]
     assert [change.path for change in planned.diff] == ["free"]
     decided = main.merge(trial, strategy="theirs", dry_run=True)
-    assert (everything(main), main.place()) == (before, head)
+    assert (everything(main), main._handle.place()) == (before, head)
     wanted = {change.path: change.after for change in decided.diff}
     assert wanted == {"budget": 30, "free": 1, "gone": 2, "items[1]": 200, "plan.goal": "lose"}
 
@@ -335,7 +335,7 @@ def test_newest_where_the_entry_that_removed_a_key_is_pruned(place: Place, ours:
     deletes.delete("early")
     deletes.delete("late")
     deletes.set("other", 1)
-    deletes.prune(deletes.place()[2])
+    deletes.prune(deletes._handle.place()[2])
     writes.set("late", "written")
     for dry_run in (True, False):
         with pytest.raises(PrunedError, match="removed 'early' was pruned"):
@@ -389,7 +389,7 @@ def test_a_function_decides_each_conflict(place: Place) -> None:
 
 def test_a_function_that_fails_leaves_everything_as_it_was(place: Place) -> None:
     _, main, trial = conflicting(place)
-    before, head = everything(main), main.place()
+    before, head = everything(main), main._handle.place()
 
     def broken(_: MergeConflict) -> Any:
         raise ZeroDivisionError
@@ -398,7 +398,7 @@ def test_a_function_that_fails_leaves_everything_as_it_was(place: Place) -> None
         main.merge(trial, strategy=broken)
     with pytest.raises(InvalidInputError):
         main.merge(trial, strategy=lambda _: object())
-    assert (everything(main), main.place()) == (before, head)
+    assert (everything(main), main._handle.place()) == (before, head)
 
 
 def test_an_item_that_both_changed_is_a_conflict_of_its_own(place: Place) -> None:
@@ -480,7 +480,7 @@ def test_an_adopted_timeline_is_common_past(place: Place) -> None:
 def test_a_merge_is_undone_by_restoring_to_before_and_can_be_made_again(place: Place) -> None:
     store, main, trial = forked(place, a=0)
     trial.set("a", 1)
-    before = main.place()[2]
+    before = main._handle.place()[2]
     main.merge(trial)
     main.restore(before)
     assert main.get("a") == 0
@@ -488,7 +488,7 @@ def test_a_merge_is_undone_by_restoring_to_before_and_can_be_made_again(place: P
     assert done.base == ("main@1",)
     assert main.get("a") == 1
     # A restore to after a merge knows of it.
-    after = main.place()[2]
+    after = main._handle.place()[2]
     main.set("a", 5)
     main.restore(after)
     assert main.merge(trial).entry is None
@@ -515,7 +515,7 @@ def test_merged_crosswise(place: Place) -> None:
     store, main, trial = forked(place, a=0, b=0, c=0)
     main.set("a", "main")
     trial.set("b", "trial")
-    here, there = main.place()[2], trial.place()[2]
+    here, there = main._handle.place()[2], trial._handle.place()[2]
     main.merge(f"trial@{there}")
     trial.merge(f"main@{here}")
     assert main.root() == trial.root()
@@ -568,7 +568,9 @@ def test_the_past_is_found_where_it_lies_far_back(place: Place) -> None:
 # ---- others who write meanwhile -------------------------------------------------------------
 
 
-def overtaken(main: sync.State, trial: sync.State, by: Callable[[], Any]) -> holdfast.Merged:
+def overtaken(
+    main: sync.State, trial: sync.State, by: Callable[[], Any]
+) -> holdfast.store.history.merge.Merged:
     """Merge, while somebody else writes between looking and committing, once."""
     calls: list[MergeConflict] = []
 
@@ -589,7 +591,7 @@ def test_a_key_that_is_changed_meanwhile_is_looked_at_again(place: Place) -> Non
     other = place.open().agent("a")
     done = overtaken(main, trial, lambda: other.set("b", {"y": 2}))
     assert everything(main) == {"a": "decided", "b": {"y": 2, "x": 1}, "started": True}
-    assert done.entry == main.place()[2]
+    assert done.entry == main._handle.place()[2]
     assert store.verify().ok
 
 
@@ -605,7 +607,7 @@ def test_what_the_merge_does_not_touch_may_change_meanwhile(place: Place) -> Non
 
 def test_a_restore_or_another_merge_meanwhile(place: Place) -> None:
     store, main, trial = forked(place, a=0)
-    start = main.place()[2]
+    start = main._handle.place()[2]
     main.set("a", 1)
     trial.set("a", 2)
     trial.set("new", 2)
@@ -758,7 +760,7 @@ def test_gates_see_what_a_merge_writes(place: Place) -> None:
     seen = []
 
     class NoSecrets(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             seen.extend((operation.kind, operation.value) for operation in request.operations)
             if any(operation.key == "secret" for operation in request.operations):
                 raise GateRefusedError("no secrets in main")
@@ -826,7 +828,7 @@ def test_an_older_point_of_a_timeline_whose_newest_entry_is_damaged(place: Place
     _, main, trial = forked(place, a=0)
     main.set("a", 1)
     trial.set("b", 2)
-    good = trial.place()[2]
+    good = trial._handle.place()[2]
     trial.set("c", 3)
     place.close()
     storage = place.storage()
@@ -901,14 +903,14 @@ def test_dry_run_refuses_what_the_merge_refuses(
     store = place.open()
     state = two_sided(store, {"s": 1}, {"s": 3}, {"s": 2}, **terms)
     state.declare(Lookup("by_s", terms={"s": "s[]"}))
-    place_before = state.place()
+    place_before = state._handle.place()
     errors = []
     for dry_run in (True, False):
         with pytest.raises(HoldfastError) as caught:
             state.merge("g", strategy=decide, dry_run=dry_run)
         errors.append((type(caught.value), str(caught.value)))
     assert errors[0] == errors[1]
-    assert state.place() == place_before
+    assert state._handle.place() == place_before
     merged = place.open(read_only=True).agent("dry").merge("g", strategy="theirs", dry_run=True)
     assert merged.keys == ["k"]
     assert state.get("k") == {"s": 3}

@@ -125,9 +125,9 @@ def round_(
     main.merge(trial, strategy=("ours", "theirs")[side])
     assert everything(main) == wanted
     assert everything(trial) == theirs
-    head = main.place()
+    head = main._handle.place()
     assert main.merge(trial).entry is None
-    assert main.place() == head
+    assert main._handle.place() == head
     return theirs
 
 

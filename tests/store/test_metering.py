@@ -99,7 +99,7 @@ def test_changes_that_share_a_commit_are_each_a_save(place: Place) -> None:
 @pytest.mark.spec("M81")
 def test_what_a_gate_refuses_is_a_validation_failure(store: sync.Store) -> None:
     class Even(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             if any(one.value % 2 for one in request.operations):
                 raise GateRefusedError("only even numbers")
 

@@ -245,7 +245,7 @@ class Model(RuleBasedStateMachine):
             return
         for name, states in self.past.items():
             state = self.state(name)
-            assert state.place()[2] == len(states) - 1
+            assert state._handle.place()[2] == len(states) - 1
             assert same(dict(state.items()), dict(sorted(states[-1].items())))
 
 

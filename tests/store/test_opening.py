@@ -334,14 +334,14 @@ def test_a_key_of_the_environment_is_used_up_by_what_succeeds(
         store.agent("1").checkpoint("here")
         monkeypatch.setenv("NEW", "no key")
         with pytest.raises(WrongKeyError):
-            sync.export_checkpoint(store.agent("1"), tmp_path / "export", key="env:NEW")
+            sync.checkpoints.export_checkpoint(store.agent("1"), tmp_path / "export", key="env:NEW")
         assert os.environ["NEW"] == "no key"
         monkeypatch.setenv("NEW", key_text(9))
-        sync.export_checkpoint(store.agent("1"), tmp_path / "export", key="env:NEW")
+        sync.checkpoints.export_checkpoint(store.agent("1"), tmp_path / "export", key="env:NEW")
         assert "NEW" not in os.environ
         monkeypatch.setenv("NEW", key_text(8))
         with pytest.raises(WrongKeyError):
-            sync.inspect_export(tmp_path / "export", key="env:NEW")
+            sync.checkpoints.inspect_export(tmp_path / "export", key="env:NEW")
         assert os.environ["NEW"] == key_text(8)
         store.rotate_master("env:NEW")
         assert "NEW" not in os.environ
@@ -622,7 +622,7 @@ def calls_that_read(store: sync.Store) -> dict[str, Any]:
         "slice": lambda: state.slice("l"),
         "length": lambda: state.length("l"),
         "root": lambda: state.root(),
-        "place": lambda: state.place(),
+        "place": lambda: state._handle.place(),
         "log": lambda: state.log(),
         "checkpoints": lambda: state.checkpoints(),
         "at": lambda: state.at(1),
@@ -654,7 +654,7 @@ def test_opened_for_reading(place: Place) -> None:
         call()
     store.agent("1").set("k", 5)
     assert reader.agent("1").get("k") == 5
-    assert reader.agent("1").place()[2] == 3
+    assert reader.agent("1")._handle.place()[2] == 3
 
 
 def test_a_closed_store(place: Place) -> None:
@@ -751,3 +751,17 @@ def test_paths_that_cannot_be_used_make_nothing(tmp_path: Path, given: dict[str,
 def test_what_is_no_engine(given: Any) -> None:
     with pytest.raises(InvalidInputError, match="storage is an engine"):
         sync.open("memory:", storage=given)
+
+
+def test_a_blocking_program_loads_no_event_loop_and_no_driver() -> None:
+    program = """
+import sys
+from holdfast import sync
+with sync.open("memory:") as store:
+    store.agent("1").set("k", 1)
+print(sorted({"asyncio", "redis", "psycopg", "pymongo"} & set(sys.modules)))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "[]\n"

@@ -17,7 +17,7 @@ from holdfast import Lookup, Sticky, sync
 from holdfast.checkpoints import operation as operations
 from holdfast.checkpoints.operation import Running
 from holdfast.errors import DependencyError, InvalidInputError
-from holdfast.sync import CheckpointGroups, Checkpoints
+from holdfast.sync.checkpoints import CheckpointGroups, Checkpoints
 
 
 class Broken(Exception):
@@ -126,7 +126,7 @@ def test_a_scope_that_is_deleted_inside_is_not_brought_back(
         with operation as run:
             if how == "end":
                 Checkpoints(state).finish(run.checkpoint, "keep")  # else it could not be ended
-                sync.Retention(store).end(state, "trial")
+                sync.checkpoints.Retention(store).end(state, "trial")
             else:
                 getattr(store, how)(state.scope)
             if again:
@@ -262,7 +262,7 @@ def test_nor_is_an_async_one(store_url: str) -> None:
         async with holdfast.open(store_url) as store:
             state = store.agent("x")
             await state.set("k", 1)
-            checkpoints = holdfast.Checkpoints(state)
+            checkpoints = holdfast.checkpoints.Checkpoints(state)
 
             async def direct() -> AsyncIterator[int]:
                 async with checkpoints.operation("stream"):
@@ -470,12 +470,12 @@ def test_retention_keeps_what_failed_beside_one_that_runs(
     assert left is not None
     assert [one.key for one in left.left] == ["x"]
     state.set("y", "on")
-    sync.Retention(store).run(state)
+    sync.checkpoints.Retention(store).run(state)
     done = checkpoints.finish(run.checkpoint, "revert")
     assert done is not None
     assert (done.done, state.get("x")) == (["x"], 2)
     state.set("y", "on")
-    sync.Retention(store).run(state)
+    sync.checkpoints.Retention(store).run(state)
     assert len(state.checkpoints(type="routine")) == 3  # then it goes
     assert store.verify().findings == []
 

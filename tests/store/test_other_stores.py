@@ -30,7 +30,7 @@ def changed(store: sync.Store, state: Any) -> None:
 
 
 def sent(store: sync.Store, to: sync.State) -> None:
-    box = sync.Mailbox(store.agent("x"))
+    box = sync.agents.Mailbox(store.agent("x"))
     box.send("letter")
     with box.next() as mail:
         assert mail is not None
@@ -59,19 +59,25 @@ CALLS: dict[str, Callable[[sync.Store, sync.State, sync.State], Any]] = {
     "prove": lambda _, mine, other: mine.prove("k", at=other),
     "delete": lambda s, _, other: s.delete(other),
     "erase": lambda s, _, other: s.erase(other),
-    "group": lambda s, _, other: sync.CheckpointGroups(s).create([other], "g"),
-    "restore from": lambda _, mine, other: sync.Checkpoints(mine).restore(1, source=other),
-    "rests on": lambda _, mine, other: sync.Checkpoints(mine).create("d", depends_on=[other]),
-    "retention": lambda s, _, other: sync.Retention(s).plan(other),
-    "policies": lambda s, _, other: sync.Policies(s, watch=False).list(other),
-    "audit": lambda s, _, other: sync.Audit(s).reads(other),
-    "recover": lambda s, _, other: sync.Recovery(s).recover(other, "crash"),
-    "reports": lambda s, _, other: sync.Recovery(s).reports(other),
-    "health": lambda s, _, other: sync.Recovery(s).health(other),
-    "boot": lambda s, _, other: sync.boot(s, scopes=[other]),
-    "hand over": lambda s, mine, other: sync.Handovers(s).offer(mine, other, "t", reason="r"),
+    "group": lambda s, _, other: sync.checkpoints.CheckpointGroups(s).create([other], "g"),
+    "restore from": lambda _, mine, other: sync.checkpoints.Checkpoints(mine).restore(
+        1, source=other
+    ),
+    "rests on": lambda _, mine, other: sync.checkpoints.Checkpoints(mine).create(
+        "d", depends_on=[other]
+    ),
+    "retention": lambda s, _, other: sync.checkpoints.Retention(s).plan(other),
+    "policies": lambda s, _, other: sync.checkpoints.Policies(s, watch=False).list(other),
+    "audit": lambda s, _, other: sync.access.Audit(s).reads(other),
+    "recover": lambda s, _, other: sync.recovery.Recovery(s).recover(other, "crash"),
+    "reports": lambda s, _, other: sync.recovery.Recovery(s).reports(other),
+    "health": lambda s, _, other: sync.recovery.Recovery(s).health(other),
+    "boot": lambda s, _, other: sync.recovery.boot(s, scopes=[other]),
+    "hand over": lambda s, mine, other: sync.agents.Handovers(s).offer(
+        mine, other, "t", reason="r"
+    ),
     "mail": lambda s, _, other: sent(s, other),
-    "loop": lambda _, mine, other: sync.Loop(mine, Steps(), report_to=other),
+    "loop": lambda _, mine, other: sync.agents.Loop(mine, Steps(), report_to=other),
 }
 
 
@@ -153,8 +159,8 @@ async def refused_by_the_async_face() -> None:
             lambda: mine.merge(other),
             lambda: here.delete(other),
             lambda: here.erase(other),
-            lambda: holdfast.Recovery(here).reports(other),
-            lambda: holdfast.Handovers(here).history(other),
+            lambda: holdfast.recovery.Recovery(here).reports(other),
+            lambda: holdfast.agents.Handovers(here).history(other),
         ):
             with pytest.raises(InvalidInputError, match="another store"):
                 await call()

@@ -16,7 +16,8 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Condition, Gate, Policy, Request, ShutdownCheckpoints, sync
+from holdfast import Gate, GateRequest, sync
+from holdfast.checkpoints import Condition, Policy, ShutdownCheckpoints
 from holdfast.errors import InvalidInputError
 from holdfast.store.rules.sticky import COLLECTED
 
@@ -83,17 +84,17 @@ def test_no_other_state_brings_back_what_was_given(
     if how == "restore":
         a.restore(point)
     elif how == "keys":
-        sync.Checkpoints(a).restore(point, prefixes=["$shutdown/"])
+        sync.checkpoints.Checkpoints(a).restore(point, prefixes=["$shutdown/"])
     elif how == "adopt":
         a.adopt(fork)
     elif how == "merge":
         a.merge(fork)
     elif how == "source":
-        sync.Checkpoints(b).restore(point, source=a)
+        sync.checkpoints.Checkpoints(b).restore(point, source=a)
     else:
-        sync.export_checkpoint(a, tmp_path / "a.hfx", at=point, plain=True)
+        sync.checkpoints.export_checkpoint(a, tmp_path / "a.hfx", at=point, plain=True)
         for state in (b, store.agent("c")):
-            sync.import_checkpoint(state, tmp_path / "a.hfx")
+            sync.checkpoints.import_checkpoint(state, tmp_path / "a.hfx")
     assert given(store, a) == []
     assert given(store, "agent:c") == []
     assert given(store, b) == [["b's own"]], "it waits for its own, and gets nobody else's"
@@ -104,12 +105,14 @@ def test_who_moves_to_another_store_takes_it_along(store: sync.Store, tmp_path: 
     with ShutdownCheckpoints(store, participants={"agent:a": Queue("a letter")}, signals=()):
         pass
     state = store.agent("a")
-    sync.export_checkpoint(state, tmp_path / "a.hfx", at=state.checkpoints()[0], plain=True)
+    sync.checkpoints.export_checkpoint(
+        state, tmp_path / "a.hfx", at=state.checkpoints()[0], plain=True
+    )
     with sync.open("memory:") as other:
         for _ in range(2):
-            sync.import_checkpoint(other.agent("a"), tmp_path / "a.hfx", untrusted=True)
+            sync.checkpoints.import_checkpoint(other.agent("a"), tmp_path / "a.hfx", untrusted=True)
         assert given(other, "agent:a") == [["a letter"]]
-        sync.import_checkpoint(other.agent("a"), tmp_path / "a.hfx", untrusted=True)
+        sync.checkpoints.import_checkpoint(other.agent("a"), tmp_path / "a.hfx", untrusted=True)
         assert given(other, "agent:a") == []
 
 
@@ -189,7 +192,7 @@ class Noting(Gate):
     def __init__(self, then: Callable[[], object]) -> None:
         self._then = then
 
-    def before(self, request: Request) -> None:
+    def before(self, request: GateRequest) -> None:
         if [(one.kind, one.key) for one in request.operations] == [
             ("delete", COLLECTED + "collected")
         ]:
@@ -294,7 +297,8 @@ def test_one_that_fails_keeps_no_other_from_being_kept(store: sync.Store) -> Non
 
 PROGRAM = """
 import sys, time
-from holdfast import ShutdownCheckpoints, sync
+from holdfast.checkpoints import ShutdownCheckpoints
+from holdfast import sync
 class Queue:
     def collect(self):
         return ["a"]
@@ -366,7 +370,7 @@ def test_the_switch_turns_off_checkpoints_that_come_by_themselves(
         pass
     monkeypatch.setenv("HOLDFAST_CHECKPOINTS_DISABLED", "1")
     state, queue = store.agent("7"), Queue()
-    policies = sync.Policies(store)
+    policies = sync.checkpoints.Policies(store)
     often = Condition("operation_count", "operation_count", "greater_than", 2)
     policies.set(state, Policy("often", [often]))
     with policies, ShutdownCheckpoints(store, participants={"custom:queue": queue}):
@@ -387,8 +391,8 @@ def test_the_switch_turns_off_checkpoints_that_come_by_themselves(
 class Done:
     """An agent that is done at once."""
 
-    def step(self) -> holdfast.Worked:
-        return holdfast.Worked("work", done=True)
+    def step(self) -> holdfast.agents.StepResult:
+        return holdfast.agents.StepResult("work", done=True)
 
 
 def test_the_switch_and_a_loop_and_a_schedule(
@@ -396,8 +400,8 @@ def test_the_switch_and_a_loop_and_a_schedule(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CHECKPOINTS_DISABLED", "true")
     state = store.agent("7")
-    assert sync.run(Done, state).outcome == "done"
-    scheduler = sync.Scheduler(store)
+    assert sync.agents.run(Done, state).outcome == "done"
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(60, state, name="minute")
     assert [one.outcome for one in scheduler.run_due()] in ([], ["disabled"])
     assert state.checkpoints() == []

@@ -12,8 +12,10 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Condition, Policy, PolicyFrequency, PolicyRetention, PolicySetting, sync
+from holdfast import sync
+from holdfast.checkpoints import Condition, Policy, PolicyFrequency, PolicyRetention, PolicySetting
 from holdfast.checkpoints.policy.policy import DEFAULTS
+from holdfast.checkpoints.policy.policy_engine import CHOICES
 from holdfast.errors import InvalidInputError, MissingError, PolicyValidationError, Unavailable
 
 A = "agent:a"
@@ -38,16 +40,16 @@ def hands() -> Hands:
 
 
 @pytest.fixture
-def watched(place: Place, hands: Hands) -> Iterator[tuple[sync.Store, sync.Policies]]:
+def watched(place: Place, hands: Hands) -> Iterator[tuple[sync.Store, sync.checkpoints.Policies]]:
     """A store with the default policies at work, and a clock to move."""
     store = place.open(clock=hands.clock())
-    with sync.Policies(store) as policies:
+    with sync.checkpoints.Policies(store) as policies:
         yield store, policies
 
 
-def alone(store: sync.Store, *policies: Policy, **more: Any) -> sync.Policies:
+def alone(store: sync.Store, *policies: Policy, **more: Any) -> sync.checkpoints.Policies:
     """These policies for every agent, and no others."""
-    return sync.Policies(store, defaults=policies, **more)
+    return sync.checkpoints.Policies(store, defaults=policies, **more)
 
 
 def when(type: str, metric: str, operator: str, threshold: float, **more: Any) -> Condition:
@@ -58,7 +60,7 @@ def count(operator: str, threshold: float, **more: Any) -> Condition:
     return when("operation_count", "operation_count", operator, threshold, **more)
 
 
-def made(store: sync.Store, policies: sync.Policies, agent: str = "a") -> int:
+def made(store: sync.Store, policies: sync.checkpoints.Policies, agent: str = "a") -> int:
     assert policies.wait(60)
     assert policies.errors() == ()
     return len(store.agent(agent).checkpoints())
@@ -131,7 +133,7 @@ def test_policies_of_a_configuration(place: Place) -> None:
     assert two.retention == PolicyRetention(30 * 86_400_000, 50)
     assert (two.frequency, two.compression, two.encryption) == (PolicyFrequency(), None, None)
     assert Policy.of(one.data()) == one
-    policies = sync.Policies(place.open(), watch=False)
+    policies = sync.checkpoints.Policies(place.open(), watch=False)
     assert policies.set(A, state_change) == two
     if place.sealed:
         assert policies.set(A, time_based) == one
@@ -146,12 +148,12 @@ def test_policies_of_a_configuration(place: Place) -> None:
 @pytest.mark.spec("K144", "K145")
 def test_own_policies_stand_over_the_defaults(place: Place) -> None:
     store = place.open()
-    policies = sync.Policies(store, watch=False)
+    policies = sync.checkpoints.Policies(store, watch=False)
     own = Policy("default-state-change", (count("greater_than", 5),), priority="critical")
     more = Policy("more", (count("equals", 3),), "Three", priority="low")
     policies.set(A, own)
     policies.set(store.agent("a"), more)
-    again = sync.Policies(place.reopen(), watch=False)
+    again = sync.checkpoints.Policies(place.reopen(), watch=False)
     assert [one.id for one in again.list(A)] == [
         "default-state-change",
         "default-time-based",
@@ -159,7 +161,9 @@ def test_own_policies_stand_over_the_defaults(place: Place) -> None:
     ]
     assert again.get(A, "default-state-change") == own
     assert again.get(A, "more") == more
-    assert again.list("agent:b") == sync.Policies(place.open(), watch=False).list("agent:c")
+    assert again.list("agent:b") == sync.checkpoints.Policies(place.open(), watch=False).list(
+        "agent:c"
+    )
     assert {one.id for one in again.list("agent:b")} == {one.id for one in DEFAULTS}
     again.remove(A, "default-state-change")
     assert again.get(A, "default-state-change") == DEFAULTS[1]
@@ -173,7 +177,7 @@ def test_own_policies_stand_over_the_defaults(place: Place) -> None:
 def test_policies_are_state_of_the_agent(place: Place) -> None:
     store = place.open()
     state = store.agent("a")
-    policies = sync.Policies(store, watch=False)
+    policies = sync.checkpoints.Policies(store, watch=False)
     state.set("k", 1)
     before = state.checkpoint("before")
     policies.set(A, Policy("mine", (count("greater_than", 5),)))
@@ -187,7 +191,7 @@ def test_policies_are_state_of_the_agent(place: Place) -> None:
 @pytest.mark.spec("K117", "K143")
 def test_everything_that_is_wrong_is_listed(place: Place) -> None:
     store = place.open()
-    policies = sync.Policies(store, watch=False)
+    policies = sync.checkpoints.Policies(store, watch=False)
     bad = Policy(
         "bad",
         (
@@ -236,7 +240,7 @@ def test_everything_that_is_wrong_is_listed(place: Place) -> None:
 
 @pytest.mark.spec("K148", "K149", "K152", "K169")
 def test_a_change_of_a_tenth_makes_a_checkpoint_that_says_why(
-    watched: tuple[sync.Store, sync.Policies],
+    watched: tuple[sync.Store, sync.checkpoints.Policies],
 ) -> None:
     store, policies = watched
     state = store.agent("a")
@@ -272,7 +276,7 @@ def test_a_change_of_a_tenth_makes_a_checkpoint_that_says_why(
 
 @pytest.mark.spec("K168")
 def test_time_alone_makes_a_checkpoint_of_what_was_written(
-    watched: tuple[sync.Store, sync.Policies], hands: Hands
+    watched: tuple[sync.Store, sync.checkpoints.Policies], hands: Hands
 ) -> None:
     store, policies = watched
     state = store.agent("a")
@@ -386,7 +390,7 @@ def test_each_operator(plain: Place, operator: str, fires: list[int]) -> None:
 def test_an_operator_that_is_not_known_is_never_met(plain: Place) -> None:
     assert not Condition("operation_count", "operation_count", "about", 0).holds(1)
     store = plain.open()
-    policies = sync.Policies(store, watch=False)
+    policies = sync.checkpoints.Policies(store, watch=False)
     state = store.agent("a")
     policies.set(A, Policy("p", (count("less_than_or_equal", 9),)))
     handle = state._handle  # as a newer version may have written it
@@ -524,7 +528,7 @@ def test_metrics_of_your_own(plain: Place, hands: Hands) -> None:
             with pytest.raises(InvalidInputError):
                 policies.record(A, name, value)
     with pytest.raises(InvalidInputError, match="choose another name"):
-        sync.Policies(store, metrics={"error_rate": None})
+        sync.checkpoints.Policies(store, metrics={"error_rate": None})
 
     def broken(scope: Any) -> float:
         raise ValueError("secret")
@@ -609,15 +613,23 @@ def test_two_processes_make_one_checkpoint(plain: Place, hands: Hands) -> None:
         assert (first.errors(), second.errors()) == ((), ())
 
 
-def test_a_checkpoint_rests_on_the_one_its_policy_was_judged_by(plain: Place) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_checkpoint_rests_on_the_one_its_policy_was_judged_by(plain: Place, late: bool) -> None:
+    """`late`: others write all the time, and it is no longer judged anew with what they wrote."""
     store, other = plain.open(), plain.open()
+    asked = 0
 
     class Meanwhile(holdfast.Gate):
         """Another process is faster, at the last moment."""
 
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
+            nonlocal asked
             if request.operations[0].kind == "checkpoint":
-                other.agent("a").checkpoint("theirs")
+                asked += 1
+                if late and asked < CHOICES:
+                    other.agent("a").set("k", 2 + asked)
+                else:
+                    other.agent("a").checkpoint("theirs")
 
     store.add_gate(Meanwhile())
     with alone(store, Policy("p", (count("greater_than_or_equal", 2),))) as policies:
@@ -669,7 +681,7 @@ def test_a_busy_agent_never_has_two_on_their_way(place: Place) -> None:
 
 def test_a_checkpoint_that_fails_fails_no_write(plain: Place, hands: Hands) -> None:
     class No(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             if request.operations[0].kind == "checkpoint":
                 raise holdfast.HoldfastError("not now")
 
@@ -716,7 +728,9 @@ def test_a_restart_goes_on_from_the_last_checkpoint(place: Place, hands: Hands) 
 # explaining
 
 
-def test_explain_says_what_is_read_and_why(watched: tuple[sync.Store, sync.Policies]) -> None:
+def test_explain_says_what_is_read_and_why(
+    watched: tuple[sync.Store, sync.checkpoints.Policies],
+) -> None:
     store, policies = watched
     state = store.agent("a")
     state.set("k", "x" * 10_000)
@@ -743,7 +757,7 @@ def test_explain_says_what_is_read_and_why(watched: tuple[sync.Store, sync.Polic
 def test_the_async_face(tmp_path: Path) -> None:
     async def work() -> None:
         async with holdfast.open(f"sqlite:{tmp_path / 'a.db'}", durability="normal") as store:
-            async with holdfast.Policies(store) as policies:
+            async with holdfast.checkpoints.Policies(store) as policies:
                 state = store.agent("a")
                 await policies.set(state, Policy("p", (count("equals", 2),), priority="low"))
                 assert [one.id for one in await policies.list(A)][-1] == "p"
@@ -778,8 +792,8 @@ def test_all_that_a_policy_says_is_kept(place: Place) -> None:
         "compression": {"enabled": True, "algorithm": "zstd"},
         "priority": "critical",
     }
-    sync.Policies(place.open(), watch=False).set(A, data)
-    kept = sync.Policies(place.reopen(), watch=False).get(A, "p-1")
+    sync.checkpoints.Policies(place.open(), watch=False).set(A, data)
+    kept = sync.checkpoints.Policies(place.reopen(), watch=False).get(A, "p-1")
     assert kept == Policy(
         "p-1",
         (count("greater_than", 5),),
@@ -790,7 +804,7 @@ def test_all_that_a_policy_says_is_kept(place: Place) -> None:
         None,
         "critical",
     )
-    ranks = sync.Policies(place.open(), watch=False)
+    ranks = sync.checkpoints.Policies(place.open(), watch=False)
     for priority in ("low", "medium", "high"):
         ranks.set(A, {**data, "policyId": priority, "priority": priority})
     own = [one.priority for one in ranks.list(A) if not one.id.startswith("default")]
@@ -802,7 +816,7 @@ def test_all_that_a_policy_says_is_kept(place: Place) -> None:
 @pytest.mark.spec("K129", "K130", "K131", "K132", "K133")
 def test_a_condition_needs_all_of_its_fields_and_each_counts(place: Place) -> None:
     whole = count("greater_than", 2).data()
-    policies = sync.Policies(place.open(), watch=False)
+    policies = sync.checkpoints.Policies(place.open(), watch=False)
     for name in ("type", "metric", "operator", "threshold"):
         less = {key: value for key, value in whole.items() if key != name}
         with pytest.raises(PolicyValidationError, match=f"a condition needs '{name}'"):
@@ -830,32 +844,36 @@ def test_policies_triggers_scheduler_optimizer_and_validator_are_one_engine(
         (when("time_interval", "time_since_last_checkpoint", "greater_than", 60_000),),
         frequency=PolicyFrequency(60_000),
     )
-    policies = sync.Policies(store, defaults=(hot, timed), metrics={"heat": None}, watch=False)
+    policies = sync.checkpoints.Policies(
+        store, defaults=(hot, timed), metrics={"heat": None}, watch=False
+    )
     assert [one.id for one in policies.list(A)] == ["hot", "timed"]
     with pytest.raises(PolicyValidationError):  # the validator
         policies.set(A, Policy("empty", ()))
     store.agent("a").set("task", 1)
-    event = holdfast.Event("system_event", "sensor", {"heat": 71})  # a trigger, with its metrics
+    event = holdfast.checkpoints.PolicyEvent(
+        "system_event", "sensor", {"heat": 71}
+    )  # a trigger, with its metrics
     result = policies.evaluate(A, event)
     assert (result.triggered, result.event, result.policies) == (True, event, (hot,))
     assert result.reason == "Policy hot triggered by system_event"
-    cold = holdfast.Event("system_event", "sensor", {"heat": 69})
+    cold = holdfast.checkpoints.PolicyEvent("system_event", "sensor", {"heat": 69})
     assert not policies.evaluate(A, cold).triggered
-    with pytest.raises(InvalidInputError, match=r"holdfast\.Event"):
+    with pytest.raises(InvalidInputError, match=r"holdfast\.checkpoints\.PolicyEvent"):
         policies.evaluate(A, "system_event")  # type: ignore[arg-type]
     policies.schedule(A)
-    scheduler = sync.Scheduler(store, policies=policies)
+    scheduler = sync.checkpoints.Scheduler(store, policies=policies)
     scheduler.run_due()
     hands.at += 61
     assert [ran.outcome for ran in scheduler.run_due()] == ["saved"]
     scheduler.stop()
-    (cost,) = sync.Optimizer(store, defaults=(timed,)).costs(A)
+    (cost,) = sync.checkpoints.Optimizer(store, defaults=(timed,)).costs(A)
     assert (cost.policy, cost.checkpoints) == ("timed", 1)
 
 
 @pytest.mark.spec("K104")
 def test_a_restored_state_is_what_is_watched_from_then_on(
-    watched: tuple[sync.Store, sync.Policies],
+    watched: tuple[sync.Store, sync.checkpoints.Policies],
 ) -> None:
     store, policies = watched
     state = store.agent("a")

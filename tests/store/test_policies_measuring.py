@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_kit import Hands, Place
 
-from holdfast import Condition, Keep, Lookup, Policy, PolicyFrequency, PolicySetting, sync
+from holdfast import Keep, Lookup, sync
+from holdfast.checkpoints import Condition, Policy, PolicyFrequency, PolicySetting
 from holdfast.checkpoints.policy import policy_engine
 from holdfast.checkpoints.policy.metrics import BESIDE, Measured, measure, own_size
 from holdfast.store.history.diff import index_of
@@ -24,7 +25,7 @@ def count(threshold: float, window: float | None = None) -> Condition:
     )
 
 
-def read(policies: sync.Policies, id_: str) -> float | None:
+def read(policies: sync.checkpoints.Policies, id_: str) -> float | None:
     found = next(one for one in policies.explain(A) if one.policy.id == id_)
     return found.readings[0].value
 
@@ -37,7 +38,7 @@ def test_operations_in_a_window_are_read_from_the_history(place: Place) -> None:
     hands = Hands()
     rule = Policy("often", (count(3, 60_000),), frequency=PolicyFrequency(1000))
     with place.open(clock=hands.clock) as store:
-        sync.Policies(store, defaults=(), watch=False).set(A, rule)
+        sync.checkpoints.Policies(store, defaults=(), watch=False).set(A, rule)
         state = store.agent("a")
         state.set("k", 0)
         hands.move(50)
@@ -48,12 +49,12 @@ def test_operations_in_a_window_are_read_from_the_history(place: Place) -> None:
             change.set("l", 2)
     hands.move(5)
     store = place.open(clock=hands.clock)
-    policies = sync.Policies(store, defaults=(), watch=False)
+    policies = sync.checkpoints.Policies(store, defaults=(), watch=False)
     assert read(policies, "often") == 4
     assert policies.evaluate(A).triggered
     hands.move(10)
     assert read(policies, "often") == 3
-    scheduler = sync.Scheduler(store, policies=policies)
+    scheduler = sync.checkpoints.Scheduler(store, policies=policies)
     hands.move(2)
     assert [run.outcome for run in scheduler.run_due()] == ["saved"]
     assert store.agent("a").checkpoints()[0].metadata["policy"] == "often"
@@ -64,7 +65,9 @@ def test_operations_in_a_window_are_read_from_the_history(place: Place) -> None:
 def test_operations_of_others_are_added_to_a_window(plain: Place) -> None:
     """A watching process that finds another's entries counts all of them, and its own once."""
     store, other = plain.open(), plain.open()
-    with sync.Policies(store, defaults=(Policy("p", (count(1000, 600_000),)),)) as policies:
+    with sync.checkpoints.Policies(
+        store, defaults=(Policy("p", (count(1000, 600_000),)),)
+    ) as policies:
         for number in range(3):
             store.agent("a").set("k", number)
             other.agent("a").set("l", number)
@@ -78,7 +81,7 @@ def test_a_policy_that_is_set_while_policies_are_read_is_followed(
 ) -> None:
     """Behind the read of the policies, and before that of the head that they are taken to be of."""
     store = place.open()
-    elsewhere = sync.Policies(place.open(), defaults=(), watch=False)
+    elsewhere = sync.checkpoints.Policies(place.open(), defaults=(), watch=False)
     late = [Policy(f"late{n}", (count(10**9),)) for n in range(2)]
 
     def meanwhile(handle: LineHandle, span: float = 0.0) -> Measured:
@@ -86,7 +89,7 @@ def test_a_policy_that_is_set_while_policies_are_read_is_followed(
             elsewhere.set(A, late.pop())
         return measure(handle, span)
 
-    with sync.Policies(store, defaults=()) as policies:
+    with sync.checkpoints.Policies(store, defaults=()) as policies:
         store.agent("a").set("k", 1)
         monkeypatch.setattr(policy_engine, "measure", meanwhile)
         policies.set(A, Policy("first", (count(10**9),)))
@@ -104,19 +107,19 @@ def test_pruning_does_not_reset_what_is_counted(place: Place) -> None:
     state = store.agent("a")
     state.declare(Keep(count=5))
     state.checkpoint("start")
-    with sync.Policies(store, defaults=()) as policies:
+    with sync.checkpoints.Policies(store, defaults=()) as policies:
         policies.set(A, Policy("all", (count(10**9),)))
         policies.set(A, Policy("lately", (count(10**9, 3_600_000),)))
         policies.wait()  # when an operation was is known from its entry alone until then
         for rounds, pruning in enumerate((store, elsewhere, store), 1):
             for n in range(20):
                 state.set("k", n)
-            assert sync.Retention(pruning).run(A)
+            assert sync.checkpoints.Retention(pruning).run(A)
             policies.wait()
             # What is pruned counts by its entries: those that set policies or pruned are, too.
             assert read(policies, "all") in range(20 * rounds, 20 * rounds + 9)
             assert read(policies, "lately") in range(20 * rounds, 20 * rounds + 9)
-        fresh = sync.Policies(place.open(), defaults=(), watch=False)
+        fresh = sync.checkpoints.Policies(place.open(), defaults=(), watch=False)
         assert read(fresh, "all") in range(60, 69)
 
 
@@ -125,7 +128,7 @@ def test_memory_usage_does_not_change_because_a_checkpoint_is_made(place: Place)
     store = place.open()
     state = store.agent("a")
     rule = Policy("big", (Condition("memory_usage", "memory_usage", "greater_than", 1e9),))
-    with sync.Policies(store, defaults=()) as policies:
+    with sync.checkpoints.Policies(store, defaults=()) as policies:
         for number in range(4):
             policies.set(A, Policy(f"p{number}", (count(1000),), "a name that takes some bytes"))
         policies.set(A, rule)
@@ -141,10 +144,14 @@ def test_memory_usage_does_not_change_because_a_checkpoint_is_made(place: Place)
         assert read(policies, "big") == size
         state.set("task/2", {"status": "open", "text": "x" * 200})
         assert read(policies, "big") == size + grown
-        assert read(sync.Policies(store, defaults=(), watch=False), "big") == size + grown
+        assert (
+            read(sync.checkpoints.Policies(store, defaults=(), watch=False), "big") == size + grown
+        )
         state.checkpoint("d")
         assert read(policies, "big") == size + grown
-        assert read(sync.Policies(store, defaults=(), watch=False), "big") == size + grown
+        assert (
+            read(sync.checkpoints.Policies(store, defaults=(), watch=False), "big") == size + grown
+        )
 
 
 def test_memory_usage_counts_the_characters_of_a_key(place: Place) -> None:
@@ -153,7 +160,7 @@ def test_memory_usage_counts_the_characters_of_a_key(place: Place) -> None:
     state = store.agent("a")
     state.checkpoint("nothing")
     rule = Policy("big", (Condition("memory_usage", "memory_usage", "greater_than", 1e9),))
-    with sync.Policies(store, defaults=()) as policies:
+    with sync.checkpoints.Policies(store, defaults=()) as policies:
         policies.set(A, rule)
         before = read(policies, "big")
         state.set("é" * 100, b"x" * 20)
@@ -181,7 +188,7 @@ def test_the_own_size_leaves_out_just_what_is_beside(
     """Of an index of any shape, by going through all of it."""
     with sync.open("memory:") as store:
         state = store.agent("a")
-        policies = sync.Policies(store, watch=False, defaults=())
+        policies = sync.checkpoints.Policies(store, watch=False, defaults=())
         for number in range(min(len(sizes), 5)):
             policies.set(A, Policy(f"p{number}", (count(5),)))
         state.declare(Lookup("by", prefix="a", terms={"n": "n"}))
@@ -213,15 +220,15 @@ def test_a_policy_that_demands_encryption_is_not_in_force_in_a_plain_store(tmp_p
         encryption=PolicySetting(True, "AES-256-GCM"),
         priority="critical",
     )
-    sync.Policies(sealed, watch=False).set(state, rule)
+    sync.checkpoints.Policies(sealed, watch=False).set(state, rule)
     state.set("k", 1)
     state.checkpoint("c")
-    sync.export_checkpoint(state, tmp_path / "a.hfx", at="c", plain=True)
+    sync.checkpoints.export_checkpoint(state, tmp_path / "a.hfx", at="c", plain=True)
     trust = [sealed.identity().rsplit(":", 1)[1]]
 
     plain = Place("memory", tmp_path, sealed=False).open()
-    with sync.Policies(plain, defaults=()) as policies:
-        sync.import_checkpoint(plain.agent("a"), tmp_path / "a.hfx", trust=trust)
+    with sync.checkpoints.Policies(plain, defaults=()) as policies:
+        sync.checkpoints.import_checkpoint(plain.agent("a"), tmp_path / "a.hfx", trust=trust)
         plain.agent("a").set("k", 2)
         policies.wait()
         (found,) = policies.explain(A)
@@ -230,17 +237,17 @@ def test_a_policy_that_demands_encryption_is_not_in_force_in_a_plain_store(tmp_p
         assert found.effective["encryption"] == "off"
         assert not policies.evaluate(A).triggered
         assert policies.fired() == ()
-        scheduler = sync.Scheduler(plain, policies=policies)
+        scheduler = sync.checkpoints.Scheduler(plain, policies=policies)
         assert scheduler.run_due() == []
         assert scheduler.schedules() == []
-    (found,) = sync.Policies(sealed, defaults=(), watch=False).explain(A)
+    (found,) = sync.checkpoints.Policies(sealed, defaults=(), watch=False).explain(A)
     assert found.effective["encryption"] == "AES-256-GCM"
 
 
 def test_a_count_that_is_past_what_it_is_to_equal_was_equal_before() -> None:
     with sync.open("memory:") as store:
         equal = Condition("operation_count", "operation_count", "equals", 5)
-        with sync.Policies(store, defaults=()) as policies:
+        with sync.checkpoints.Policies(store, defaults=()) as policies:
             policies.set(A, Policy("five", (equal,)))
             state = store.agent("a")
             with state.change() as change:

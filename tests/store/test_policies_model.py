@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Condition, Policy, sync
+from holdfast import sync
+from holdfast.checkpoints import Condition, Policy
 
 KEYS = st.sampled_from(["a", "b", "long/key", "list", "tail"])
 VALUES = st.one_of(st.integers(0, 300), st.text("xy", max_size=200), st.just("z" * 1200))
@@ -72,7 +73,7 @@ def test_metrics_are_what_a_model_says(steps: list[tuple[str, Any, Any]]) -> Non
     model, kept = Model(), [{}]
     with sync.open(url) as store, sync.open(url) as other:
         state = store.agent("a")
-        with sync.Policies(store, defaults=NEVER) as policies:
+        with sync.checkpoints.Policies(store, defaults=NEVER) as policies:
             state.set("a", 0)
             model.now, model.count = {"a": 0}, 1
             for kind, key, value in steps:
@@ -83,11 +84,11 @@ def test_metrics_are_what_a_model_says(steps: list[tuple[str, Any, Any]]) -> Non
             assert policies.wait(60)
             assert _read(policies) == pytest.approx(model.read())
             assert (policies.errors(), policies.fired()) == ((), ())
-        afresh = sync.Policies(other, defaults=NEVER, watch=False)
+        afresh = sync.checkpoints.Policies(other, defaults=NEVER, watch=False)
         assert _read(afresh) == pytest.approx(model.read())
 
 
-def _read(policies: sync.Policies) -> dict[str, float | None]:
+def _read(policies: sync.checkpoints.Policies) -> dict[str, float | None]:
     return {one.policy.id: one.readings[0].value for one in policies.explain("agent:a")}
 
 

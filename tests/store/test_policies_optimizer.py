@@ -18,15 +18,8 @@ from store_kit import Place, rows_of
 from week_of_an_agent import recorded
 
 import holdfast
-from holdfast import (
-    Clock,
-    Condition,
-    Policy,
-    PolicyFrequency,
-    PolicySetting,
-    Recording,
-    sync,
-)
+from holdfast import Clock, sync
+from holdfast.checkpoints import Condition, Policy, PolicyFrequency, PolicyRecording, PolicySetting
 from holdfast.checkpoints.policy.optimizer import Cost
 from holdfast.checkpoints.policy.policy import CIPHER, DEFAULTS
 from holdfast.errors import DamagedRecordError, HoldfastError, InvalidInputError
@@ -50,7 +43,7 @@ def live(*policies: Policy, watch: bool = True) -> sync.Store:
     at = [0.0]
     clock = Clock(lambda: start + at[0], lambda: at[0])
     store = sync.open(f"memory:week-{next(_numbers)}", clock=clock)
-    watching = sync.Policies(store, defaults=policies if watch else ())
+    watching = sync.checkpoints.Policies(store, defaults=policies if watch else ())
     state = store.agent("a")
     for step in WEEK.steps:
         quiet = at[0] + 3000  # by then no alarm is left
@@ -80,7 +73,7 @@ def total(costs: list[Cost]) -> int:
 @pytest.mark.spec("K116")
 def test_a_predicted_week_is_what_it_costs_and_a_proposal_saves_what_it_says() -> None:
     with live(*DEFAULTS) as busy:
-        optimizer = sync.Optimizer(busy)
+        optimizer = sync.checkpoints.Optimizer(busy)
         predicted, measured = optimizer.predict(WEEK), optimizer.costs(A)
         assert {one.policy for one in measured} == {one.id for one in DEFAULTS}
         assert total(predicted) == pytest.approx(total(measured), rel=0.2)
@@ -94,14 +87,14 @@ def test_a_predicted_week_is_what_it_costs_and_a_proposal_saves_what_it_says() -
     for best in proposals:
         settings = [best.policy if one.id == best.policy.id else one for one in DEFAULTS]
         with live(*settings) as frugal:
-            saved = total(measured) - total(sync.Optimizer(frugal).costs(A))
+            saved = total(measured) - total(sync.checkpoints.Optimizer(frugal).costs(A))
             assert saved == pytest.approx(best.saves, rel=0.2)
 
 
 def test_a_recording_of_the_same_week_is_the_same() -> None:
     """Times, keys and sizes, and nothing of the values."""
     with live(watch=False) as store:
-        again = sync.Optimizer(store).record(A)
+        again = sync.checkpoints.Optimizer(store).record(A)
     done = [step for step in again.steps if step.writes]
     wanted = [step for step in WEEK.steps if step.writes]
     for a, b in zip(done, wanted, strict=True):
@@ -109,7 +102,7 @@ def test_a_recording_of_the_same_week_is_the_same() -> None:
         for (key, size, _), (other, wanted_size, _) in zip(a.writes, b.writes, strict=True):
             assert key == other
             assert size == pytest.approx(wanted_size, abs=64)  # long texts are cut elsewhere
-    assert Recording.of(again.data()) == again
+    assert PolicyRecording.of(again.data()) == again
 
 
 def test_what_a_recording_says() -> None:
@@ -122,7 +115,7 @@ def test_what_a_recording_says() -> None:
         state.append("list", 1)
         state.delete("plan")
         state.restore(before)
-        found = sync.Optimizer(store).record(state)
+        found = sync.checkpoints.Optimizer(store).record(state)
         assert "secret" not in str(found.data())
         assert [[(key, which) for key, _, which in step.writes] for step in found.steps] == [
             [("plan", 1)],
@@ -136,19 +129,19 @@ def test_what_a_recording_says() -> None:
         ]
         assert [step.policy for step in found.steps][2] == ""
         state.prune(state.log(limit=1)[0].sequence)
-        pruned = sync.Optimizer(store).record(state)
+        pruned = sync.checkpoints.Optimizer(store).record(state)
         assert [key for key, _, _ in pruned.steps[0].writes] == ["plan"]
     wrong = {**found.data(), "steps": [[5, [], None, 0], [4, [], None, 0]]}
     for data in ({}, {"format": "other"}, wrong, {**wrong, "steps": [["x"]]}):
         with pytest.raises(InvalidInputError):
-            Recording.of(data)
+            PolicyRecording.of(data)
 
 
 def test_the_async_face_records() -> None:
     async def work() -> None:
         async with holdfast.open("memory:recorded-async") as store:
             await store.agent("a").set("plan", 1)
-            optimizer = holdfast.Optimizer(store)
+            optimizer = holdfast.checkpoints.Optimizer(store)
             found = await optimizer.record(A)
             assert [step.writes[0][0] for step in found.steps] == ["plan"]
             assert await optimizer.predict(found) == await optimizer.predict(A)
@@ -163,12 +156,12 @@ def test_intervals_adapt_within_bounds() -> None:
         frequency=PolicyFrequency(30_000),
     )
     with live(often) as store:
-        optimizer = sync.Optimizer(store, defaults=(often,))
+        optimizer = sync.checkpoints.Optimizer(store, defaults=(often,))
         with pytest.raises(InvalidInputError, match="which are often"):
             optimizer.propose(A, {"other": (1, 2)})
         done = optimizer.adapt(A, {"often": (60_000, 120_000)})
         assert [one.policy.id for one in done] == ["often"]
-        interval = sync.Policies(store, watch=False).get(A, "often").frequency.interval
+        interval = sync.checkpoints.Policies(store, watch=False).get(A, "often").frequency.interval
         assert 60_000 <= interval <= 120_000
         assert interval == done[0].policy.frequency.interval
         assert optimizer.adapt(A, {"often": (interval, interval)}) == []
@@ -184,7 +177,7 @@ def busy(tmp_path: Path, *policies: Policy) -> sync.Store:
     for n in range(200):
         now[0] += 20
         store.agent("a").set("k", n)
-    with sync.Policies(store, defaults=(), watch=False) as setting:
+    with sync.checkpoints.Policies(store, defaults=(), watch=False) as setting:
         for policy in policies:
             setting.set(A, policy)
     return store
@@ -213,7 +206,7 @@ def test_bounds_may_be_narrow(
     tmp_path: Path, bounds: tuple[float, float], interval: float | None
 ) -> None:
     with busy(tmp_path, EACH) as store:
-        found = sync.Optimizer(store, defaults=()).propose(A, {"each": bounds})
+        found = sync.checkpoints.Optimizer(store, defaults=()).propose(A, {"each": bounds})
         told = [] if interval is None else [interval]
         assert [one.policy.frequency.interval for one in found] == told
 
@@ -222,9 +215,9 @@ def test_bounds_may_be_narrow(
 def test_adapting_demands_no_encryption_that_was_not_demanded(tmp_path: Path, own: bool) -> None:
     """A default policy says that it is encrypted, and lets exports be plain all the same."""
     with busy(tmp_path, *[EACH] * own) as store:
-        optimizer = sync.Optimizer(store, defaults=() if own else (EACH,))
+        optimizer = sync.checkpoints.Optimizer(store, defaults=() if own else (EACH,))
         (done,) = optimizer.adapt(A, {"each": (100_000, 200_000)})
-        with sync.Policies(store, defaults=()) as policies:
+        with sync.checkpoints.Policies(store, defaults=()) as policies:
             assert policies.get(A, "each") == done.policy
             assert done.policy.demands_encryption == own
             store.agent("a").set("k", "one more")
@@ -238,11 +231,11 @@ def test_costs_after_damage_tell_what_is_known_and_name_what_is_not(place: Place
     store = place.open()
     often = Policy("often", (Condition("operation_count", "operation_count", "greater_than", 0),))
     state = store.agent("a")
-    with sync.Policies(store, defaults=(often,)) as policies:
+    with sync.checkpoints.Policies(store, defaults=(often,)) as policies:
         for n in range(4):
             state.set("k", n)
             assert policies.wait(60)
-    (whole,) = sync.Optimizer(store).costs(A)
+    (whole,) = sync.checkpoints.Optimizer(store).costs(A)
     made = [one.sequence for one in state.checkpoints()]
     assert whole.checkpoints == len(made) == 4
     place.close()
@@ -253,17 +246,17 @@ def test_costs_after_damage_tell_what_is_known_and_name_what_is_not(place: Place
     storage.commit(Batch(drops=[damaged[0], dropped[0]]))
     storage.commit(Batch(puts=[(damaged[0], damaged[1][:-1] + bytes([damaged[1][-1] ^ 1]))]))
     store = place.open()
-    found = sync.Optimizer(store).costs(A)
+    found = sync.checkpoints.Optimizer(store).costs(A)
     assert [(one.policy, one.checkpoints) for one in found] == [("often", 2)]
     assert [one.partition(":")[0] for one in found.unread] == [
         f"entries {made[2]} to {made[2]}",
         f"entry {made[1]}",
     ]
     with pytest.raises(DamagedRecordError, match="prune the history up to behind it"):
-        sync.Optimizer(store).predict(A)  # what happened has to be known for that
+        sync.checkpoints.Optimizer(store).predict(A)  # what happened has to be known for that
 
 
-def burst(found: Recording, lag: float) -> Recording:
+def burst(found: PolicyRecording, lag: float) -> PolicyRecording:
     """Turns of twenty writes each, one in 5 ms; a checkpoint `lag` behind the first, and so on."""
     steps: list[Any] = []
     for turn in range(30):
@@ -276,14 +269,14 @@ def burst(found: Recording, lag: float) -> Recording:
             steps.append([now, [[f"part/{n}", 200, turn + 1]], None, 300])
             coming = min(coming, now + lag)
         steps.append([coming, [], "default-state-change", 450])
-    return Recording.of({**found.data(), "steps": steps})
+    return PolicyRecording.of({**found.data(), "steps": steps})
 
 
 @pytest.mark.parametrize("lag", [0.02, 0.05, 0.2])
 def test_what_is_written_in_a_burst_shares_a_checkpoint(lag: float) -> None:
     with sync.open("memory:") as store:
         store.agent("a").set("x", 1)
-        optimizer = sync.Optimizer(store)
+        optimizer = sync.checkpoints.Optimizer(store)
         bursts = burst(optimizer.record("agent:a"), lag)
         measured = sum(1 for step in bursts.steps if step.policy)
         (predicted,) = optimizer.predict(bursts)
@@ -315,6 +308,6 @@ def test_what_is_written_in_a_burst_shares_a_checkpoint(lag: float) -> None:
 def test_a_recording_with_wrong_policies_is_refused(policies: Any) -> None:
     with sync.open("memory:") as store:
         store.agent("a").set("x", 1)
-        data = sync.Optimizer(store).record("agent:a").data()
+        data = sync.checkpoints.Optimizer(store).record("agent:a").data()
         with pytest.raises(HoldfastError):
-            Recording.of({**data, "policies": policies})
+            PolicyRecording.of({**data, "policies": policies})

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from store_kit import Hands, Place
 
-from holdfast import Condition, Policy, Scope, sync
+from holdfast import Scope, sync
+from holdfast.checkpoints import Condition, Policy
 from holdfast.checkpoints.policy import policy_engine, worker
 from holdfast.checkpoints.policy.policy import DEFAULTS
 
@@ -19,7 +20,7 @@ CHANGED = Policy("changed", (Condition("state_change", "state_change_ratio", "gr
 def test_a_merge_is_counted_like_other_writes(place: Place) -> None:
     """What it brings makes its agent's policies fire, and those of others still do."""
     store = place.open()
-    with sync.Policies(store) as policies:
+    with sync.checkpoints.Policies(store) as policies:
         one, other = store.agent("one"), store.agent("other")
         one.set("k", 1)
         other.set("k", 1)
@@ -45,7 +46,7 @@ def test_no_error_ends_the_thread_that_looks(plain: Place, kind: type[BaseExcept
         return 1.0
 
     store = plain.open()
-    with sync.Policies(store, defaults=(METRIC,), metrics={"own": fails}) as policies:
+    with sync.checkpoints.Policies(store, defaults=(METRIC,), metrics={"own": fails}) as policies:
         store.agent("bad").set("k", 1)
         assert policies.wait(60)
         store.agent("good").set("k", 1)
@@ -69,7 +70,7 @@ def test_closing_makes_the_checkpoints_that_are_on_their_way(plain: Place, close
     store = plain.open()
     told = store.agent("told")
     saved = Policy("saved", (Condition("user_action", "user_action:save", "equals", 1),))
-    policies = sync.Policies(store, defaults=(METRIC, saved), metrics={"own": slow})
+    policies = sync.checkpoints.Policies(store, defaults=(METRIC, saved), metrics={"own": slow})
     policies.set(told, Policy("own", METRIC.conditions, enabled=False))
     assert policies.wait(60)
     told.set("k", 1)
@@ -107,7 +108,7 @@ def test_a_write_that_cannot_be_counted_is_told_and_read_again(
         return note(tracker, *given)
 
     store = plain.open()
-    with sync.Policies(store, defaults=(CHANGED,)) as policies:
+    with sync.checkpoints.Policies(store, defaults=(CHANGED,)) as policies:
         bad, good = store.agent("bad"), store.agent("good")
         bad.set("k", 1)
         good.set("k", 1)
@@ -162,7 +163,7 @@ def test_a_checkpoint_is_of_the_highest_policy_that_what_it_covers_meets(
         return save(*given)
 
     monkeypatch.setattr(policy_engine, "save_all", once_another_write_came)
-    with sync.Policies(store, defaults=(CHANGED, high)) as policies:
+    with sync.checkpoints.Policies(store, defaults=(CHANGED, high)) as policies:
         store.agent("a").set("k", 1)
         assert policies.wait(60)
         [made] = store.agent("a").checkpoints()
@@ -185,7 +186,7 @@ def test_writes_without_a_pause_do_not_put_a_checkpoint_off(
         return save(*given)
 
     monkeypatch.setattr(policy_engine, "save_all", while_another_writes)
-    with sync.Policies(store, defaults=(CHANGED,)) as policies:
+    with sync.checkpoints.Policies(store, defaults=(CHANGED,)) as policies:
         state.set("k", 1)
         assert policies.wait(60)
         assert [one.sequence for one in state.checkpoints()] == [policy_engine.CHOICES + 2]
@@ -207,7 +208,7 @@ def test_one_that_was_met_and_is_not_any_more_has_its_checkpoint(
 
     monkeypatch.setattr(policy_engine, "save_all", once_another_write_came)
     exactly = Policy("one", (Condition("operation_count", "operation_count", "equals", 1),))
-    with sync.Policies(store, defaults=(exactly,)) as policies:
+    with sync.checkpoints.Policies(store, defaults=(exactly,)) as policies:
         state.set("k", 1)
         assert policies.wait(60)
         assert [one.sequence for one in state.checkpoints()] == [3]
@@ -231,7 +232,7 @@ def test_nothing_follows_a_checkpoint_made_by_hand_as_one_was_on_its_way(
 
     monkeypatch.setattr(policy_engine, "save_all", once_one_was_made)
     filled = Policy("filled", (Condition("memory_usage", "memory_usage", "greater_than", 1),))
-    with sync.Policies(store, defaults=(*DEFAULTS, filled)) as policies:
+    with sync.checkpoints.Policies(store, defaults=(*DEFAULTS, filled)) as policies:
         state.set("k", 1)
         assert policies.wait(60)
         hands.move(seconds)

@@ -12,7 +12,8 @@ import pytest
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import Condition, Policy, PolicyFrequency, PolicyRetention, Rule, sync
+from holdfast import sync
+from holdfast.checkpoints import Condition, Policy, PolicyFrequency, PolicyRetention, RetentionRule
 from holdfast.errors import InvalidInputError, Unavailable
 from holdfast.storage.wrappers.faults import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
@@ -31,7 +32,7 @@ def hands() -> Hands:
     return Hands()
 
 
-def pass_(hands: Hands, scheduler: sync.Scheduler, seconds: float) -> list[str]:
+def pass_(hands: Hands, scheduler: sync.checkpoints.Scheduler, seconds: float) -> list[str]:
     """Let time pass under a scheduler; the outcomes that are more than a look."""
     found = []
     for _ in range(round(seconds / 5)):
@@ -50,20 +51,22 @@ def test_a_policy_that_came_back_unseen_has_its_schedule_again(
 ) -> None:
     """A restore in a process without policies; the next runner finds what it brought back."""
     with place.open(clock=hands.clock) as gone:
-        policies = sync.Policies(gone, defaults=(), watch=False)
+        policies = sync.checkpoints.Policies(gone, defaults=(), watch=False)
         policies.set(A, MINUTE)
         gone.agent("a").checkpoint("with")
         if other:
             policies.set(A, replace(MINUTE, frequency=PolicyFrequency(6 * 3_600_000)))
         else:
             policies.remove(A, "minute")
-            assert sync.Scheduler(gone).schedules() == []
+            assert sync.checkpoints.Scheduler(gone).schedules() == []
         gone.agent("a").restore("with")
         for number in range(300):
             gone.agent(f"other {number}").set("k", 1)
         gone.agent("a").set("task", {"step": 1})
     store = place.open(clock=hands.clock)
-    scheduler = sync.Scheduler(store, policies=sync.Policies(store, defaults=(), watch=False))
+    scheduler = sync.checkpoints.Scheduler(
+        store, policies=sync.checkpoints.Policies(store, defaults=(), watch=False)
+    )
     scheduler.run_due()
     scheduler.run_due()
     (info,) = scheduler.schedules()
@@ -74,10 +77,10 @@ def test_a_policy_that_came_back_unseen_has_its_schedule_again(
 
 def test_policies_whose_names_run_together_have_schedules_of_their_own(place: Place) -> None:
     store = place.open()
-    policies = sync.Policies(store, defaults=(), watch=False)
+    policies = sync.checkpoints.Policies(store, defaults=(), watch=False)
     policies.set("agent:2", replace(MINUTE, id="x/agent:1"))
     policies.set("agent:1/agent:2", replace(MINUTE, id="x"))
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     found = {(info.scope, info.policy) for info in scheduler.schedules()}
     assert found == {("agent:2", "x/agent:1"), ("agent:1/agent:2", "x")}
     policies.remove("agent:1/agent:2", "x")
@@ -86,11 +89,16 @@ def test_policies_whose_names_run_together_have_schedules_of_their_own(place: Pl
 
 @pytest.mark.spec("K115", "K136", "K142")
 def test_a_policy_fires_though_its_process_is_gone(place: Place, hands: Hands) -> None:
-    with place.open(clock=hands.clock) as gone, sync.Policies(gone, defaults=()) as policies:
+    with (
+        place.open(clock=hands.clock) as gone,
+        sync.checkpoints.Policies(gone, defaults=()) as policies,
+    ):
         policies.set(A, MINUTE)
         gone.agent("a").set("task", {"step": 1})
     store = place.open(clock=hands.clock)
-    scheduler = sync.Scheduler(store, policies=sync.Policies(store, defaults=(), watch=False))
+    scheduler = sync.checkpoints.Scheduler(
+        store, policies=sync.checkpoints.Policies(store, defaults=(), watch=False)
+    )
     (info,) = scheduler.schedules()
     assert (info.scope, info.policy, info.job) == (A, "minute", None)
     assert pass_(hands, scheduler, 50) == []
@@ -107,8 +115,10 @@ def test_a_policy_fires_though_its_process_is_gone(place: Place, hands: Hands) -
 def test_it_keeps_its_pace_and_missed_ones_are_one(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
     state = store.agent("a")
-    sync.Policies(store, defaults=OFF, watch=False).set(A, MINUTE)
-    scheduler = sync.Scheduler(store, policies=sync.Policies(store, defaults=OFF, watch=False))
+    sync.checkpoints.Policies(store, defaults=OFF, watch=False).set(A, MINUTE)
+    scheduler = sync.checkpoints.Scheduler(
+        store, policies=sync.checkpoints.Policies(store, defaults=OFF, watch=False)
+    )
     for number in range(60):
         state.set("task", number)
         pass_(hands, scheduler, 20)
@@ -118,17 +128,17 @@ def test_it_keeps_its_pace_and_missed_ones_are_one(place: Place, hands: Hands) -
     state.set("task", "the last")
     scheduler.stop()
     hands.move(86_400)
-    again = sync.Scheduler(place.open(clock=hands.clock))
+    again = sync.checkpoints.Scheduler(place.open(clock=hands.clock))
     assert pass_(hands, again, 120).count("saved") == 1
     again.stop()
 
 
 def test_of_several_processes_one_makes_it(place: Place, hands: Hands) -> None:
     stores = [place.open(clock=hands.clock) for _ in range(3)]
-    watching = [sync.Policies(store, defaults=OFF) for store in stores]
+    watching = [sync.checkpoints.Policies(store, defaults=OFF) for store in stores]
     watching[0].set(A, MINUTE)
     schedulers = [
-        sync.Scheduler(store, policies=policies)
+        sync.checkpoints.Scheduler(store, policies=policies)
         for store, policies in zip(stores, watching, strict=True)
     ]
     for number in range(4):
@@ -153,8 +163,10 @@ def test_not_again_before_its_interval_whichever_process_was_first(
 ) -> None:
     each = Condition("operation_count", "operation_count", "greater_than_or_equal", 1)
     watched, other = place.open(clock=hands.clock), place.open(clock=hands.clock)
-    scheduler = sync.Scheduler(other, policies=sync.Policies(other, defaults=OFF, watch=False))
-    with sync.Policies(watched, defaults=OFF) as policies:
+    scheduler = sync.checkpoints.Scheduler(
+        other, policies=sync.checkpoints.Policies(other, defaults=OFF, watch=False)
+    )
+    with sync.checkpoints.Policies(watched, defaults=OFF) as policies:
         policies.set(A, Policy("each", (each,), frequency=PolicyFrequency(60_000)))
         pass_(hands, scheduler, 50)
         watched.agent("a").set("task", 1)
@@ -173,7 +185,7 @@ def test_each_policy_has_its_trigger_once_it_is_set(place: Place, hands: Hands) 
     state, other = store.agent("a"), store.agent("b")
     event = Condition("system_event", "system_event:low_disk", "greater_than_or_equal", 1)
     count = Condition("operation_count", "operation_count", "greater_than_or_equal", 4)
-    with sync.Policies(store, defaults=OFF) as policies:
+    with sync.checkpoints.Policies(store, defaults=OFF) as policies:
         seen: list[str] = []
 
         def new() -> list[tuple[str, str]]:
@@ -188,7 +200,7 @@ def test_each_policy_has_its_trigger_once_it_is_set(place: Place, hands: Hands) 
         assert new() == []  # nothing listens yet
         for policy in (Policy("disk", (event,)), Policy("writes", (count,)), MINUTE):
             policies.set(A, policy)
-        scheduler = sync.Scheduler(store, policies=policies)
+        scheduler = sync.checkpoints.Scheduler(store, policies=policies)
         new()
         for n in range(4):
             assert new() == []
@@ -207,7 +219,7 @@ def test_each_policy_has_its_trigger_once_it_is_set(place: Place, hands: Hands) 
 @pytest.mark.spec("K75")
 def test_default_ones_are_scheduled_when_asked_for(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
-    policies = sync.Policies(store, watch=False)
+    policies = sync.checkpoints.Policies(store, watch=False)
     store.agent("a").set("task", "x" * 100)
     first = store.agent("a").checkpoint("first")
     store.agent("a").set("n", 1)  # less than a tenth: time alone asks for a checkpoint
@@ -216,7 +228,7 @@ def test_default_ones_are_scheduled_when_asked_for(place: Place, hands: Hands) -
         ("default-time-based", 300, 30)
     ]
     assert policies.schedule(A) == made
-    scheduler = sync.Scheduler(store, policies=policies)
+    scheduler = sync.checkpoints.Scheduler(store, policies=policies)
     assert pass_(hands, scheduler, 340) == ["saved"]
     scheduler.stop()
     newest, *older = store.agent("a").checkpoints()
@@ -225,7 +237,7 @@ def test_default_ones_are_scheduled_when_asked_for(place: Place, hands: Hands) -
 
 def test_schedules_follow_the_policies(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     state = store.agent("a")
     state.set("task", 1)
     before = state.checkpoint("before")
@@ -233,7 +245,7 @@ def test_schedules_follow_the_policies(place: Place, hands: Hands) -> None:
     def whens() -> list[str]:
         return [str(one.when) for one in scheduler.schedules()]
 
-    with sync.Policies(store, defaults=OFF) as policies:
+    with sync.checkpoints.Policies(store, defaults=OFF) as policies:
         policies.set(A, MINUTE)
         assert whens() == ["every 60 s"]
         policies.set(A, Policy("minute", (SINCE,), frequency=PolicyFrequency(120_000, 5_000)))
@@ -257,12 +269,12 @@ def test_schedules_follow_the_policies(place: Place, hands: Hands) -> None:
 
 def test_the_highest_priority_fires_by_schedule_too(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
-    policies = sync.Policies(store, defaults=OFF, watch=False)
+    policies = sync.checkpoints.Policies(store, defaults=OFF, watch=False)
     for priority in ("low", "critical", "medium"):
         often = PolicyFrequency(60_000)
         policies.set(A, Policy(priority, (SINCE,), frequency=often, priority=priority))
     store.agent("a").set("task", 1)
-    scheduler = sync.Scheduler(store, policies=policies)
+    scheduler = sync.checkpoints.Scheduler(store, policies=policies)
     pass_(hands, scheduler, 90)
     scheduler.stop()
     assert policies_of(store) == ["critical"]
@@ -270,9 +282,9 @@ def test_the_highest_priority_fires_by_schedule_too(place: Place, hands: Hands) 
 
 def test_an_erased_agent_and_a_removed_schedule(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
-    policies = sync.Policies(store, defaults=OFF, watch=False)
+    policies = sync.checkpoints.Policies(store, defaults=OFF, watch=False)
     policies.set(A, MINUTE)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     if place.sealed:
         store.erase(A)
         assert pass_(hands, scheduler, 180) == ["absent"] * 3
@@ -289,11 +301,11 @@ def test_storage_that_fails_while_a_policy_is_set(place: Place, hands: Hands, nt
     core = open_core(place.url, storage=faulty, **place.options(clock=hands.clock))
     store = sync.Store(StoreHandle(core))
     store.agent("a").set("task", 1)
-    policies = sync.Policies(store, defaults=OFF, watch=False)
+    policies = sync.checkpoints.Policies(store, defaults=OFF, watch=False)
     faulty.plan = (Fault("*", faulty.calls["*"] + nth),)
     with suppress(Unavailable):
         policies.set(A, MINUTE)
-    scheduler = sync.Scheduler(store, policies=policies)
+    scheduler = sync.checkpoints.Scheduler(store, policies=policies)
     if scheduler.schedules():
         assert policies.get(A, "minute") == MINUTE
     policies.set(A, MINUTE)
@@ -311,11 +323,11 @@ def test_retention_by_schedule(place: Place, hands: Hands) -> None:
     """Checkpoints of a policy go by its retention, in whatever process has the scheduler."""
     store = place.open(clock=hands.clock)
     state = store.agent("a")
-    policies = sync.Policies(store, defaults=OFF, watch=False)
+    policies = sync.checkpoints.Policies(store, defaults=OFF, watch=False)
     policies.set(
         A, Policy("minute", (SINCE,), "", PolicyFrequency(60_000), PolicyRetention(max_count=3))
     )
-    scheduler = sync.Scheduler(store, policies=policies)
+    scheduler = sync.checkpoints.Scheduler(store, policies=policies)
     info = scheduler.every(600, A, retention=True)
     assert (info.name, info.scope, info.retention) == (f"retention/{A}", A, True)
     for number in range(20):
@@ -337,8 +349,8 @@ def test_what_has_to_be_confirmed_stays(place: Place, hands: Hands) -> None:
         state.checkpoint(str(number))
     hands.move(7200)
     state.set("task", "since")
-    rules = {"manual": Rule(max_age=timedelta(hours=1))}
-    scheduler = sync.Scheduler(store, rules=rules)
+    rules = {"manual": RetentionRule(max_age=timedelta(hours=1))}
+    scheduler = sync.checkpoints.Scheduler(store, rules=rules)
     scheduler.every(60, A, retention=True)
     scheduler.every(60, "agent:nobody", retention=True)
     hands.move(61)
@@ -354,15 +366,15 @@ def test_the_async_face(place: Place, hands: Hands) -> None:
         options = place.options(clock=hands.clock)
         async with (
             holdfast.open(place.url, **options) as store,
-            holdfast.Policies(store, defaults=OFF) as policies,
+            holdfast.checkpoints.Policies(store, defaults=OFF) as policies,
         ):
             await policies.set(A, MINUTE)
             (info,) = await policies.schedule(A)
-            scheduler = holdfast.Scheduler(store, policies=policies)
+            scheduler = holdfast.checkpoints.Scheduler(store, policies=policies)
             await scheduler.every(60, A, retention=True)
             assert {one.policy for one in await scheduler.schedules()} == {"minute", None}
-            with pytest.raises(InvalidInputError, match=r"holdfast\.Policies"):
-                holdfast.Scheduler(store, policies=3)  # type: ignore[arg-type]
+            with pytest.raises(InvalidInputError, match=r"holdfast\.checkpoints\.Policies"):
+                holdfast.checkpoints.Scheduler(store, policies=3)  # type: ignore[arg-type]
             await scheduler.remove(info.name)
 
     asyncio.run(work())

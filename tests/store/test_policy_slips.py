@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Condition, Policy, PolicySetting, sync
+from holdfast import sync
+from holdfast.checkpoints import Condition, Policy, PolicySetting
 from holdfast.errors import InvalidInputError, PolicyValidationError, ScopeNotFoundError
 
 A = "agent:a"
@@ -39,14 +40,14 @@ def test_parts_of_a_policy(
     open_store: sync.Store, made: Callable[[Any], Policy], told: str
 ) -> None:
     with pytest.raises(PolicyValidationError, match=told):
-        sync.Policies(open_store, watch=False).set(A, made(None))
+        sync.checkpoints.Policies(open_store, watch=False).set(A, made(None))
     with pytest.raises(PolicyValidationError, match=told):
-        sync.Policies(open_store, watch=False, defaults=[made(None)])
+        sync.checkpoints.Policies(open_store, watch=False, defaults=[made(None)])
 
 
 def test_all_that_is_wrong_is_listed_at_once(open_store: sync.Store) -> None:
     """Also what is wrong with the form of a configuration and with what it says."""
-    policies = sync.Policies(open_store, watch=False)
+    policies = sync.checkpoints.Policies(open_store, watch=False)
     wrong = {
         "id": "p",
         "conditions": [{"type": "x"}],
@@ -66,13 +67,13 @@ def test_all_that_is_wrong_is_listed_at_once(open_store: sync.Store) -> None:
 
 def test_rules(open_store: sync.Store) -> None:
     for wrong in ([1], 5, {"manual": 1}, {5: 1}, "manual"):
-        for made in (sync.Retention, sync.Scheduler):
+        for made in (sync.checkpoints.Retention, sync.checkpoints.Scheduler):
             with pytest.raises(InvalidInputError, match="by the type of checkpoints"):
                 made(open_store, rules=wrong)  # type: ignore[arg-type]
 
 
 def test_the_optimizer(open_store: sync.Store) -> None:
-    optimizer = sync.Optimizer(open_store)
+    optimizer = sync.checkpoints.Optimizer(open_store)
     for bounds, told in [
         (5, "by the ids"),
         (None, "needs bounds"),
@@ -93,7 +94,7 @@ def test_the_optimizer(open_store: sync.Store) -> None:
 
 
 def test_groups(open_store: sync.Store) -> None:
-    groups = sync.CheckpointGroups(open_store)
+    groups = sync.checkpoints.CheckpointGroups(open_store)
     state = open_store.agent("a")
     for wrong in (state, A, 5, None, [5]):
         with pytest.raises(InvalidInputError):
@@ -114,7 +115,7 @@ def test_groups_async() -> None:
         async with holdfast.open("memory:") as store:
             state = store.agent("a")
             await state.set("k", 1)
-            groups = holdfast.CheckpointGroups(store)
+            groups = holdfast.checkpoints.CheckpointGroups(store)
             with pytest.raises(InvalidInputError, match="takes several"):
                 await groups.create(state)  # type: ignore[arg-type]
             with pytest.raises(ScopeNotFoundError):
@@ -126,37 +127,43 @@ def test_groups_async() -> None:
 def test_what_policies_are_made_from(open_store: sync.Store) -> None:
     for store in (5, "memory:", None):
         with pytest.raises(InvalidInputError, match="an open store"):
-            sync.Policies(store)
+            sync.checkpoints.Policies(store)
         with pytest.raises(InvalidInputError, match="an open store"):
-            holdfast.Policies(store)
+            holdfast.checkpoints.Policies(store)
     for metrics in (["a"], "ab", 5):
         with pytest.raises(InvalidInputError, match="metrics is a mapping"):
-            sync.Policies(open_store, metrics=metrics)  # type: ignore[arg-type]
+            sync.checkpoints.Policies(open_store, metrics=metrics)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("event", "told"),
     [
-        ("asked", r"holdfast\.Event"),
-        (holdfast.Event("party"), "the type of an event"),
-        (holdfast.Event(["asked"]), "the type of an event"),  # type: ignore[arg-type]
-        (holdfast.Event("asked", 5), "the name of an event"),  # type: ignore[arg-type]
-        (holdfast.Event("asked", "", 5), "finite numbers"),  # type: ignore[arg-type]
-        (holdfast.Event("asked", "", {"error_rate": "high"}), "finite numbers"),  # type: ignore[dict-item]
-        (holdfast.Event("asked", "", {"error_rate": float("nan")}), "finite numbers"),
+        ("asked", r"holdfast\.checkpoints\.PolicyEvent"),
+        (holdfast.checkpoints.PolicyEvent("party"), "the type of an event"),
+        (holdfast.checkpoints.PolicyEvent(["asked"]), "the type of an event"),  # type: ignore[arg-type]
+        (holdfast.checkpoints.PolicyEvent("asked", 5), "the name of an event"),  # type: ignore[arg-type]
+        (holdfast.checkpoints.PolicyEvent("asked", "", 5), "finite numbers"),  # type: ignore[arg-type]
+        (holdfast.checkpoints.PolicyEvent("asked", "", {"error_rate": "high"}), "finite numbers"),  # type: ignore[dict-item]
+        (
+            holdfast.checkpoints.PolicyEvent("asked", "", {"error_rate": float("nan")}),
+            "finite numbers",
+        ),
     ],
 )
 def test_events(open_store: sync.Store, event: Any, told: str) -> None:
-    policies = sync.Policies(open_store, watch=False)
+    policies = sync.checkpoints.Policies(open_store, watch=False)
     with pytest.raises(InvalidInputError, match=told):
         policies.evaluate(A, event)
-    policies.evaluate(A, holdfast.Event("system_event", "x", {"error_rate": 0.5}))
+    policies.evaluate(A, holdfast.checkpoints.PolicyEvent("system_event", "x", {"error_rate": 0.5}))
 
 
 def test_only_the_main_timeline_is_watched(open_store: sync.Store) -> None:
     """Nothing is written to main, nor told of it, for who gives a fork."""
     fork = open_store.agent("a").fork("side")
-    policies, before = sync.Policies(open_store, watch=False), open_store.agent("a").log(limit=1)
+    policies, before = (
+        sync.checkpoints.Policies(open_store, watch=False),
+        open_store.agent("a").log(limit=1),
+    )
     for ask in (
         lambda: policies.set(fork, Policy("p", OFTEN)),
         lambda: policies.list(fork),
@@ -164,7 +171,7 @@ def test_only_the_main_timeline_is_watched(open_store: sync.Store) -> None:
         lambda: policies.evaluate(fork),
         lambda: policies.explain(fork),
         lambda: policies.report(fork, "error"),
-        lambda: sync.Optimizer(open_store).costs(fork),
+        lambda: sync.checkpoints.Optimizer(open_store).costs(fork),
     ):
         with pytest.raises(InvalidInputError, match="only the timeline main is watched"):
             ask()
@@ -190,7 +197,7 @@ def test_a_metric_that_cannot_be_used_is_told(
         return value
 
     above = Policy("p", (Condition("system_event", "m", "greater_than", 0),))
-    with sync.Policies(open_store, defaults=[above], metrics={"m": ask}) as policies:
+    with sync.checkpoints.Policies(open_store, defaults=[above], metrics={"m": ask}) as policies:
         open_store.agent("a").set("k", 2)
         policies.wait(60)
         (explained,) = policies.explain(A)
@@ -204,18 +211,18 @@ def test_a_metric_is_a_plain_function(open_store: sync.Store) -> None:
 
     wrong: Any = {"m": later}
     with pytest.raises(InvalidInputError, match="nobody awaits"):
-        sync.Policies(open_store, metrics=wrong)
+        sync.checkpoints.Policies(open_store, metrics=wrong)
 
     async def main() -> None:
         async with holdfast.open("memory:") as store:
             with pytest.raises(InvalidInputError, match="nobody awaits"):
-                holdfast.Policies(store, metrics=wrong)
+                holdfast.checkpoints.Policies(store, metrics=wrong)
 
     asyncio.run(main())
 
 
 def test_closed_policies_are_told_nothing(open_store: sync.Store) -> None:
-    policies = sync.Policies(open_store, metrics={"m": None})
+    policies = sync.checkpoints.Policies(open_store, metrics={"m": None})
     policies.close()
     for tell in (
         lambda: policies.report(A, "error"),
@@ -229,11 +236,13 @@ def test_closed_policies_are_told_nothing(open_store: sync.Store) -> None:
 def test_an_id_is_one_however_its_accents_are_written(open_store: sync.Store) -> None:
     """Everything goes by the id as its key has it: schedules, retention, what is its own."""
     apart, whole = "cafe\u0301", "caf\u00e9"
-    seldom = holdfast.PolicyFrequency(1_000_000)
+    seldom = holdfast.checkpoints.PolicyFrequency(1_000_000)
     reported = (Condition("user_action", "user_action", "greater_than", 0),)
-    with sync.Policies(open_store, defaults=()) as policies:
+    with sync.checkpoints.Policies(open_store, defaults=()) as policies:
         policies.set(A, Policy(apart, reported, frequency=seldom))
-        policies.set(A, Policy(whole, reported, retention=holdfast.PolicyRetention(max_count=1)))
+        policies.set(
+            A, Policy(whole, reported, retention=holdfast.checkpoints.PolicyRetention(max_count=1))
+        )
         assert [one.id for one in policies.list(A)] == [whole]
         assert policies.get(A, apart) == policies.get(A, whole) is not None
         assert [(one.policy.id, one.source) for one in policies.explain(A)] == [(whole, "own")]
@@ -243,8 +252,8 @@ def test_an_id_is_one_however_its_accents_are_written(open_store: sync.Store) ->
             assert policies.wait(60)
         open_store.agent("a").set("k", "end")
         made = open_store.agent("a").checkpoints()
-        assert list(sync.Retention(open_store).plan(A).removed) == made[1:]
+        assert list(sync.checkpoints.Retention(open_store).plan(A).removed) == made[1:]
         policies.set(A, Policy(apart, reported, frequency=seldom))
-        assert len(sync.Scheduler(open_store).schedules()) == 1
+        assert len(sync.checkpoints.Scheduler(open_store).schedules()) == 1
         policies.remove(A, apart)
-        assert (policies.list(A), sync.Scheduler(open_store).schedules()) == ([], [])
+        assert (policies.list(A), sync.checkpoints.Scheduler(open_store).schedules()) == ([], [])

@@ -384,7 +384,7 @@ def test_a_sensitive_neighbour_that_a_proof_shows_is_read(place: Place, there: b
     class Gate(holdfast.Gate):
         refuses = False
 
-        def reading(self, reading: holdfast.Reading) -> None:
+        def reading(self, reading: holdfast.GateReading) -> None:
             told.extend(reading.keys)
             if self.refuses:
                 raise GateRefusedError("nobody reads secrets at night")

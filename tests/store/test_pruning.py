@@ -35,8 +35,9 @@ from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core
 from holdfast.store.read.points import Points
-from holdfast.store.upkeep import prune, pruner
-from holdfast.store.upkeep.pruner import Pruner
+from holdfast.store.upkeep import prune
+from holdfast.store.upkeep import prune as pruner
+from holdfast.store.upkeep.prune import Pruner
 
 LONG = "more than fits beside a key, so that it lies in the row of its entry " * 2
 
@@ -101,16 +102,16 @@ def test_checkpoints_are_kept_as_asked(store: sync.Store, state: sync.State) -> 
     done = state.restore("early")
     assert done.keys == 3
     assert state.prune(45, keep=[]).kept == (11,)  # the restore began from it
-    sync.Checkpoints(state).confirm(done)
+    sync.checkpoints.Checkpoints(state).confirm(done)
     fill(state, 50, 60)
-    assert state.prune(state.place()[2], keep=[]).kept == ()
+    assert state.prune(state._handle.place()[2], keep=[]).kept == ()
     assert store.verify().findings == []
 
 
 def test_a_restore_can_be_undone_after_pruning(store: sync.Store, state: sync.State) -> None:
     before = dict(state.items())
     done = state.restore(20)
-    state.prune(state.place()[2])
+    state.prune(state._handle.place()[2])
     assert done.backup is not None
     state.restore(done.backup)
     assert dict(state.items()) == before
@@ -126,7 +127,7 @@ def test_forks_keep_what_they_rest_on(place: Place, store: sync.Store, state: sy
         other = one.agent("1").on("other")
         assert {key: other.get(key) for key in other.keys("k")} == wanted
         assert one.verify().findings == []
-    fork.prune(fork.place()[2])
+    fork.prune(fork._handle.place()[2])
     assert state.prune(39, keep=[]).kept == ()
     assert {key: fork.get(key) for key in fork.keys("k")} == wanted
     assert store.verify().findings == []
@@ -139,7 +140,7 @@ def test_merging_goes_on(store: sync.Store, state: sync.State) -> None:
     state.prune(50)
     state.merge("other")
     fork.set("theirs", 2)
-    state.prune(state.place()[2])
+    state.prune(state._handle.place()[2])
     state.merge("other")
     assert state.get("theirs") == 2
     assert store.verify().findings == []
@@ -213,14 +214,14 @@ def test_other_changes_of_the_whole_scope(place: Place, store: sync.Store) -> No
     fill(state, 0, 20)
     if place.sealed:
         store.rotate("agent:1")
-    state.prune(state.place()[2])
+    state.prune(state._handle.place()[2])
     fill(state, 20, 30)
     if place.sealed:
         store.rotate("agent:1")
         store.reseal("agent:1")
         assert store.keyring().data_keys == 1
     assert store.verify().findings == []
-    state.prune(state.place()[2])
+    state.prune(state._handle.place()[2])
     assert place.open().agent("1").get("k2") == f"29 {LONG}"
     store.delete("agent:1")
     assert store.verify().findings == []
@@ -239,7 +240,7 @@ def test_long_values(store: sync.Store, place: Place) -> None:
         with state.open_write("file") as file:
             file.write(data)
     size = len(rows_of(place.storage(), b"V"))
-    state.prune(state.place()[2], keep=[])
+    state.prune(state._handle.place()[2], keep=[])
     assert len(rows_of(place.storage(), b"V")) < size
     assert state.get("file") == second
     assert store.verify().findings == []
@@ -254,7 +255,7 @@ def test_a_long_value_that_was_begun_before(store: sync.Store) -> None:
     late = state.open_write("file")
     late.write(b"a" * 2_000_000)
     state.set("file", 1)
-    state.prune(state.place()[2])
+    state.prune(state._handle.place()[2])
     late.write(b"c")
     with pytest.raises(Conflict, match="write it again"):
         late.close()
@@ -316,12 +317,12 @@ def test_beside_writers_and_forks(place: Place) -> None:
                 state.get(f"w{number}")
                 with suppress(Conflict, PrunedError):
                     if number == 1 and count < 30:
-                        at = state.place()[2] - count % 50
+                        at = state._handle.place()[2] - count % 50
                         state.fork(f"f{count}", at=at).set("own", LONG)
                     elif number == 0 and count % 5 == 0:
-                        done = state.restore(state.place()[2] - count % 30)
-                        sync.Checkpoints(state).confirm(done)
-                    state.at(state.place()[2] - 20).get("k1")
+                        done = state.restore(state._handle.place()[2] - count % 30)
+                        sync.checkpoints.Checkpoints(state).confirm(done)
+                    state.at(state._handle.place()[2] - 20).get("k1")
         except BaseException as error:
             wrong.append(error)
 
@@ -331,7 +332,7 @@ def test_beside_writers_and_forks(place: Place) -> None:
     state = store.agent("1")
     for _ in range(6):
         with suppress(Conflict, StillNeededError):  # a restore that is about to be confirmed
-            state.prune(max(0, state.place()[2] - 10), keep=[])
+            state.prune(max(0, state._handle.place()[2] - 10), keep=[])
     stop.set()
     for thread in threads:
         thread.join()
@@ -356,7 +357,7 @@ def test_verify_beside_pruning(place: Place) -> None:
                 with state.open_write("file") as file:
                     file.write(random.randbytes(1_100_000))
                 fill(state, 0, 20)
-                state.prune(state.place()[2] - 5, keep=[])
+                state.prune(state._handle.place()[2] - 5, keep=[])
         except BaseException as error:
             wrong.append(error)
 
@@ -426,9 +427,9 @@ def test_who_takes_over_on_another_timeline_finishes_both(
     if how == "prune":
         other.agent("1").on("fork").prune(1)
     elif how == "end":
-        sync.Retention(other).end("agent:1", "fork")
+        sync.checkpoints.Retention(other).end("agent:1", "fork")
     else:
-        sync.Retention(other).run("agent:1")
+        sync.checkpoints.Retention(other).run("agent:1")
     report = place.open().verify()
     assert (report.findings, report.pruning) == ([], 0)
     done = state.prune(30, keep=[])
@@ -469,7 +470,7 @@ def test_storage_that_fails_at_each_call(plain: Place, mode: str) -> None:
         faulty = Faulty(plain.storage())
         options = plain.options()
         broken = sync.Store(StoreHandle(open_core(plain.url, storage=faulty, **options)))
-        last = broken.agent("1").place()[2]
+        last = broken.agent("1")._handle.place()[2]
         call = "commit" if mode != "before" else "*"
         faulty.plan = (Fault(call, faulty.calls[call] + nth, mode),)
         with suppress(Unavailable, OutcomeUnknown):
@@ -482,7 +483,7 @@ def test_storage_that_fails_at_each_call(plain: Place, mode: str) -> None:
             break
         reached += 1
     assert 4 < reached < 400
-    state.prune(state.place()[2])
+    state.prune(state._handle.place()[2])
     assert store.verify().findings == []
     assert store.verify().pruning == 0
 

@@ -36,7 +36,7 @@ class Model:
 
     def note(self, name: str) -> int:
         line = self.line(name)
-        sequence: int = line.place()[2]
+        sequence: int = line._handle.place()[2]
         self.states[name][sequence] = dict(line.items())
         return sequence
 
@@ -46,9 +46,9 @@ class Model:
     def step(self) -> None:
         name = self.random.choice(list(self.states))
         line = self.line(name)
-        before = line.place()[2]
+        before = line._handle.place()[2]
         self.random.choice([self.set, self.set, self.append, self.other, self.prune])(name, line)
-        after = line.place()[2]
+        after = line._handle.place()[2]
         for sequence in range(before + 1, after + 1):  # a restore writes two entries
             view = line.at(sequence)
             self.states[name][sequence] = dict(view.items())

@@ -25,6 +25,8 @@ from holdfast import sync
 from holdfast.errors import InvalidInputError, MissingExtraError
 from holdfast.storage.wrappers import redis
 
+pytestmark = pytest.mark.usefixtures("cached_files")
+
 SOON = "timeout=100"
 SECRET = "a-secret-of-the-tests"
 

@@ -10,6 +10,8 @@ import pytest
 from store_kit import Place
 from test_redis import LONG, Rows, results
 
+pytestmark = pytest.mark.usefixtures("cached_files")
+
 KEYS = ("plan", "notes", "log")
 
 
@@ -76,7 +78,7 @@ def test_reads_are_those_of_a_plain_model(
         else:
             state.set(key, value)
             model = model | {key: value}
-        past.append((state.place()[2], model))
+        past.append((state._handle.place()[2], model))
         if number % 8 == 7:
             foe.act()
             for store in stores:

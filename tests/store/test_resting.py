@@ -15,9 +15,9 @@ from holdfast.checkpoints import retention as module
 from holdfast.errors import CheckpointValidationError, StillNeededError
 from holdfast.storage.contract import Batch
 from holdfast.store.names import rowkinds
-from holdfast.store.upkeep import pruner as pruners
-from holdfast.store.upkeep.pruner import Pruner
-from holdfast.sync import Checkpoints, Retention
+from holdfast.store.upkeep import prune as pruners
+from holdfast.store.upkeep.prune import Pruner
+from holdfast.sync.checkpoints import Checkpoints, Retention
 
 
 def routine(state: sync.State, count: int = 4) -> None:
@@ -100,7 +100,7 @@ def test_groups_rest_on_what_they_depend_on(store: sync.Store) -> None:
     for state in (a, b, tools):
         state.set("k", "then")
     base = tools.checkpoint("base", type="routine")
-    sync.CheckpointGroups(store).create([a, b], "both", depends_on=[base])
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "both", depends_on=[base])
     routine(tools)
     Retention(store).run(tools)
     assert "base" in names(tools)
@@ -158,7 +158,7 @@ def test_prune_does_as_it_is_told(store: sync.Store) -> None:
     b.set("k", 1)
     Checkpoints(a).create("top", depends_on=[b.checkpoint("base")])
     routine(b)
-    b.prune(b.place()[2], keep=())
+    b.prune(b._handle.place()[2], keep=())
     (about,) = Checkpoints(a).inspect("top").dependencies
     assert about.status == "missing"
     Retention(store).run(b)
@@ -229,7 +229,7 @@ def test_a_cell_that_is_lost_is_named(place: Place, pruned: bool) -> None:
     storage = resting(place)
     if pruned:
         a = place.open().agent("a")
-        a.prune(a.place()[2])
+        a.prune(a._handle.place()[2])
         assert names(a) == ["top"]
     assert place.reopen().verify().findings == []
     ((key, value),) = storage.cells(b"R", b"S")
@@ -326,8 +326,8 @@ def test_retention_between_any_two_commits_of_who_rests(plain: Place, commit: in
 
 def test_many_who_rest_do_not_keep_retention_from_ending(plain: Place) -> None:
     """Two handles, as two processes have them: what was accepted is there in the end."""
-    writer, pruner = plain.open(), plain.open()
-    b = pruner.agent("b")
+    writer, prune = plain.open(), plain.open()
+    b = prune.agent("b")
     routine(b)
     over = threading.Event()
 
@@ -341,7 +341,7 @@ def test_many_who_rest_do_not_keep_retention_from_ending(plain: Place) -> None:
     try:
         for _ in range(10):
             routine(b, 2)
-            Retention(pruner).run(b)
+            Retention(prune).run(b)
     finally:
         over.set()
         thread.join()

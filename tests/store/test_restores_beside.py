@@ -20,7 +20,7 @@ class Beside(holdfast.Gate):
         self.work = work
         self.times = 0
 
-    def before(self, request: holdfast.Request) -> None:
+    def before(self, request: holdfast.GateRequest) -> None:
         """Count the pieces."""
         if request.timeline.startswith("restore-") and request.operations[0].kind == "set":
             self.times += 1
@@ -60,7 +60,7 @@ def test_what_others_write_to_other_keys_stays(
         other.set("k/late", {"n": 1})
 
     store.add_gate(gate := Beside(work))
-    done = sync.Checkpoints(state).restore("full", prefixes=["k/"])
+    done = sync.checkpoints.Checkpoints(state).restore("full", prefixes=["k/"])
     assert gate.times == 5
     wanted = {f"k/{n}": n for n in range(9)}
     others = {"beat": 5} | {f"new/{n}": n for n in range(1, 6)}
@@ -86,7 +86,7 @@ def test_all_of_another_agent_comes_whatever_is_written_meanwhile(
     target = store.agent("2")
     target.set("beat", {"n": 0})
     store.add_gate(Beside(lambda times: target.set("beat", {"n": times})))
-    sync.Checkpoints(target).restore("full", source=state)
+    sync.checkpoints.Checkpoints(target).restore("full", source=state)
     assert numbers(dict(target.items())) == {f"k/{n}": n for n in range(9)}
     assert store.verify().findings == []
 
@@ -109,7 +109,7 @@ def test_one_that_fails_leaves_no_timeline(
 
     store.add_gate(Beside(work))
     with pytest.raises(MissingError if how == "deleted" else Conflict):
-        sync.Checkpoints(state).restore("full", prefixes=["k/"])
+        sync.checkpoints.Checkpoints(state).restore("full", prefixes=["k/"])
     assert [one.name for one in state.timelines()] == ["main"]
     assert numbers(dict(state.items(prefix="k/")))["k/1"] == (7 if how == "deleted" else -1)
     assert store.verify().findings == []
@@ -122,8 +122,8 @@ def test_one_that_was_deleted_and_made_again_is_left_alone(place: Place, how: st
     state = store.agent("1")
     state.set("x", 1)
     safe = state.checkpoint("safe")
-    group = sync.CheckpointGroups(store).create([state])
-    sync.Retention(store).pin(safe)
+    group = sync.checkpoints.CheckpointGroups(store).create([state])
+    sync.checkpoints.Retention(store).pin(safe)
     state.set("x", 2)
 
     def made_again() -> None:
@@ -135,13 +135,13 @@ def test_one_that_was_deleted_and_made_again_is_left_alone(place: Place, how: st
         if how == "restore":
             state.restore(safe)
         elif how == "group":
-            sync.CheckpointGroups(store).restore(group)
+            sync.checkpoints.CheckpointGroups(store).restore(group)
         elif how == "hold":
-            sync.Retention(store).hold(safe, "case 7")
+            sync.checkpoints.Retention(store).hold(safe, "case 7")
         else:
             state.fork("trial", at=safe)
     assert dict(other.agent("1").items()) == {"y": 5}
-    assert sync.Retention(other).marked("agent:1") == {}
+    assert sync.checkpoints.Retention(other).marked("agent:1") == {}
     assert other.verify().findings == []
 
 
@@ -152,15 +152,15 @@ def test_a_restore_that_a_pruning_overtakes_is_done_again(plain: Place, how: str
     state = store.agent("1")
     state.set("x", 1)
     safe = state.checkpoint("safe")
-    group = sync.CheckpointGroups(store).create([state])
+    group = sync.checkpoints.CheckpointGroups(store).create([state])
     state.set("x", 2)
-    head = state.place()[2]
+    head = state._handle.place()[2]
     between.before = lambda: other.agent("1").prune(head)
     if how == "state":
         state.restore(safe)
     elif how == "checkpoints":
-        sync.Checkpoints(state).restore(safe)
+        sync.checkpoints.Checkpoints(state).restore(safe)
     else:
-        sync.CheckpointGroups(store).restore(group)
+        sync.checkpoints.CheckpointGroups(store).restore(group)
     assert state.get("x") == 1
     assert store.verify().findings == []

@@ -10,10 +10,11 @@ import pytest
 from store_kit import Place, rows_of
 
 import holdfast
-from holdfast import Condition, Keep, Policy, PolicyRetention, Rule, sync
+from holdfast import Keep, sync
+from holdfast.checkpoints import Condition, Policy, PolicyRetention, RetentionRule
 from holdfast.errors import InvalidInputError, NotConfirmedError, PrunedError
 from holdfast.store.upkeep import prune
-from holdfast.sync import Retention
+from holdfast.sync.checkpoints import Retention
 
 DAY = 86_400.0
 
@@ -53,7 +54,7 @@ def test_each_timeline_is_counted_by_itself(store: sync.Store, type_: str, most:
     state = store.agent("1")
     state.set("k", 0)
     lines = [state, state.fork("trial"), state.fork("other")]
-    retention = Retention(store, rules={"manual": Rule(max_count=2)})
+    retention = Retention(store, rules={"manual": RetentionRule(max_count=2)})
     for turn in range(3):
         for number, line in enumerate(lines):
             for n in range(most - 1 + number):
@@ -106,7 +107,7 @@ def test_the_default_rules(store: sync.Store, hands: Hands) -> None:
 def test_seven_days_and_until_an_operation_succeeds(store: sync.Store, hands: Hands) -> None:
     state = store.agent("1")
     make(state, "clean", "recovery")
-    with sync.Checkpoints(state).operation("deploy"):
+    with sync.checkpoints.Checkpoints(state).operation("deploy"):
         for _ in range(6):
             hands.time += DAY / 2
             state.set("k", hands.time)
@@ -127,18 +128,18 @@ def test_limits_and_what_keeps_in_spite_of_them(store: sync.Store, hands: Hands)
         hands.time += 3600
     state.set("k", 1)
 
-    def gone(rule: Rule) -> str:
+    def gone(rule: RetentionRule) -> str:
         found = Retention(store, rules={"manual": rule}).plan(state).removed
         return "".join(sorted(one.name for one in found))
 
     hour = timedelta(hours=1)
-    assert gone(Rule()) == ""
-    assert gone(Rule(max_count=4)) == "012345"
-    assert gone(Rule(max_age=4.5 * hour)) == "012345"
-    assert gone(Rule(max_age=7.5 * hour, max_count=4)) == "012345"
-    assert gone(Rule(max_age=7.5 * hour, max_count=4, match="all")) == "012"
-    assert gone(Rule(max_age=hour / 2, min_count=7)) == "012"
-    assert gone(Rule(max_count=0, min_importance="medium")) == "013456789"
+    assert gone(RetentionRule()) == ""
+    assert gone(RetentionRule(max_count=4)) == "012345"
+    assert gone(RetentionRule(max_age=4.5 * hour)) == "012345"
+    assert gone(RetentionRule(max_age=7.5 * hour, max_count=4)) == "012345"
+    assert gone(RetentionRule(max_age=7.5 * hour, max_count=4, match="all")) == "012"
+    assert gone(RetentionRule(max_age=hour / 2, min_count=7)) == "012"
+    assert gone(RetentionRule(max_count=0, min_importance="medium")) == "013456789"
 
 
 def test_pins_holds_and_what_is_in_use(store: sync.Store) -> None:
@@ -147,7 +148,9 @@ def test_pins_holds_and_what_is_in_use(store: sync.Store) -> None:
     for n in range(6):
         make(state, str(n))
         made.append(state.checkpoints(limit=1)[0])
-    retention = Retention(store, rules={"manual": Rule(max_count=0), "recovery": Rule(max_count=0)})
+    retention = Retention(
+        store, rules={"manual": RetentionRule(max_count=0), "recovery": RetentionRule(max_count=0)}
+    )
     retention.pin(made[0], "the first")
     retention.hold(made[1], "case 7")
     state.fork("trial", at=made[2])
@@ -175,7 +178,7 @@ def test_what_was_pinned_since_the_plan_stays(store: sync.Store) -> None:
     state = store.agent("1")
     for n in range(4):
         make(state, str(n))
-    retention = Retention(store, rules={"manual": Rule(max_count=1)})
+    retention = Retention(store, rules={"manual": RetentionRule(max_count=1)})
     plan = retention.plan(state)
     assert [one.name for one in plan.removed] == ["2", "1", "0"]
     retention.pin(state.checkpoints()[-1])
@@ -189,7 +192,7 @@ def test_a_clock_ten_years_ahead_removes_nothing(store: sync.Store, hands: Hands
     for n in range(10):
         make(state, str(n))
     state.declare(Keep(age=timedelta(days=30)))
-    retention = Retention(store, rules={"manual": Rule(max_age=timedelta(days=30))})
+    retention = Retention(store, rules={"manual": RetentionRule(max_age=timedelta(days=30))})
     hands.time += 3650 * DAY
     plan = retention.plan(state)
     assert plan.removed == ()
@@ -217,7 +220,7 @@ def test_a_clock_that_jumped_is_not_believed(place: Place, hands: Hands) -> None
     make(state, "0")
     hands.time += 3650 * DAY
     state.set("k", 1)
-    plan = Retention(store, rules={"manual": Rule(max_age=timedelta(1))}).plan(state)
+    plan = Retention(store, rules={"manual": RetentionRule(max_age=timedelta(1))}).plan(state)
     assert plan.removed == ()
 
 
@@ -279,11 +282,11 @@ def test_what_was_cut_short_is_finished(store: sync.Store, monkeypatch: pytest.M
 def test_what_is_refused(store: sync.Store) -> None:
     for wrong in (
         lambda: Retention(7),
-        lambda: Retention(store, rules={"odd": Rule()}),
-        lambda: Rule(max_count=-1),
-        lambda: Rule(match="some"),
-        lambda: Rule(max_age=3),  # type: ignore[arg-type]
-        lambda: Rule(min_importance="odd"),
+        lambda: Retention(store, rules={"odd": RetentionRule()}),
+        lambda: RetentionRule(max_count=-1),
+        lambda: RetentionRule(match="some"),
+        lambda: RetentionRule(max_age=3),  # type: ignore[arg-type]
+        lambda: RetentionRule(min_importance="odd"),
         lambda: Keep(),
         lambda: Keep("events/"),  # type: ignore[arg-type]
         lambda: Keep(count=1, age=timedelta(1)),
@@ -301,7 +304,7 @@ def test_the_async_face(place: Place) -> None:
             for n in range(6):
                 await state.set("k", "x" * 200 + str(n))
                 await state.checkpoint(str(n), type="routine")
-            retention = holdfast.Retention(store)
+            retention = holdfast.checkpoints.Retention(store)
             made = (await state.checkpoints())[-1]
             await retention.pin(made)
             await retention.hold(made, "case")
@@ -320,7 +323,7 @@ def test_the_async_face(place: Place) -> None:
 def test_the_retention_of_a_policy_is_what_the_policy_says_now(store: sync.Store) -> None:
     """Also of checkpoints that it made when it still said something else."""
     state = store.agent("1")
-    policies = sync.Policies(store, watch=False)
+    policies = sync.checkpoints.Policies(store, watch=False)
     often = Policy(
         "often",
         (Condition("operation_count", "operation_count", "greater_than", 1),),
@@ -347,18 +350,20 @@ def test_rules_together(store: sync.Store) -> None:
         make(state, f"b{n}", "automatic", policy="b", retention={"max_count": 2})
     state.set("k", 1)
 
-    def gone(**rules: Rule) -> list[str]:
+    def gone(**rules: RetentionRule) -> list[str]:
         return sorted(one.name for one in Retention(store, rules=rules).plan(state).removed)
 
     own = ["a0", "b0", "b1", "b2", "b3"]
     assert gone() == own
-    assert gone(manual=Rule(max_count=0)) == own
-    assert gone(automatic=Rule(max_count=100)) == own  # no longer, by the one that has more
-    assert gone(automatic=Rule(max_count=4)) == sorted(
+    assert gone(manual=RetentionRule(max_count=0)) == own
+    assert (
+        gone(automatic=RetentionRule(max_count=100)) == own
+    )  # no longer, by the one that has more
+    assert gone(automatic=RetentionRule(max_count=4)) == sorted(
         [*(f"a{n}" for n in range(4)), *(f"b{n}" for n in range(4))]
     )
-    assert gone(automatic=Rule(min_count=6)) == ["a0", "b0", "b1", "b2"]
-    assert gone(automatic=Rule(min_importance="medium")) == []
+    assert gone(automatic=RetentionRule(min_count=6)) == ["a0", "b0", "b1", "b2"]
+    assert gone(automatic=RetentionRule(min_importance="medium")) == []
 
 
 @pytest.mark.spec("D32", "D33")
@@ -408,9 +413,11 @@ def test_an_age_that_never_comes_leaves_the_count(store: sync.Store, age: float)
     state = store.agent("1")
     for n in range(5):
         state.set("x", n)
-        sync.Checkpoints(state).create(f"n{n}", retention={"max_age": age, "max_count": 2})
+        sync.checkpoints.Checkpoints(state).create(
+            f"n{n}", retention={"max_age": age, "max_count": 2}
+        )
     state.set("x", 9)
-    judged = sync.Retention(store).plan(state).lines[0].judged
+    judged = sync.checkpoints.Retention(store).plan(state).lines[0].judged
     assert [one.stays for one in judged] == [True, True, False, False, False]
 
 
@@ -418,7 +425,7 @@ def test_checkpoints_of_a_policy_are_counted_together_and_none_of_somebody_elses
     store: sync.Store,
 ) -> None:
     state = store.agent("1")
-    policies = sync.Policies(store, defaults=(), watch=False)
+    policies = sync.checkpoints.Policies(store, defaults=(), watch=False)
     rare = (Condition("operation_count", "operation_count", "greater_than", 10**6),)
     policies.set(state, Policy("gold", rare, retention=PolicyRetention(max_count=2)))
     for n in range(4):

@@ -13,12 +13,12 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 import holdfast
-from holdfast import Keep, Rule, sync
-from holdfast.checkpoints import retention
+from holdfast import Keep, sync
+from holdfast.checkpoints import RetentionRule, retention
 from holdfast.errors import OutcomeUnknown, PrunedError, StateIntegrityError
 from holdfast.storage.contract import Batch
 from holdfast.store.upkeep import prune as pruning
-from holdfast.sync import Checkpoints, Retention
+from holdfast.sync.checkpoints import Checkpoints, Retention
 
 DAY = 86_400.0
 
@@ -129,7 +129,7 @@ def test_more_states_than_can_be_kept_below_a_floor(
     assert len(done.kept) <= 10
     assert len(state.checkpoints()) == 30
     assert state.at("29").get("k").startswith("29 ")
-    Retention(store, rules={"manual": Rule(max_count=5)}).run(state)
+    Retention(store, rules={"manual": RetentionRule(max_count=5)}).run(state)
     assert [one.name for one in state.checkpoints()] == ["29", "28", "27", "26", "25"]
     assert store.verify().findings == []
 
@@ -148,7 +148,10 @@ class Ahead:
         return self.place.open(clock=clock)
 
 
-RULES = {"manual": Rule(max_age=timedelta(days=30)), "triggered": Rule(max_age=timedelta(hours=1))}
+RULES = {
+    "manual": RetentionRule(max_age=timedelta(days=30)),
+    "triggered": RetentionRule(max_age=timedelta(hours=1)),
+}
 
 
 @pytest.mark.parametrize("years", [10, 1, -10])
@@ -212,7 +215,7 @@ def test_a_group_is_kept_whole_while_a_member_of_it_is_kept(store: sync.Store) -
     a, b, retention = store.agent("a"), store.agent("b"), Retention(store)
     for state in (a, b):
         state.set("k", "begin")
-    groups = sync.CheckpointGroups(store)
+    groups = sync.checkpoints.CheckpointGroups(store)
     group = groups.create([a, b], "release", type="routine")
     make_routine(a)
     assert "agent:b keeps another one of its group" in str(retention.plan(a))
@@ -231,7 +234,7 @@ def test_a_group_that_was_kept_can_be_restored(store: sync.Store) -> None:
     a, b = store.agent("a"), store.agent("b")
     for state in (a, b):
         state.set("k", "then")
-    groups = sync.CheckpointGroups(store)
+    groups = sync.checkpoints.CheckpointGroups(store)
     group = groups.create([a, b], "release", type="routine")
     make_routine(a)
     Retention(store).run(a)
@@ -245,7 +248,7 @@ def test_a_member_whose_other_scope_is_gone_goes_by_its_rule(store: sync.Store, 
     a, b = store.agent("a"), store.agent("b")
     for state in (a, b):
         state.set("k", "begin")
-    sync.CheckpointGroups(store).create([a, b], "release", type="routine")
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "release", type="routine")
     make_routine(a)
     getattr(store, how)(b)
     Retention(store).run(a)
@@ -282,7 +285,7 @@ def test_it_runs_on_after_a_recovery_from_damage(place: Place) -> None:
     for n in range(4):
         state.set("x", n)
         state.checkpoint(f"new{n}", type="routine")
-    retention = Retention(store, rules={"manual": Rule(max_age=timedelta(seconds=1))})
+    retention = Retention(store, rules={"manual": RetentionRule(max_age=timedelta(seconds=1))})
     assert "nothing goes because of its age" in retention.plan(state).notes[0]
     assert retention.run(state)[0].entries > 5
     assert [one.name for one in state.checkpoints(type="routine")] == ["new3", "new2", "new1"]
@@ -293,7 +296,7 @@ def test_damage_of_another_scope_keeps_its_group_and_nothing_else(place: Place) 
     a, b = store.agent("a"), store.agent("b")
     a.set("x", 0)
     b.set("x", 0)
-    sync.CheckpointGroups(store).create([a, b], "release", type="routine")
+    sync.checkpoints.CheckpointGroups(store).create([a, b], "release", type="routine")
     for n in range(6):
         a.set("x", n)
         a.checkpoint(f"r{n}", type="routine")
@@ -354,11 +357,11 @@ def test_an_outcome_is_settled_though_its_entry_was_pruned_meanwhile(
         change.set("mine", 1)
     assert pruned[0] > 2
     assert (state.get("mine"), state.get("k")) == ("theirs", "newest")
-    head = state.place()[2]
+    head = state._handle.place()[2]
     if id_ is not None:
         with state.change(id=id_) as again:
             again.set("mine", 1)
-    assert state.place()[2] == head, "it was applied, once"
+    assert state._handle.place()[2] == head, "it was applied, once"
     assert there.verify().findings == []
 
 
@@ -373,7 +376,7 @@ def test_who_prunes_further_meanwhile_does_not_stop_it(
 
     def late(*given: Any, **named: Any) -> Any:
         if not done:
-            done.append(other.prune(other.place()[2], keep=other.checkpoints()[1:5]))
+            done.append(other.prune(other._handle.place()[2], keep=other.checkpoints()[1:5]))
         return prune(*given, **named)
 
     monkeypatch.setattr(retention, "prune_state", late)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from store_kit import Hands, Place, same
 
 import holdfast
-from holdfast import Left, Registry, Typed, sync
+from holdfast import Registry, Typed, sync
 from holdfast.errors import (
     GateRefusedError,
     InvalidInputError,
@@ -28,6 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.store.history import revert
 from holdfast.store.journal import timeline as timeline_module
+from holdfast.store.names.items import Left
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
 
@@ -108,11 +109,11 @@ def test_again_does_nothing(store: sync.Store) -> None:
     with store.acting(correlation="run"):
         state.set("a", 1)
     state.revert(correlation="run")
-    head = state.place()
+    head = state._handle.place()
     again = state.revert(correlation="run")
     assert (again.done, again.entry) == ([], None)
     assert why(again.left) == {"a": "it is what it was before"}
-    assert state.place() == head
+    assert state._handle.place() == head
 
 
 def test_a_dry_run_changes_nothing(place: Place) -> None:
@@ -121,12 +122,12 @@ def test_a_dry_run_changes_nothing(place: Place) -> None:
     state.set("plan", {"step": 1})
     with store.acting(correlation="run"):
         state.set("plan", {"step": 2})
-    head = state.place()
+    head = state._handle.place()
     for one in (state, place.open(read_only=True).agent("1")):
         dry = one.revert(correlation="run", dry_run=True)
         assert (dry.done, dry.entry, dry.dry_run) == (["plan"], None, True)
         assert [(c.path, c.before, c.after) for c in dry.diff] == [("plan.step", 2, 1)]
-    assert state.place() == head
+    assert state._handle.place() == head
     with pytest.raises(ReadOnlyError):
         place.open(read_only=True).agent("1").revert(correlation="run")
 
@@ -292,7 +293,7 @@ def test_nobody_who_is_faster_is_overwritten(store: sync.Store) -> None:
         state.set("b", 1)
 
     class Meanwhile(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             if request.attempt == 1 and any(o.kind == "delete" for o in request.operations):
                 store.remove_gate(self)
                 state.set("a", "newer")
@@ -314,7 +315,7 @@ def test_a_scope_that_is_deleted_meanwhile_does_not_come_back(
     state.delete("a")
 
     class Meanwhile(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             store.remove_gate(self)
             store.delete("agent:1")
             if again:
@@ -386,7 +387,7 @@ def test_gates_see_it(store: sync.Store) -> None:
         state.set("a", 1)
 
     class No(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             assert [(o.kind, o.key, o.value) for o in request.operations] == [("set", "a", 0)]
             raise GateRefusedError("no")
 
@@ -464,10 +465,10 @@ def test_what_does_not_fit_into_one_entry_is_refused_whole(plain: Place) -> None
             with state.change() as change:
                 for _ in range(3000):
                     change.set(os.urandom(100).hex(), 1)
-    head = state.place()
+    head = state._handle.place()
     with pytest.raises(LimitExceededError):
         state.revert(actor="bot")
-    assert state.place() == head
+    assert state._handle.place() == head
 
 
 # ---- against a model -----------------------------------------------------------------------
@@ -615,8 +616,8 @@ def test_a_timeline_that_was_ended_is_left_and_named(place: Place) -> None:
         other.set("y", 1)
         state.fork("trial").set("x", 3)
         with pytest.raises(ZeroDivisionError):
-            sync.Checkpoints(state).simulate(lambda _: 1 // 0, checkpoint)
-    sync.Retention(store).end(state, "trial")
+            sync.checkpoints.Checkpoints(state).simulate(lambda _: 1 // 0, checkpoint)
+    sync.checkpoints.Retention(store).end(state, "trial")
     found = {(str(one.scope), one.timeline): one for one in store.revert(correlation="run")}
     assert found.pop(("agent:1", "main")).done == ["x"]
     assert found.pop(("agent:2", "main")).done == ["y"]
@@ -638,9 +639,9 @@ def test_a_timeline_that_is_ended_before_the_commit(place: Place) -> None:
     other = place.open()
 
     class Meanwhile(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             if request.attempt == 1 and request.timeline == "trial":
-                sync.Retention(other).end(other.agent("1"), "trial")
+                sync.checkpoints.Retention(other).end(other.agent("1"), "trial")
 
     store.add_gate(Meanwhile())
     main, left = store.revert(correlation="run")

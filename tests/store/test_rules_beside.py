@@ -10,7 +10,7 @@ from store_kit import Place
 from holdfast import Classed, Ephemeral, Lookup, Sticky, errors
 from holdfast.store.history import revert
 from holdfast.store.journal import entry
-from holdfast.store.rules.declared import OWN, Declaration
+from holdfast.store.journal.declared import OWN, Declaration
 
 
 def test_a_merge_leaves_ephemeral_keys_alone_and_names_them(place: Place) -> None:

@@ -12,8 +12,8 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Clock, Cron, Every, Run, sync
-from holdfast.checkpoints import group_save
+from holdfast import Clock, sync
+from holdfast.checkpoints import Cron, Every, Run, group
 from holdfast.checkpoints.schedule import runner
 from holdfast.checkpoints.schedule.schedule import Schedules
 from holdfast.errors import (
@@ -67,7 +67,7 @@ def test_an_interval_makes_checkpoints_of_type_scheduled(place: Place, clock: Ti
     store = place.open(clock=clock.clock)
     agent = store.agent("1")
     agent.set("k", 1)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     told = scheduler.every(300, agent)
     assert (told.name, told.when, told.scope, told.runs) == ("agent:1", Every(300), "agent:1", 0)
     assert scheduler.run_due() == []
@@ -96,17 +96,17 @@ def test_what_did_not_change_gets_no_checkpoint_and_writes_nothing(
     store = place.open(clock=clock.clock)
     agent = store.agent("1")
     agent.set("k", 1)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(300, agent)
     scheduler.cron("*/5 * * * *", "agent:never-written")
     clock.go(300)
     assert outcomes(scheduler.run_due())[0] == ("agent:1", "saved")
-    before = schedule_cells(place), agent.place()
+    before = schedule_cells(place), agent._handle.place()
     for _ in range(3):
         clock.go(300)
         ran = dict(outcomes(scheduler.run_due()))
         assert ran == {"agent:1": "unchanged", "agent:never-written": "absent"}
-    assert (schedule_cells(place), agent.place()) == before
+    assert (schedule_cells(place), agent._handle.place()) == before
     agent.set("k", 2)
     store.agent("never-written").set("k", 1)
     clock.go(300)
@@ -119,7 +119,7 @@ def test_what_did_not_change_gets_no_checkpoint_and_writes_nothing(
 def test_an_agent_that_is_erased_and_begins_anew(place: Place, clock: Time) -> None:
     store = place.open(clock=clock.clock)
     agent = store.agent("1")
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(60, agent)
     for end in (store.erase, store.delete):
         agent.set("k", 1)
@@ -136,7 +136,7 @@ def test_an_agent_that_is_erased_and_begins_anew(place: Place, clock: Time) -> N
 def test_a_calendar_in_a_zone(place: Place, clock: Time) -> None:
     store = place.open(clock=clock.clock)
     agent = store.agent("1")
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     told = scheduler.cron("0 3 * * *", agent, zone="Europe/Berlin", name="nightly")
     assert told.when == Cron("0 3 * * *", "Europe/Berlin")
     assert told.next == datetime(2026, 11, 16, 2, tzinfo=UTC)
@@ -155,7 +155,7 @@ def test_another_timeline_of_a_scope(store: sync.Store) -> None:
     agent.set("k", 1)
     trial = agent.fork("trial")
     trial.set("k", 2)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     assert scheduler.every(0.1, trial).name == "agent:1/trial"
     time.sleep(0.11)
     scheduler.run_due()
@@ -170,7 +170,7 @@ def test_another_timeline_of_a_scope(store: sync.Store) -> None:
 def test_an_interval_does_not_care_for_the_wall_clock(clock: Time, jump: float) -> None:
     with sync.open("memory:", clock=clock.clock) as store:
         agent = store.agent("1")
-        scheduler = sync.Scheduler(store)
+        scheduler = sync.checkpoints.Scheduler(store)
         scheduler.every(60, agent)
         for number in range(10):
             agent.set("k", number)
@@ -190,7 +190,7 @@ def test_a_clock_that_jumps_ahead_and_back_neither_skips_nor_repeats(
     slots: list[int] = []
     jobs = {"note": lambda run: slots.append(run.slot)}
     with sync.open("memory:", clock=clock.clock) as store:
-        scheduler = sync.Scheduler(store, jobs=jobs)
+        scheduler = sync.checkpoints.Scheduler(store, jobs=jobs)
         scheduler.cron("*/10 * * * *", job="note")
         for minute in range(180):
             clock.wall += {60: jump, 65: -jump}.get(minute, 0)
@@ -203,7 +203,7 @@ def test_a_clock_that_jumps_ahead_and_back_neither_skips_nor_repeats(
 def test_missed_slots_run_once_after_a_restart(place: Place, clock: Time) -> None:
     store = place.open(clock=clock.clock)
     agent = store.agent("1")
-    first = sync.Scheduler(store)
+    first = sync.checkpoints.Scheduler(store)
     first.every(60, agent, name="minutes")
     first.cron("0 * * * *", agent, name="hours")
     agent.set("k", 1)
@@ -215,7 +215,7 @@ def test_missed_slots_run_once_after_a_restart(place: Place, clock: Time) -> Non
     store = place.open(clock=clock.clock)
     agent = store.agent("1")
     agent.set("k", 2)
-    second = sync.Scheduler(store)
+    second = sync.checkpoints.Scheduler(store)
     assert sorted(outcomes(second.run_due())) == [("hours", "saved"), ("minutes", "saved")]
     agent.set("k", 3)
     assert second.run_due() == [], "one for all that were missed"
@@ -229,10 +229,10 @@ def test_after_a_restart_a_clock_that_went_back_delays_at_most_one_interval(
 ) -> None:
     store = place.open(clock=clock.clock)
     store.agent("1").set("k", 1)
-    sync.Scheduler(store).every(60, "agent:1")
+    sync.checkpoints.Scheduler(store).every(60, "agent:1")
     place.close()
     clock.wall -= 10 * 365 * 86_400
-    scheduler = sync.Scheduler(place.open(clock=clock.clock))
+    scheduler = sync.checkpoints.Scheduler(place.open(clock=clock.clock))
     assert scheduler.run_due() == []
     clock.go(60)
     assert outcomes(scheduler.run_due()) == [("agent:1", "saved")]
@@ -240,7 +240,7 @@ def test_after_a_restart_a_clock_that_went_back_delays_at_most_one_interval(
 
 def test_a_thousand_agents_do_not_fire_together(clock: Time) -> None:
     with sync.open("memory:", clock=clock.clock) as store:
-        scheduler = sync.Scheduler(store)
+        scheduler = sync.checkpoints.Scheduler(store)
         for number in range(1000):
             store.agent(str(number)).set("k", 1)
             scheduler.every(300, f"agent:{number}", jitter=30)
@@ -269,7 +269,7 @@ def test_jobs_by_name(place: Place, clock: Time) -> None:
     def broken(run: Run) -> None:
         raise ValueError("a secret")
 
-    scheduler = sync.Scheduler(store, jobs={"report": report, "broken": broken})
+    scheduler = sync.checkpoints.Scheduler(store, jobs={"report": report, "broken": broken})
     for job in ("report", "broken"):
         scheduler.every(10, job=job)
     with pytest.raises(InvalidInputError, match="no job 'elsewhere'"):
@@ -292,7 +292,7 @@ def test_a_job_that_this_process_does_not_have_is_left_to_another(
     place: Place, clock: Time
 ) -> None:
     first, second = (place.open(clock=clock.clock) for _ in range(2))
-    without = sync.Scheduler(first)
+    without = sync.checkpoints.Scheduler(first)
     without.every(10, job="job")
     clock.go(10)
     assert outcomes(without.run_due()) == [("job", "unknown job")]
@@ -300,7 +300,7 @@ def test_a_job_that_this_process_does_not_have_is_left_to_another(
     without.stop()
     assert not without.running
     slots: list[int] = []
-    having = sync.Scheduler(second, jobs={"job": lambda run: slots.append(run.slot)})
+    having = sync.checkpoints.Scheduler(second, jobs={"job": lambda run: slots.append(run.slot)})
     assert outcomes(having.run_due()) == [("job", "done")]
     assert slots == [1]
 
@@ -312,7 +312,7 @@ def test_a_job_that_failed_is_told_until_it_goes_well(store: sync.Store) -> None
         if next(answers):
             raise OSError
 
-    scheduler = sync.Scheduler(store, jobs={"job": job})
+    scheduler = sync.checkpoints.Scheduler(store, jobs={"job": job})
     scheduler.every(0.1, job="job")
     for expected in ("OSError", None):
         time.sleep(0.11)
@@ -328,7 +328,7 @@ def test_only_one_of_two_runs_and_the_other_takes_over(place: Place, clock: Time
     stores = place.open(clock=clock.clock), place.open(clock=clock.clock)
     agent = stores[0].agent("1")
     agent.set("k", 1)
-    first, second = (sync.Scheduler(store) for store in stores)
+    first, second = (sync.checkpoints.Scheduler(store) for store in stores)
     first.every(1, agent)
     assert first.run_due() == second.run_due() == []
     clock.go(1)
@@ -353,8 +353,8 @@ def test_a_runner_that_was_overtaken_writes_nothing(place: Place, clock: Time) -
         taken.extend(second.run_due())
         stores[0].agent("1").set("late", True)
 
-    first = sync.Scheduler(stores[0], jobs={"job": overtaken})
-    second = sync.Scheduler(stores[1], jobs={"job": lambda run: ids.append(run.id)})
+    first = sync.checkpoints.Scheduler(stores[0], jobs={"job": overtaken})
+    second = sync.checkpoints.Scheduler(stores[1], jobs={"job": lambda run: ids.append(run.id)})
     first.every(60, job="job")
     clock.go(60)
     assert first.run_due() == []
@@ -372,7 +372,7 @@ def test_a_runner_that_was_overtaken_does_not_say_how_far_it_came(
 ) -> None:
     first, second = (place.open(clock=clock.clock) for _ in range(2))
     jobs = {"job": lambda run: second.break_lease(runner.LEASE)}
-    overtaken = sync.Scheduler(first, jobs=jobs)
+    overtaken = sync.checkpoints.Scheduler(first, jobs=jobs)
     overtaken.every(60, job="job")
     clock.go(60)
     assert overtaken.run_due() == []
@@ -385,7 +385,7 @@ def test_a_kill_between_the_checkpoint_and_its_cell_makes_no_second_one(
     store = place.open(clock=clock.clock)
     agent = store.agent("1")
     agent.set("k", 1)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(60, agent)
     scheduler.run_due()
     clock.go(60)
@@ -397,7 +397,7 @@ def test_a_kill_between_the_checkpoint_and_its_cell_makes_no_second_one(
     store = place.reopen(clock=clock.clock)
     agent = store.agent("1")
     agent.set("k", 2)
-    again = sync.Scheduler(store)
+    again = sync.checkpoints.Scheduler(store)
     assert outcomes(again.run_due()) == [("agent:1", "repeated")]
     assert len(agent.checkpoints()) == 1
     clock.go(60)
@@ -411,7 +411,7 @@ def test_a_kill_between_the_checkpoint_and_its_cell_makes_no_second_one(
 def test_adding_the_same_again_goes_on_and_another_replaces(place: Place, clock: Time) -> None:
     store = place.open(clock=clock.clock)
     store.agent("1").set("k", 1)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(60, "agent:1")
     clock.go(60)
     scheduler.run_due()
@@ -427,7 +427,7 @@ def test_adding_the_same_again_goes_on_and_another_replaces(place: Place, clock:
 def test_what_another_adds_and_removes_is_followed(place: Place, clock: Time) -> None:
     stores = [place.open(clock=clock.clock) for _ in range(2)]
     stores[0].agent("1").set("k", 1)
-    first, second = (sync.Scheduler(store) for store in stores)
+    first, second = (sync.checkpoints.Scheduler(store) for store in stores)
     first.run_due()
     second.every(60, "agent:1")
     second.every(60, "agent:1", name="twin")
@@ -446,7 +446,7 @@ def test_what_another_adds_and_removes_is_followed(place: Place, clock: Time) ->
 def test_one_that_is_removed_while_it_runs_stays_removed(place: Place, clock: Time) -> None:
     store = place.open(clock=clock.clock)
     jobs = {"once": lambda run: scheduler.remove("once"), "other": lambda run: None}
-    scheduler = sync.Scheduler(store, jobs=jobs)
+    scheduler = sync.checkpoints.Scheduler(store, jobs=jobs)
     scheduler.every(60, job="once")
     scheduler.every(60, job="other")
     clock.go(60)
@@ -458,7 +458,7 @@ def test_one_that_is_removed_while_it_runs_stays_removed(place: Place, clock: Ti
 
 def test_names_and_scopes_do_not_show_in_an_encrypted_store(place: Place) -> None:
     store = place.open()
-    sync.Scheduler(store).every(60, "agent:patient-4711", name="visit-12")
+    sync.checkpoints.Scheduler(store).every(60, "agent:patient-4711", name="visit-12")
     stored = b"".join(key + cell for key, cell in schedule_cells(place).items())
     for name in (b"patient-4711", b"visit-12"):
         assert (name in stored) is not place.sealed
@@ -466,7 +466,7 @@ def test_names_and_scopes_do_not_show_in_an_encrypted_store(place: Place) -> Non
 
 def test_cells_that_are_changed_moved_or_added_are_found(place: Place) -> None:
     store = place.open()
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(60, job="a")
     scheduler.every(60, job="b")
     storage = place.storage()
@@ -489,7 +489,7 @@ def test_cells_that_are_changed_moved_or_added_are_found(place: Place) -> None:
 
 def test_a_damaged_schedule_does_not_keep_others_from_running(place: Place, clock: Time) -> None:
     store = place.open(clock=clock.clock)
-    scheduler = sync.Scheduler(store, jobs={"a": lambda run: None})
+    scheduler = sync.checkpoints.Scheduler(store, jobs={"a": lambda run: None})
     scheduler.every(60, job="a")
     scheduler.every(60, job="a", name="b")
     key = Schedules(store._core).cells.key_of("b")
@@ -512,7 +512,7 @@ def test_a_damaged_schedule_does_not_keep_others_from_running(place: Place, cloc
     ],
 )
 def test_what_can_be_no_schedule_is_refused(store: sync.Store, arguments: dict[str, Any]) -> None:
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     with pytest.raises(InvalidInputError):
         scheduler.every(**arguments)
     assert scheduler.schedules() == []
@@ -521,12 +521,12 @@ def test_what_can_be_no_schedule_is_refused(store: sync.Store, arguments: dict[s
 def test_what_can_be_no_scheduler_is_refused(store: sync.Store, place: Place) -> None:
     for wrong in ({"jobs": {"a": 1}}, {"lease": 0.01}):
         with pytest.raises(InvalidInputError):
-            sync.Scheduler(store, **wrong)
+            sync.checkpoints.Scheduler(store, **wrong)
     with pytest.raises(InvalidInputError):
-        sync.Scheduler("sqlite:")  # type: ignore[arg-type]
+        sync.checkpoints.Scheduler("sqlite:")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
-        holdfast.Scheduler(store)  # type: ignore[arg-type]
-    reading = sync.Scheduler(place.open(read_only=True))
+        holdfast.checkpoints.Scheduler(store)  # type: ignore[arg-type]
+    reading = sync.checkpoints.Scheduler(place.open(read_only=True))
     assert reading.schedules() == []
     for refused in (reading.start, reading.run_due, lambda: reading.every(60, "agent:1")):
         with pytest.raises(ReadOnlyError):
@@ -544,7 +544,7 @@ class No(holdfast.Gate):
 
 def test_a_refusal_is_told_and_the_next_slot_tried(store: sync.Store, place: Place) -> None:
     store.agent("1").set("k", 1)
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(0.1, "agent:1")
     gate = No()
     store.add_gate(gate)
@@ -566,13 +566,11 @@ def test_what_the_storage_could_not_serve_is_tried_again_with_pauses(
     with sync.open("memory:", clock=clock.clock) as store:
         agent = store.agent("1")
         agent.set("k", 1)
-        scheduler = sync.Scheduler(store)
+        scheduler = sync.checkpoints.Scheduler(store)
         scheduler.every(600, agent)
         clock.go(600)
         with monkeypatch.context() as patch:
-            patch.setattr(
-                group_save, "_finished", lambda *_: group_save.Saved("failed", error=error("x"))
-            )
+            patch.setattr(group, "_finished", lambda *_: group.Saved("failed", error=error("x")))
             for pause in (1, 2, 4, 8):
                 assert outcomes(scheduler.run_due()) == [("agent:1", "failed")]
                 clock.go(pause - 0.5)
@@ -597,7 +595,7 @@ def test_whichever_call_fails_each_slot_is_done_once(plain: Place, mode: str) ->
                 change.append(key, run.slot)
 
         agent.set("k", 0)
-        scheduler = sync.Scheduler(store, jobs={"work": work})
+        scheduler = sync.checkpoints.Scheduler(store, jobs={"work": work})
         scheduler.every(60, agent, name="agent")
         scheduler.every(60, job="work")
         faulty.plan = (Fault("*", faulty.calls["*"] + nth, mode),)
@@ -634,8 +632,8 @@ def wait_for(done: Any) -> None:
 def test_a_thread_runs_what_is_due_and_stops(place: Place) -> None:
     store = place.open()
     agent = store.agent("1")
-    with sync.Scheduler(store) as scheduler:
-        thread = scheduler._thread
+    with sync.checkpoints.Scheduler(store) as scheduler:
+        thread = scheduler._background._thread
         scheduler.every(0.1, agent)
         for number in range(3):
             agent.set("k", number)
@@ -651,7 +649,7 @@ def test_a_thread_runs_what_is_due_and_stops(place: Place) -> None:
 
 def test_what_takes_longer_than_its_interval_runs_once_a_call(clock: Time) -> None:
     with sync.open("memory:", clock=clock.clock) as store:
-        scheduler = sync.Scheduler(store, jobs={"slow": lambda run: clock.go(25)})
+        scheduler = sync.checkpoints.Scheduler(store, jobs={"slow": lambda run: clock.go(25)})
         scheduler.every(10, job="slow")
         for _ in range(3):
             clock.go(10)
@@ -660,10 +658,10 @@ def test_what_takes_longer_than_its_interval_runs_once_a_call(clock: Time) -> No
 
 
 def test_a_job_may_stop_its_scheduler(store: sync.Store) -> None:
-    scheduler = sync.Scheduler(store, jobs={"last": lambda run: scheduler.stop()})
+    scheduler = sync.checkpoints.Scheduler(store, jobs={"last": lambda run: scheduler.stop()})
     scheduler.every(0.1, job="last")
     scheduler.start()
-    thread = scheduler._thread
+    thread = scheduler._background._thread
     assert thread is not None
     thread.join(60)
     assert not thread.is_alive()
@@ -672,10 +670,10 @@ def test_a_job_may_stop_its_scheduler(store: sync.Store) -> None:
 
 def test_closing_the_store_ends_the_thread(place: Place) -> None:
     store = place.open()
-    scheduler = sync.Scheduler(store)
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(0.1, "agent:1")
     scheduler.start()
-    thread = scheduler._thread
+    thread = scheduler._background._thread
     assert thread is not None
     store.close()
     thread.join(60)
@@ -690,11 +688,13 @@ def test_stopping_waits_for_the_job_at_work(store: sync.Store) -> None:
 
     def job(run: Run) -> None:
         begun.set()
-        wait_for(lambda: scheduler._stopped)  # else it would be over, and run again, before that
+        wait_for(
+            lambda: scheduler._background._end.is_set()
+        )  # else it would be over, and run again, before that
         time.sleep(0.2)
         ended.set()
 
-    with sync.Scheduler(store, jobs={"job": job}) as scheduler:
+    with sync.checkpoints.Scheduler(store, jobs={"job": job}) as scheduler:
         scheduler.every(0.1, job="job")
         assert begun.wait(60)
     assert ended.is_set()
@@ -718,7 +718,7 @@ def test_the_async_face(plain: Place, commit: str) -> None:
             twice = asyncio.Event()
             loop = asyncio.get_running_loop()
             jobs = {"note": note, "plain": lambda run: None}
-            async with holdfast.Scheduler(store, jobs=jobs) as scheduler:
+            async with holdfast.checkpoints.Scheduler(store, jobs=jobs) as scheduler:
                 await scheduler.every(0.1, agent)
                 await scheduler.every(0.1, job="note")
                 await scheduler.every(0.1, job="plain")
@@ -746,7 +746,7 @@ def test_a_coroutine_acts_under_the_lease(plain: Place) -> None:
                 await store.break_lease(runner.LEASE)
                 await store.shared.set("late", True)
 
-            scheduler = holdfast.Scheduler(store, jobs={"late": late})
+            scheduler = holdfast.checkpoints.Scheduler(store, jobs={"late": late})
             await scheduler.every(0.1, job="late")
             await asyncio.sleep(0.11)
             assert await scheduler.run_due() == []
@@ -770,7 +770,7 @@ def test_cancelling_does_not_tear_what_is_being_saved(plain: Place) -> None:
             agent = store.agent("1")
             await agent.set("k", 1)
             store.add_gate(Slow())
-            scheduler = holdfast.Scheduler(store)
+            scheduler = holdfast.checkpoints.Scheduler(store)
             await scheduler.every(0.1, agent)
             await asyncio.sleep(0.11)
             task = asyncio.create_task(scheduler.run_due())
@@ -790,7 +790,7 @@ def test_no_schedule_takes_the_place_of_something_elses(place: Place) -> None:
     store = place.open()
     for name in ("team", "team/worker", "7"):
         store.agent(name).set("k", 1)
-    scheduler = sync.Scheduler(store, jobs={"agent:7": print})
+    scheduler = sync.checkpoints.Scheduler(store, jobs={"agent:7": print})
     scheduler.every(300, store.agent("team/worker"))
     fork = store.agent("team").fork("worker")
     with pytest.raises(InvalidInputError, match="give this one another name="):
@@ -810,6 +810,6 @@ def test_states_of_another_store_are_refused(place: Place) -> None:
         state = other.agent("a")
         state.set("k", 1)
         with pytest.raises(InvalidInputError, match="of another store"):
-            sync.Scheduler(store).every(60, state)
+            sync.checkpoints.Scheduler(store).every(60, state)
         with pytest.raises(InvalidInputError, match="of another store"):
-            holdfast.ShutdownCheckpoints(store, [state])
+            holdfast.checkpoints.ShutdownCheckpoints(store, [state])

@@ -28,7 +28,7 @@ with sync.open(url, key=key, durability="normal", signer=signer) as store:
         with store.shared.change(id=run.id) as change:
             change.append("slots", [run.slot, me])
         store.agent("1").append("log", [run.slot, me])
-    with sync.Scheduler(store, jobs={"work": work}, lease=%(lease)r):
+    with sync.checkpoints.Scheduler(store, jobs={"work": work}, lease=%(lease)r):
         print("started", flush=True)
         sys.stdin.readline()
 """
@@ -93,8 +93,8 @@ def test_several_processes_run_each_slot_once(
     shared: Place, start: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     store = shared.open()
-    sync.Scheduler(store).every(0.1, job="work")
-    sync.Scheduler(store).every(0.1, "agent:1")
+    sync.checkpoints.Scheduler(store).every(0.1, job="work")
+    sync.checkpoints.Scheduler(store).every(0.1, "agent:1")
     processes = [start(str(number)) for number in range(3)]
     wait_for(lambda: len(slots(store)) >= 10)
     for process in processes:
@@ -107,8 +107,8 @@ def test_after_a_kill_another_takes_over(
     shared: Place, start: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     store = shared.open()
-    sync.Scheduler(store).every(0.1, job="work")
-    sync.Scheduler(store).every(0.1, "agent:1")
+    sync.checkpoints.Scheduler(store).every(0.1, job="work")
+    sync.checkpoints.Scheduler(store).every(0.1, "agent:1")
     running = {name: start(name) for name in "abc"}
     killed: set[object] = set()
     for _ in range(2):
@@ -126,8 +126,8 @@ def test_a_runner_that_was_stopped_does_nothing_twice(
     shared: Place, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     store = shared.open()
-    sync.Scheduler(store).every(0.1, job="work")
-    sync.Scheduler(store).every(0.1, "agent:1")
+    sync.checkpoints.Scheduler(store).every(0.1, job="work")
+    sync.checkpoints.Scheduler(store).every(0.1, "agent:1")
     first = start("first")
     wait_for(lambda: len(slots(store)) >= 3)
     second = start("second", 60.0)  # the first gets it no more because this one was slow
@@ -164,9 +164,10 @@ def may_write(place: Place) -> bool:
 
 WRITER = """
 import sys, time
-from holdfast import Condition, Policy, PolicyFrequency, sync
+from holdfast.checkpoints import Condition, Policy, PolicyFrequency
+from holdfast import sync
 store = sync.open(sys.argv[1], key=sys.argv[2] or None, durability="normal", signer=sys.argv[3])
-policies = sync.Policies(store, defaults=())
+policies = sync.checkpoints.Policies(store, defaults=())
 since = Condition("time_interval", "time_since_last_checkpoint", "greater_than", 200)
 often = Policy("often", (since,), frequency=PolicyFrequency(200), priority="critical")
 policies.set("agent:1", often)

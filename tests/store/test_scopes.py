@@ -11,7 +11,7 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Gate, Request, Scope, sync
+from holdfast import Gate, GateRequest, Scope, sync
 from holdfast.errors import (
     Conflict,
     GateRefusedError,
@@ -253,7 +253,7 @@ def test_a_version_kept_from_before_a_deletion_never_fits(place: Place) -> None:
     kept = []
     for life in range(3):
         state = store.agent("1")
-        kept += [state.set("k", life), state.set("k", life), state.place()[2]]
+        kept += [state.set("k", life), state.set("k", life), state._handle.place()[2]]
         state.checkpoint("safe")
         trial = state.fork("trial")
         for number in range(3):
@@ -478,7 +478,7 @@ class Deleting(Gate):
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def before(self, request: Request) -> None:
+    def before(self, request: GateRequest) -> None:
         for one in request.operations:
             self.asked.append(one.key)
             if one.key == "mine":
@@ -500,7 +500,7 @@ def test_a_delete_brings_no_scope_into_being(place: Place) -> None:
     with pytest.raises(GateRefusedError):
         state.delete("mine")
     assert gate.asked == ["k", "mine"]
-    assert state.place()[2] == 0
+    assert state._handle.place()[2] == 0
     assert store.scopes().items == []
 
     async def other_face() -> list[Any]:

@@ -54,7 +54,7 @@ def test_a_copy_has_the_class_of_what_it_copies(place: Place, key: str) -> None:
     main.merge(trial, strategy="both")
     beside = f"{key}~theirs"
     assert main.get(beside) == "0ther"
-    assert main.class_of(beside) == main.class_of(key) == "sensitive"
+    assert main._handle.reader.class_of(beside) == main._handle.reader.class_of(key) == "sensitive"
     assert "0ther" not in repr(main.item(beside)) + str(main.diff(1))
 
 
@@ -67,7 +67,7 @@ def test_a_copy_of_what_is_standard_stays_so(place: Place) -> None:
     main.set("k", 2)
     trial.set("k", 3)
     main.merge(trial, strategy="both")
-    assert (main.get("k~theirs"), main.class_of("k~theirs")) == (3, "standard")
+    assert (main.get("k~theirs"), main._handle.reader.class_of("k~theirs")) == (3, "standard")
 
 
 def test_a_copy_is_sealed_for_whom_it_was(sealed: Place) -> None:
@@ -196,7 +196,7 @@ def test_a_subject_that_is_erased_before_the_commit(sealed: Place) -> None:
     store, main, trial = parted(sealed)
 
     class Erasing(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             beside = sealed.open()
             if request.operations[0].kind == "set" and WHO in beside.subjects():
                 beside.erase_subject(WHO)
@@ -216,11 +216,11 @@ def test_a_diff_names_the_subject_that_changed(sealed: Place) -> None:
     state = store.agent("a")
     state.set("i", "x")
     for subject, text in ((WHO, f"+ i (subject): {WHO!r}"), (None, f"- i (subject): {WHO!r}")):
-        before = state.place()[2]
+        before = state._handle.place()[2]
         state.set("i", "x", subject=subject)
         assert str(state.diff(before)).splitlines()[2:] == [text]
     state.set("i", "x", subject=WHO)
-    before = state.place()[2]
+    before = state._handle.place()[2]
     state.set("i", "x", subject=OTHER)
     assert str(state.diff(before)).splitlines()[2:] == [f"~ i (subject): {WHO!r} → {OTHER!r}"]
     assert state.diff(before).keys == ["i"]

@@ -83,7 +83,7 @@ def test_somebody_else_has_set_it_meanwhile(place: Place) -> None:
         other.set("list", wrapped(items[5:], nested))
         mine.set("list", wrapped([*items[:50], *items[51:]], nested))
         assert other.get("list") == wrapped([*items[:50], *items[51:]], nested)
-        mine.restore(mine.place()[2] - 1)
+        mine.restore(mine._handle.place()[2] - 1)
         mine.set("list", wrapped(items[1:], nested))
         assert other.get("list") == wrapped(items[1:], nested)
 

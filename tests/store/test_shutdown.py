@@ -18,7 +18,8 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import ShutdownCheckpoints, sync
+from holdfast import sync
+from holdfast.checkpoints import ShutdownCheckpoints
 from holdfast.errors import GateRefusedError, InvalidInputError, ReadOnlyError
 
 
@@ -178,7 +179,8 @@ def test_blocks_that_end_in_any_order_give_the_signals_back(store: sync.Store, a
 
 FORKS = """
 import multiprocessing, signal, sys, time
-from holdfast import sync, ShutdownCheckpoints
+from holdfast import sync
+from holdfast.checkpoints import ShutdownCheckpoints
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 forking = multiprocessing.get_context("fork")
 
@@ -294,7 +296,7 @@ def test_a_timeline_that_was_ended_is_no_error(
     state.set("k", 1)
     with ShutdownCheckpoints(store):
         state.fork("trial").set("k", 2)
-        sync.Retention(store).end(state, "trial")
+        sync.checkpoints.Retention(store).end(state, "trial")
         store.agent("2").set("k", 1)
         store.delete("agent:2")
         state.set("k", 3)
@@ -305,7 +307,8 @@ def test_a_timeline_that_was_ended_is_no_error(
 PROGRAM = """
 import sys
 import time
-from holdfast import ShutdownCheckpoints, sync
+from holdfast.checkpoints import ShutdownCheckpoints
+from holdfast import sync
 import signal
 url, key, signer, how = sys.argv[1], sys.argv[2] or None, sys.argv[3], sys.argv[4]
 if how == "own handler":
@@ -328,7 +331,7 @@ import holdfast
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 async def main():
     async with holdfast.open(url, key=key, durability="normal", signer=signer) as store:
-        async with holdfast.ShutdownCheckpoints(store):
+        async with holdfast.checkpoints.ShutdownCheckpoints(store):
             await store.agent("1").set("k", 1)
             print("busy", flush=True)
             await asyncio.sleep(60)
@@ -381,7 +384,8 @@ def test_on_sigterm(shared: Place, program: str, how: str, code: int) -> None:
 
 WAITS = """
 import signal, sys, time
-from holdfast import sync, ShutdownCheckpoints
+from holdfast import sync
+from holdfast.checkpoints import ShutdownCheckpoints
 url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 with sync.open(url, key=key, signer=signer) as store, ShutdownCheckpoints(store):
     store.agent("1").set("k", 1)
@@ -432,7 +436,9 @@ def test_a_service_that_is_stopped_goes_on_where_it_was(
         for state in (queue, store.session("s-1"), store.custom("another service")):
             assert made(state) == SHUTDOWN
         queue.set("waiting", [])  # and what came since is taken back with it
-        queue.restore(sync.Checkpoints(queue).locate(type="automatic", trigger="shutdown"))
+        queue.restore(
+            sync.checkpoints.Checkpoints(queue).locate(type="automatic", trigger="shutdown")
+        )
         assert queue.get("waiting") == [{"request": 0}, {"request": 1}, {"request": 2}]
         assert queue.get("active/7") == {"request": 7, "since": 12.5}
         assert store.session("s-1").get("info") == {"agent": "planner"}
@@ -446,7 +452,7 @@ def test_only_what_has_changed_is_saved_and_the_latest_is_found(place: Place) ->
             store.agent("busy").set("k", number)
             store.agent("idle").get("k", None)
     assert made(store.agent("idle")) == []
-    busy = sync.Checkpoints(store.agent("busy"))
+    busy = sync.checkpoints.Checkpoints(store.agent("busy"))
     latest = busy.locate(type="automatic", valid=True)
     assert store.agent("busy").at(latest).get("k") == 2
     assert len(made(store.agent("busy"))) == 3

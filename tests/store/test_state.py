@@ -201,7 +201,7 @@ def test_append_needs_a_list(state: sync.State) -> None:
     with pytest.raises(InvalidInputError):
         state.tail("missing", -1)
     assert state.get("text") == "abc"
-    assert state.place()[2] == 3, "nothing was written"
+    assert state._handle.place()[2] == 3, "nothing was written"
 
 
 def test_extend_by_nothing_changes_nothing(state: sync.State) -> None:
@@ -209,7 +209,7 @@ def test_extend_by_nothing_changes_nothing(state: sync.State) -> None:
     for key in ("l", "absent"):
         assert state.extend(key, []) == 1
     assert state.items() == [("l", [1])]
-    assert state.place()[2] == 1
+    assert state._handle.place()[2] == 1
     with state.change() as change:
         change.extend("l", [])
         change.set("k", 1)
@@ -246,7 +246,7 @@ def test_if_version(state: sync.State) -> None:
     assert state.set("k", "d", if_version=0) == 5
     with pytest.raises(Conflict):
         state.set("absent", 1, if_version=4)
-    assert state.place()[2] == 5
+    assert state._handle.place()[2] == 5
 
 
 @pytest.mark.parametrize("bad", ["1", 1.0, -1, True])
@@ -318,4 +318,4 @@ def test_update_that_fails_changes_nothing(state: sync.State) -> None:
     with pytest.raises(KeyError):
         state.update("n", broken)
     assert state.get("n") == [1]
-    assert state.place()[2] == 1
+    assert state._handle.place()[2] == 1

@@ -226,8 +226,8 @@ def _check_steps(place: Place, steps: list[tuple[str, Any]]) -> None:
         assert [one.prefix for one in state.declared()] == sorted(  # type: ignore[attr-defined]
             declared, key=lambda prefix: prefix + "*"
         )
-        if state.place()[2]:
-            past[state.place()[2]] = dict(now)
+        if state._handle.place()[2]:
+            past[state._handle.place()[2]] = dict(now)
     if past:
         assert state.root() == from_entries(state)
         assert place.open().verify().findings == []

@@ -35,7 +35,7 @@ from holdfast.errors import (
     SubjectNotFoundError,
     Unavailable,
 )
-from holdfast.seal.subjects import drop_subject, holds_subject, says_erased
+from holdfast.seal.subject_keys import drop_subject, holds_subject, says_erased
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers.faults import Fault, Faulty
@@ -77,7 +77,12 @@ def test_what_goes_in_comes_out(sealed: Place) -> None:
     values = [None, 1, 1 << 80, 1.5, "", b"x" * 40_000, {"a": [1, {"b": 2}]}, [], {}]
     for number, value in enumerate(values):
         state.set(f"v/{number}", value, subject=WHO)
-    for view in (state, sealed.open().agent("a"), state.fork("trial"), state.at(state.place()[2])):
+    for view in (
+        state,
+        sealed.open().agent("a"),
+        state.fork("trial"),
+        state.at(state._handle.place()[2]),
+    ):
         assert [view.get(f"v/{n}") for n in range(len(values))] == values
         assert view.get("short") == SECRET
         assert view.get("long")[-1] == f"{SECRET} 2999"
@@ -416,7 +421,7 @@ def test_for_what_is_refused_no_subject_is_made(sealed: Place) -> None:
     state = store.agent("a")
 
     class No(holdfast.Gate):
-        def before(self, request: holdfast.Request) -> None:
+        def before(self, request: holdfast.GateRequest) -> None:
             raise GateRefusedError("no")
 
     with pytest.raises(InvalidValueError):
@@ -449,7 +454,7 @@ def test_undoing_copies_what_is_sealed(sealed: Place) -> None:
     store.erase_subject(WHO)
     assert state.get_many(["k", "m"]) == {"k": holdfast.ERASED, "m": 1}
     state.restore(2)
-    state.revert(entries=[state.place()[2]])
+    state.revert(entries=[state._handle.place()[2]])
     with pytest.raises(ErasedError):
         state.get("k")
     assert store.verify().findings == []
@@ -495,7 +500,7 @@ class Watching(holdfast.Gate):
         self.seen: list[Any] = []
         self.refused = ""
 
-    def before(self, request: holdfast.Request) -> None:
+    def before(self, request: holdfast.GateRequest) -> None:
         for operation in request.operations:
             if operation.kind == self.refused:
                 raise GateRefusedError("no")
@@ -869,7 +874,7 @@ def test_as_a_model_says(sealed: Place) -> None:
                 dice.choice(stores).erase_subject(name)
                 lives[name] += 1
         elif what < 0.92:
-            past.append((state.place()[2], dict(model)))
+            past.append((state._handle.place()[2], dict(model)))
         elif past:
             point, model = dice.choice(past)
             model = dict(model)
@@ -1052,7 +1057,7 @@ def test_on_the_async_face(sealed: Place) -> None:
             assert await state.get("l") == [1, 2, 3, 4]
             assert len(await store.subjects()) == 4
             result = await store.erase_subject(WHO)
-            assert isinstance(result, holdfast.ErasedSubject)
+            assert isinstance(result, holdfast.store.names.items.ErasedSubject)
             assert await state.get("l") == [holdfast.ERASED, 2, 3, 4]
             with pytest.raises(ErasedError):
                 await state.get("k")
@@ -1079,7 +1084,7 @@ def test_expiry_and_classes(sealed: Place) -> None:
         state.set("outside", 1, class_="external", subject=WHO)
     with state.change() as change:
         change.set("k", 1, ttl=5, subject=WHO)
-    before = state.place()[2]
+    before = state._handle.place()[2]
     state.persist("k")
     assert [(one.path, one.kind) for one in state.diff(before)] == [
         (one.path, one.kind) for one in state.diff(before) if one.before is not holdfast.ERASED
@@ -1088,5 +1093,5 @@ def test_expiry_and_classes(sealed: Place) -> None:
     assert state.get_many(["k", "password"]) == dict.fromkeys(["k", "password"], holdfast.ERASED)
     assert [one.path for one in state.diff(1) if one.before is holdfast.ERASED] == ["k"]
     state.expire("k", 10)
-    assert state.diff(state.place()[2] - 1)
+    assert state.diff(state._handle.place()[2] - 1)
     assert store.verify().findings == []

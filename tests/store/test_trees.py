@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.journal import fold
-from holdfast.store.names.thread_pauses import Breath
+from holdfast.store.journal import slot
+from holdfast.store.names.threads import Breath
 from holdfast.store.tree.build import CAP
 from holdfast.store.tree.tree import Node, Place, Trees
 
@@ -74,7 +74,7 @@ def test_an_index_that_is_edited(seed: int, save: bool) -> None:
             else:
                 content[key] = ref
         ordered = [(key, edits[key], None) for key in sorted(edits)]
-        root = fold.fold(trees, root, ordered)
+        root = slot.fold(trees, root, ordered)
         fresh = trees.edit(trees.empty, [(key, content[key], None) for key in sorted(content)])
         assert root.hash == fresh.hash
         assert [element[:2] for element in trees.walk(root)] == sorted(content.items())

@@ -10,7 +10,7 @@ import pytest
 from store_kit import Place, put_row
 
 import holdfast
-from holdfast import Gate, Request, ValueLimits, sync
+from holdfast import Gate, GateRequest, ValueLimits, sync
 from holdfast.errors import (
     GateRefusedError,
     InvalidInputError,
@@ -172,7 +172,7 @@ def test_a_key_s_log_has_the_restore_that_changed_it(place: Place) -> None:
 
 def test_a_gate_cannot_reach_reserved_keys(place: Place) -> None:
     class Renames(Gate):
-        def before(self, request: Request) -> None:
+        def before(self, request: GateRequest) -> None:
             request.operations[0].key = "$mine/x"
 
     store = place.open()

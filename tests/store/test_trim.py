@@ -36,10 +36,10 @@ def test_the_oldest_items_go(state: sync.State, items: list[Any]) -> None:
         items[-2:],
         items[-6:-5],
     )
-    head = state.place()
+    head = state._handle.place()
     assert state.trim("l", keep_last=6) == state.trim("l", keep_last=100) == 0
     assert state.trim("l", before=0) == state.trim("nothing", keep_last=0) == 0
-    assert state.place() == head, "where nothing goes, nothing is written"
+    assert state._handle.place() == head, "where nothing goes, nothing is written"
     assert state.trim("l", before=100) == 6
     assert (state.get("l"), state.exists("l")) == ([], True)
     state.append("l", 1)
@@ -129,7 +129,7 @@ def test_an_ephemeral_list(state: sync.State) -> None:
     assert state.trim("tmp/l", before=1) == 1
     assert state.get("tmp/l") == ITEMS[-2:]
     assert state.trim("tmp/nothing", keep_last=3) == 0
-    assert state.place()[2] == 1
+    assert state._handle.place()[2] == 1
 
 
 def test_it_costs_the_same_however_long_the_list_is(plain: Place) -> None:

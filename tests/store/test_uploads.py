@@ -20,7 +20,8 @@ from holdfast.errors import Conflict, DiskFullError, HoldfastError, StoreLockedE
 from holdfast.storage.contract import Batch
 from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
-from holdfast.store.long import uploads, write
+from holdfast.store.long import long_writer as write
+from holdfast.store.long import uploads
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core
 from holdfast.store.rules import pins
@@ -295,18 +296,41 @@ def test_the_pin_is_expected_by_the_entry(place: Place) -> None:
     assert not state.exists("k")
 
 
-def test_the_data_key_is_rotated_meanwhile(tmp_path: Path) -> None:
-    """No row of it stays under a key that leaves the ring, wherever it is when that happens."""
+@pytest.mark.parametrize("late", [False, True])
+def test_the_data_key_is_rotated_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """No row of it stays under a key that leaves the ring, wherever it is when that happens.
+
+    `late`: when the rows are sealed and on their way to the storage, where only the commit itself
+    can tell.
+    """
     place = Place("sqlite", tmp_path, sealed=True)
     place.open().agent("1").set("k", b"before")
     state, other = place.open().agent("1"), place.open()
+    commits = 0
+
+    def rotate() -> None:
+        other.rotate("agent:1")
+        other.reseal("agent:1")
+
+    def seal_again(upload: uploads.Upload) -> None:
+        nonlocal commits
+        sealed(upload)
+        commits += 1
+        if commits % 2:  # the second attempt gets through
+            rotate()
+
+    sealed = uploads.Upload._seal_again
+    if late:
+        monkeypatch.setattr(uploads.Upload, "_seal_again", seal_again)
     data = noise(900_000)
     with state.open_write("k") as file:
         for start in range(0, len(data), 90_000):
             file.write(data[start : start + 90_000])
-            if start % 180_000 == 0:
-                other.rotate("agent:1")
-                other.reseal("agent:1")
+            if start % 180_000 == 0 and not late:
+                rotate()
+    assert commits > 2 or not late
     store = place.reopen()
     assert store.agent("1").get("k") == data
     assert store.verify().findings == []

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from store_kit import Hands, Place
+from store_kit import Hands
 
 import holdfast
 from holdfast import sync
-from holdfast.checkpoints.schedule.runner import Runner
 from holdfast.errors import InvalidInputError, StateValidationError
 
 ENDS = [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit]
@@ -35,7 +34,7 @@ def test_whatever_a_job_raises_the_schedules_go_on(kind: type[BaseException]) ->
 
     with sync.open("memory:") as store:
         agent = store.agent("a")
-        with sync.Scheduler(store, jobs={"job": job}) as scheduler:
+        with sync.checkpoints.Scheduler(store, jobs={"job": job}) as scheduler:
             scheduler.every(0.1, job="job")
             scheduler.every(0.1, agent, name="checkpoints")
             for n in range(3):
@@ -52,7 +51,7 @@ def test_whatever_a_job_on_the_loop_raises_the_program_goes_on() -> None:
 
         hands = Hands()
         async with holdfast.open("memory:", clock=hands.clock) as store:
-            scheduler = holdfast.Scheduler(store, jobs={"job": job})
+            scheduler = holdfast.checkpoints.Scheduler(store, jobs={"job": job})
             await scheduler.every(1, job="job")
             hands.move(2)
             return (await scheduler.run_due())[0].error
@@ -70,7 +69,7 @@ def test_an_interrupt_in_the_main_thread_ends_the_call_and_the_slot_is_run_again
 
     hands = Hands()
     with sync.open("memory:", clock=hands.clock) as store:
-        scheduler = sync.Scheduler(store, jobs={"one": job, "two": job})
+        scheduler = sync.checkpoints.Scheduler(store, jobs={"one": job, "two": job})
         scheduler.every(10, job="one")
         scheduler.every(10, job="two")
         hands.move(11)
@@ -80,35 +79,11 @@ def test_an_interrupt_in_the_main_thread_ends_the_call_and_the_slot_is_run_again
         assert len(set(ran)) == 2
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_runner_whose_thread_ends_gives_the_lease_back(
-    monkeypatch: pytest.MonkeyPatch, plain: Place
-) -> None:
-    store, other = plain.open(), plain.open()
-    scheduler = sync.Scheduler(store)
-    scheduler.every(3600, store.agent("a"))
-    scheduler.start()
-    _wait(lambda: scheduler.running)
-    # Nothing is known that ends it; so what notes the error is made to.
-    monkeypatch.setattr(Runner, "turn", lambda *_, **__: 1 / 0)
-    monkeypatch.setattr(
-        "holdfast.checkpoints.schedule.scheduler._log.exception", lambda *_: sys.exit()
-    )
-    thread = scheduler._thread
-    assert thread is not None
-    scheduler._wake.set()
-    thread.join(60)
-    assert not thread.is_alive()
-    monkeypatch.undo()
-    assert not scheduler.running
-    assert [lease.owner for lease in other.leases()] == [None]
-
-
 def test_whatever_a_metric_raises_the_other_policies_are_looked_at() -> None:
     with sync.open("memory:") as store:
         agent = store.agent("a")
         metrics = {"mine": lambda scope: sys.exit(1)}
-        with sync.Policies(store, metrics=metrics) as policies:
+        with sync.checkpoints.Policies(store, metrics=metrics) as policies:
             condition = {"type": "system_event", "metric": "mine", "operator": "greater_than"}
             policies.set(agent, {"id": "p", "conditions": [condition | {"threshold": 1}]})
             agent.set("x", "y" * 1000)
@@ -138,11 +113,11 @@ def test_what_is_async_is_refused_on_the_blocking_face(form: Any) -> None:
         agent = store.agent("a")
         agent.set("x", 1)
         agent.checkpoint("c")
-        checkpoints = sync.Checkpoints(agent)
+        checkpoints = sync.checkpoints.Checkpoints(agent)
         for give in (
-            lambda: sync.Checkpoints(agent, sync=form),
-            lambda: sync.Scheduler(store, jobs={"job": form}),
-            lambda: sync.Policies(store, metrics={"mine": form}),
+            lambda: sync.checkpoints.Checkpoints(agent, sync=form),
+            lambda: sync.checkpoints.Scheduler(store, jobs={"job": form}),
+            lambda: sync.checkpoints.Policies(store, metrics={"mine": form}),
             lambda: checkpoints.restore("c", validate=form),
             lambda: checkpoints.simulate(form, "c"),
             lambda: checkpoints.operation("o")(form),
@@ -158,9 +133,9 @@ def test_what_only_gives_something_to_await_has_failed() -> None:
     with sync.open("memory:") as store:
         agent = store.agent("a")
         agent.set("x", 1)
-        result = sync.Checkpoints(agent, sync=form).create("c", sync=True)
+        result = sync.checkpoints.Checkpoints(agent, sync=form).create("c", sync=True)
         assert (result.synchronized, result.sync_error) == (False, "NotRunError")
-        checkpoints = sync.Checkpoints(agent)
+        checkpoints = sync.checkpoints.Checkpoints(agent)
         for call in (
             lambda: checkpoints.simulate(form, "c"),
             lambda: checkpoints.operation("o")(form)(1),
@@ -171,7 +146,7 @@ def test_what_only_gives_something_to_await_has_failed() -> None:
             checkpoints.restore("c", validate=form)
     hands = Hands()
     with sync.open("memory:", clock=hands.clock) as store:
-        scheduler = sync.Scheduler(store, jobs={"job": form})
+        scheduler = sync.checkpoints.Scheduler(store, jobs={"job": form})
         scheduler.every(1, job="job")
         hands.move(2)
         assert [(run.outcome, run.error) for run in scheduler.run_due()] == [
@@ -197,8 +172,10 @@ def test_on_the_async_face_whatever_gives_something_to_await_is_awaited() -> Non
             async with holdfast.open("memory:", clock=hands.clock) as store:
                 agent = store.agent("a")
                 await agent.set("x", 1)
-                made = await holdfast.Checkpoints(agent, sync=form).create("c", sync=True)
-                scheduler = holdfast.Scheduler(store, jobs={"job": form})
+                made = await holdfast.checkpoints.Checkpoints(agent, sync=form).create(
+                    "c", sync=True
+                )
+                scheduler = holdfast.checkpoints.Scheduler(store, jobs={"job": form})
                 await scheduler.every(1, job="job")
                 hands.move(2)
                 done = await scheduler.run_due()
@@ -212,7 +189,7 @@ def test_on_the_async_face_whatever_gives_something_to_await_is_awaited() -> Non
 @pytest.mark.parametrize("jobs", [["x"], 5, {1: print}])
 def test_jobs_are_given_by_their_names(jobs: Any) -> None:
     with sync.open("memory:") as store, pytest.raises(InvalidInputError, match="mapping"):
-        sync.Scheduler(store, jobs=jobs)
+        sync.checkpoints.Scheduler(store, jobs=jobs)
 
 
 async def _later(*_: Any) -> int:

@@ -228,11 +228,11 @@ def test_a_damaged_point_is_not_restored(filled: Place, verify: str, way: str) -
     key, row = rows_of(storage, b"V")[0]
     put_row(storage, key, None if way == "removed" else row[:-1] + bytes([row[-1] ^ 1]))
     state = filled.open().agent("a")
-    before = state.place()
+    before = state._handle.place()
     for dry in (True, False):
         with pytest.raises(StateIntegrityError):
             state.restore("safe", verify=verify, dry_run=dry)
-    assert state.place() == before
+    assert state._handle.place() == before
     assert state.get("end") == 1
     put_row(storage, key, row)
     assert filled.reopen().agent("a").restore("safe", verify=verify).verified == verify
@@ -588,7 +588,7 @@ def test_beside_running_writers_nothing_is_found(
 ) -> None:
     """What is newer than what is looked at is neither damage nor unaccounted for."""
     monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 8)
-    monkeypatch.setattr("holdfast.store.long.write.SHORT", 20_000)
+    monkeypatch.setattr("holdfast.store.long.long_writer.SHORT", 20_000)
     place = Place(engine, tmp_path, sealed=True)
     place.open().agent("0").set("k", 0)
     over = threading.Event()

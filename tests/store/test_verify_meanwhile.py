@@ -21,7 +21,7 @@ from holdfast.store.journal import entry
 from holdfast.store.journal.floor import anchored_floor
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core
-from holdfast.store.proof import verify_leftovers
+from holdfast.store.proof import verify_rows
 from holdfast.store.upkeep import erase as erasing
 from holdfast.store.upkeep import prune as pruning
 
@@ -198,7 +198,7 @@ def test_an_erase_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Also while no row goes: content is overwritten before anything is dropped."""
     monkeypatch.setattr(erasing, "SLICE", 1)
     monkeypatch.setattr(erasing, "BEAT", 0.02)
-    monkeypatch.setattr(verify_leftovers, "PATIENCE", 2.5)  # less than it takes; a thread may wait
+    monkeypatch.setattr(verify_rows, "PATIENCE", 2.5)  # less than it takes; a thread may wait
     place = Place("memory", tmp_path, sealed=False)
     store = place.open()
     for number in range(60):
@@ -221,7 +221,7 @@ def test_an_erase_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_one_that_stands_still_was_cut_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify_leftovers, "PATIENCE", 0.2)
+    monkeypatch.setattr(verify_rows, "PATIENCE", 0.2)
     place = Place("memory", tmp_path, sealed=False)
     store = place.open()
     store.agent("a").set("k", 1)
@@ -262,7 +262,7 @@ def test_one_that_stood_still_together_with_the_check_was_not_cut_short(
         patch.setattr("holdfast.store.upkeep.erase._Erasure.clear", lambda *_: None)
         store.erase("agent:a")
     clock = Suspended(lambda: store.erase("agent:a"))
-    monkeypatch.setattr(verify_leftovers, "time", clock)
+    monkeypatch.setattr(verify_rows, "time", clock)
     assert store.verify().findings == []
     assert clock.monotonic() > 60, "it was waited for"
 
@@ -271,7 +271,7 @@ def test_an_erase_cut_short_is_told_once_and_of_the_store_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a budget nobody waits for longer than that: the next call looks again."""
-    monkeypatch.setattr(verify_leftovers, "PATIENCE", 0.3)
+    monkeypatch.setattr(verify_rows, "PATIENCE", 0.3)
     place = Place("memory", tmp_path, sealed=True)
     store = place.open()
     for name in ("a", "b", "c"):

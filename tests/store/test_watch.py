@@ -26,7 +26,7 @@ from holdfast.errors import (
 from holdfast.storage.wrappers.faults import Counting
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
-from holdfast.store.read import feed_tail
+from holdfast.store.read import follow as feed_tail
 from holdfast.store.read import watch as watching
 
 
@@ -198,7 +198,7 @@ def test_a_watch_that_is_overtaken_while_it_reads(plain: Place) -> None:
         reader._core.lanes._storage = storage
         seen += watch
         numbers = [entry.sequence for entry in seen]
-        assert numbers == list(range(numbers[0], writers[0].agent("1").place()[2] + 1))
+        assert numbers == list(range(numbers[0], writers[0].agent("1")._handle.place()[2] + 1))
 
 
 def test_timelines_that_begin_while_it_reads(plain: Place) -> None:

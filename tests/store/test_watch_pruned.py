@@ -84,7 +84,9 @@ def test_nothing_but_what_was_pruned_is_passed_over(place: Place, how: str) -> N
     skipped = [told(entry) for entry in read(Position({}), past_pruned=True)]
     assert by_line(found) == by_line(skipped)
     whole = by_line(skipped)
-    assert whole["session:shop", "main"] == list(range(1, store.session("shop").place()[2] + 1))
+    assert whole["session:shop", "main"] == list(
+        range(1, store.session("shop")._handle.place()[2] + 1)
+    )
     for line in rest:
         assert set(rest[line]) <= set(whole[line])
 

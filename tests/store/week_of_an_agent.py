@@ -13,7 +13,8 @@ import json
 import random
 from pathlib import Path
 
-from holdfast import Clock, Recording, sync
+from holdfast import Clock, sync
+from holdfast.checkpoints import PolicyRecording
 
 WEEK = Path(__file__).with_name("week_of_an_agent.json")
 MONDAY = 1_699_833_600.0
@@ -39,7 +40,9 @@ WORDS = [
 class Agent:
     """Works on requests; every wait is one of the driven clock."""
 
-    def __init__(self, store: sync.Store, at: list[float], policies: sync.Policies) -> None:
+    def __init__(
+        self, store: sync.Store, at: list[float], policies: sync.checkpoints.Policies
+    ) -> None:
         self.state = store.agent("a")
         self.policies = policies
         self.at = at
@@ -103,19 +106,22 @@ def main() -> None:
     """Live the week under the default policies, and keep the recording."""
     at = [0.0]
     clock = Clock(lambda: MONDAY + at[0], lambda: at[0])
-    with sync.open("memory:a-week", clock=clock) as store, sync.Policies(store) as policies:
+    with (
+        sync.open("memory:a-week", clock=clock) as store,
+        sync.checkpoints.Policies(store) as policies,
+    ):
         Agent(store, at, policies).week()
         assert policies.errors() == ()
-        recording = sync.Optimizer(store).record("agent:a")
+        recording = sync.checkpoints.Optimizer(store).record("agent:a")
     data = recording.data()
     steps = ",\n".join(json.dumps(step, separators=(",", ":")) for step in data.pop("steps"))
     head = json.dumps(data)[:-1]
     WEEK.write_text(f'{head}, "steps": [\n{steps}\n]}}\n')
 
 
-def recorded() -> Recording:
+def recorded() -> PolicyRecording:
     """The week as it is kept."""
-    return Recording.of(json.loads(WEEK.read_text()))
+    return PolicyRecording.of(json.loads(WEEK.read_text()))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import MachineArrow, MachineDefinition, MachineState, sync
+from holdfast import sync
+from holdfast.agents import MachineArrow, MachineDefinition, MachineState
 from holdfast.errors import InvalidInputError, KeyMissingError
 from holdfast.testing import crash
 
@@ -191,7 +192,7 @@ def test_machines_are_compared(how: str) -> None:
     """Where they are and their data; not the number of a version, which tells of attempts."""
 
     def run(store: sync.Store) -> None:
-        machine = sync.Machine(store.agent("1"), LIGHTS)
+        machine = sync.agents.Machine(store.agent("1"), LIGHTS)
         if how == "state" and machine.now() is not None:
             return
         if how != "work" and machine.recover().how == "ask":
@@ -204,7 +205,7 @@ def test_machines_are_compared(how: str) -> None:
             machine.fire("go")
 
     def counting(store: sync.Store) -> None:
-        machine = sync.Machine(store.agent("1"), LIGHTS)
+        machine = sync.agents.Machine(store.agent("1"), LIGHTS)
         for _ in range(2):
             now = machine.now() or machine.start(cars=0)
             machine.save({"cars": now.data["cars"] + 1})

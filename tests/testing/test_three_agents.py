@@ -16,7 +16,8 @@ from agents.greeter import GreeterAgent
 from agents.haiku import HaikuAgent
 from store_kit import Place
 
-from holdfast import Task, Worked, sync
+from holdfast import sync
+from holdfast.agents import StepResult, Task
 from holdfast.errors import AgentValidationError, InvalidInputError, MachineDataError
 from holdfast.testing import crash
 
@@ -32,7 +33,7 @@ def prepare(store: sync.Store, world: Path) -> None:
     repository.path.mkdir()
     repository.git("init", "--quiet", "--initial-branch=main")
     repository.git("commit", "--quiet", "--allow-empty", "--message=Begin")
-    sync.Mailbox(store.agent("greeter")).send({"name": "Ann", "topic": "rain"}, id=VISIT)
+    sync.agents.Mailbox(store.agent("greeter")).send({"name": "Ann", "topic": "rain"}, id=VISIT)
 
 
 def makers(world: Path) -> dict[str, Callable[[sync.Store], Any]]:
@@ -59,14 +60,14 @@ def see(store: sync.Store, world: Path) -> dict[str, Any]:
     }
     for name in NAMES:
         state = store.agent(name)
-        typed = sync.AgentState(state)
+        typed = sync.agents.AgentState(state)
         tasks = typed.get("tasks").tasks()
         said = [(one.role, one.name, one.content) for one in typed.get("conversation")]
         found[f"{name} conversation"] = said
         found[f"{name} tasks"] = [(one.id, one.status, one.progress, one.data) for one in tasks]
-        found[f"{name} unfinished"] = [str(one) for one in sync.Effects(state).unfinished()]
+        found[f"{name} unfinished"] = [str(one) for one in sync.agents.Effects(state).unfinished()]
         found[f"{name} wrong"] = typed.problems()
-        handed = sync.Handovers(store).history(state)
+        handed = sync.agents.Handovers(store).history(state)
         found[f"{name} handovers"] = [(str(one.taker), one.status, one.messages) for one in handed]
     now = HaikuAgent(store).machine.now()
     found["machine"] = now and (now.state, now.data, now.pending)
@@ -110,7 +111,7 @@ def test_they_work_together(place: Place, world: Path) -> None:
     poem = repository.git("show", f"poem/{VISIT}:{VISIT}.txt")
     assert poem.splitlines()[0] == "rain in the morning"
     assert repository.look() == {"branch": "main", "changed": [], "log": ["Begin"]}
-    greeter = sync.AgentState(ready.agent("greeter"))
+    greeter = sync.agents.AgentState(ready.agent("greeter"))
     assert [one.name for one in greeter.get("conversation")] == [
         *("Ann", "greeter", "poet", "git", "greeter")
     ], "the whole conversation came back"
@@ -165,7 +166,7 @@ def test_all_of_them_are_killed_around_every_commit() -> None:
 def test_several_visitors_are_served_one_after_the_other(ready: sync.Store, world: Path) -> None:
     for number, topic in enumerate(("snow", "?!", "wind"), 2):
         letter = {"name": "Bob", "topic": topic}
-        sync.Mailbox(ready.agent("greeter")).send(letter, id=f"visit-{number}")
+        sync.agents.Mailbox(ready.agent("greeter")).send(letter, id=f"visit-{number}")
     team(ready, world)
     assert [visit.answer[:5] for visit in visits(ready).values()] == [
         *("It is", "It is", "Alas:", "It is")
@@ -177,10 +178,10 @@ def test_a_wish_that_cannot_be_granted_is_refused_with_its_reason(
     ready: sync.Store, world: Path, topic: str
 ) -> None:
     team(ready, world)
-    sync.Mailbox(ready.agent("greeter")).send({"name": "Bob", "topic": topic}, id="visit-2")
+    sync.agents.Mailbox(ready.agent("greeter")).send({"name": "Bob", "topic": topic}, id="visit-2")
     team(ready, world)
     assert visits(ready)["visit-2"].answer == "Alas: that is no topic for a haiku."
-    task = sync.AgentState(ready.agent("greeter")).item("tasks", "visit-2")
+    task = sync.agents.AgentState(ready.agent("greeter")).item("tasks", "visit-2")
     assert task.status == "failed"
 
 
@@ -188,7 +189,7 @@ def test_what_the_git_assistant_refuses_goes_back_to_who_wanted_it(
     ready: sync.Store, world: Path
 ) -> None:
     id = "visit 2, with blanks"
-    sync.Mailbox(ready.agent("greeter")).send({"name": "Bob", "topic": "snow"}, id=id)
+    sync.agents.Mailbox(ready.agent("greeter")).send({"name": "Bob", "topic": "snow"}, id=id)
     team(ready, world)
     assert visits(ready)[id].answer == "Alas: its id is no name for a branch."
     assert visits(ready)[VISIT].answer.startswith("It is on the branch")
@@ -235,7 +236,7 @@ def test_a_commit_that_was_made_and_not_noted_is_found_in_the_repository(
     ready: sync.Store, world: Path
 ) -> None:
     class Interrupted(GitAssistant):
-        def step(self) -> Worked:
+        def step(self) -> StepResult:
             commit = self.repository.commit
 
             def made(*arguments: Any) -> str:
@@ -249,7 +250,7 @@ def test_a_commit_that_was_made_and_not_noted_is_found_in_the_repository(
     one(ready, world, "poet")
     with pytest.raises(KeyboardInterrupt):
         work(ready, partial(Interrupted, path=world / "repository"), **QUICK)
-    [effect] = sync.Effects(ready.agent("git")).unfinished()
+    [effect] = sync.agents.Effects(ready.agent("git")).unfinished()
     assert (effect.name, effect.status) == ("commit", "unknown")
     made = Repository(world / "repository").made(VISIT)
     team(ready, world)
@@ -262,10 +263,10 @@ def test_a_commit_that_was_made_and_not_noted_is_found_in_the_repository(
 def test_a_commit_is_found_by_its_whole_key(ready: sync.Store, world: Path) -> None:
     """A task whose id is the beginning of another one's is published, too."""
     repository = Repository(world / "repository")
-    handovers, ann = sync.Handovers(ready), ready.agent("ann")
+    handovers, ann = sync.agents.Handovers(ready), ready.agent("ann")
     for id in ("t10", "t1"):
         task = Task(id=id, data={"poem": f"a poem of {id}"})
-        sync.AgentState(ann).put("tasks", id, task)
+        sync.agents.AgentState(ann).put("tasks", id, task)
         handovers.offer(ann, "agent:git", id, reason="publish it")
         one(ready, world, "git")
         for back in handovers.offers(ann):
@@ -304,14 +305,14 @@ def test_a_spoiled_agent_is_put_back_and_its_handovers_stay(ready: sync.Store, w
     store.agent("greeter").checkpoint("spoiled, and nobody knows")
     one(store, world, "greeter")
     assert visits(store)[VISIT].name == "Ann"
-    [report] = sync.Recovery(store).reports("agent:greeter")
+    [report] = sync.recovery.Recovery(store).reports("agent:greeter")
     assert report.success
-    assert sync.AgentState(store.agent("greeter")).item("tasks", VISIT).status == "completed"
-    assert str(sync.Handovers(store).owner("agent:greeter", VISIT)) == "agent:greeter"
+    assert sync.agents.AgentState(store.agent("greeter")).item("tasks", VISIT).status == "completed"
+    assert str(sync.agents.Handovers(store).owner("agent:greeter", VISIT)) == "agent:greeter"
 
 
 def test_a_letter_that_makes_no_sense_is_set_aside(ready: sync.Store, world: Path) -> None:
-    mailbox = sync.Mailbox(ready.agent("greeter"))
+    mailbox = sync.agents.Mailbox(ready.agent("greeter"))
     mailbox.send({"name": "", "topic": "fog"}, id="nobody")
     with pytest.raises((ValueError, InvalidInputError)):
         work(ready, GreeterAgent, max_errors=1, **QUICK)
@@ -335,8 +336,8 @@ def test_each_is_started_again_from_a_checkpoint_and_goes_on(
     safe = [state.checkpoint("0")]
     agent = makers(world)[name](ready)
     agent.start()
-    for letter in sync.Mailbox(state).waiting():
-        sync.Mailbox(state).process(agent.on_letter)
+    for letter in sync.agents.Mailbox(state).waiting():
+        sync.agents.Mailbox(state).process(agent.on_letter)
         agent.persist_state()
         safe.append(state.checkpoint(letter.id))
     while not agent.step().done:
@@ -346,11 +347,11 @@ def test_each_is_started_again_from_a_checkpoint_and_goes_on(
     if others:
         for other in NAMES[NAMES.index(name) + 1 :]:
             one(ready, world, other)
-    again = sync.Loop(state, lambda _: makers(world)[name](ready), signals=(), **QUICK)
+    again = sync.agents.Loop(state, lambda _: makers(world)[name](ready), signals=(), **QUICK)
     again.restart(safe[min(point, len(safe) - 1)], reason="a wrong turn")
     one(ready, world, name)
     team(ready, world)
-    greeter = sync.AgentState(ready.agent("greeter"))
+    greeter = sync.agents.AgentState(ready.agent("greeter"))
     task = greeter.item("tasks", VISIT)
     assert (task.status, task.result) == ("completed", f"It is on the branch poem/{VISIT}.")
     assert visits(ready)[VISIT].answer == task.result

@@ -13,25 +13,44 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdfast.access.audit_names import Names, key_tag
-from holdfast.errors import GateRefusedError, HoldfastError, InvalidInputError
-from holdfast.store.commit.core import Core
-from holdfast.store.commit.request import Asked, build_change
-from holdfast.store.history.handle import LineHandle, StoreHandle
-from holdfast.store.journal.entry import Cause
-from holdfast.store.journal.lifetime import Terms
+from holdfast.errors import (
+    GateRefusedError,
+    HoldfastError,
+    InvalidInputError,
+    KeyringError,
+    PointNotFoundError,
+    ScopeNotFoundError,
+)
+from holdfast.errors import StateIntegrityError as Damage
+from holdfast.store.inner import (
+    Asked,
+    Core,
+    Gate,
+    GateReading,
+    Ledger,
+    LineHandle,
+    Operation,
+    StoreHandle,
+    Terms,
+    build_change,
+    by_number,
+    core_of,
+    folded_at,
+    microseconds,
+    moment,
+)
+from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_filters, check_flag, check_limit, check_seconds
+from holdfast.store.names.cause import Cause
+from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.reader import microseconds, moment
-from holdfast.store.rules.gates import Gate, Operation, Reading
-
-if TYPE_CHECKING:
-    from holdfast.store import state, store_async
+from holdfast.store.store import Store
 
 SCOPE = Scope("custom", "$audit")
 PREFIX = "$reads/"
@@ -60,10 +79,11 @@ class Read:
     all others that were read with the key are pruned."""
 
 
+@faced
 class Audit:
     """Notes each read of a sensitive value through this open store, from `start` to `stop`.
 
-    Reads are all that a gate's `reading` is told of: see docs/state-classes.md. Each process that
+    Reads are all that a gate's `reading` is told of: see docs/rules.md. Each process that
     reads has its own; the notes of all come together. `every` is the longest time in seconds that
     a note waits in memory; `wait=True` commits each before the value is given, in the thread (or
     event loop) that reads.
@@ -71,14 +91,14 @@ class Audit:
 
     def __init__(
         self,
-        store: state.Store | store_async.Store,
+        store: Store,
         *,
         wait: bool = False,
         every: float = 1.0,
     ) -> None:
-        core = getattr(store, "_core", None)
-        if not isinstance(core, Core):
+        if not isinstance(store, Store):
             raise InvalidInputError("an audit is made from an open store")
+        core = core_of(store)
         check_flag(wait, "wait")
         check_seconds(every, "every")
         self._core = core
@@ -96,6 +116,7 @@ class Audit:
         self._due = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @here
     def __enter__(self) -> Audit:
         self.start()
         return self
@@ -110,6 +131,7 @@ class Audit:
 
     # noting
 
+    @here(awaited=True)
     def start(self) -> None:
         """Begin to note reads, until `stop` or the end of the store."""
         self._core.check_writable()
@@ -120,6 +142,7 @@ class Audit:
         self._thread = threading.Thread(target=self._work, name="holdfast-audit", daemon=True)
         self._thread.start()
 
+    @ends
     def stop(self) -> None:
         """Note no more reads, and commit what waits; raises what keeps it from being committed."""
         if self._thread is None:
@@ -133,7 +156,7 @@ class Audit:
         thread.join()
         self.flush()
 
-    def note(self, reading: Reading) -> None:
+    def _note(self, reading: GateReading) -> None:
         """Note a read that is about to be answered; raising refuses it."""
         ledger = self._core.ledger(reading.scope)
         line = self._core.timeline(ledger, reading.timeline).number
@@ -151,6 +174,7 @@ class Audit:
         if len(self._notes) >= TOGETHER:
             self._due.set()
 
+    @writes
     def flush(self) -> None:
         """Commit all notes that wait; what fails stays, to be tried again."""
         with self._committing:
@@ -218,6 +242,7 @@ class Audit:
         for key in reversed(reader.keys(PREFIX, None, f"{PREFIX}{low:016x}")):
             yield from reversed(reader.get(key, []))
 
+    @writes
     def trim(self, before: datetime) -> int:
         """Remove notes of before a time, as they were committed; how many commits of them went.
 
@@ -251,11 +276,65 @@ class _Noting(Gate):
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
 
-    def reading(self, reading: Reading) -> None:
+    def reading(self, reading: GateReading) -> None:
         """Note a read."""
         try:
-            self._audit.note(reading)
+            self._audit._note(reading)
         except HoldfastError as error:
             raise GateRefusedError(
                 f"{reading.scope}: the read cannot be noted, and was refused: {error}"
             ) from error
+
+
+# ---- audit names --------------------------------------------------------------------------------
+# The names that notes of an audit stand for.
+#
+# A note holds the number of a scope and tags of keys, made with what the scope alone has (its
+# commitment key, or its salt in a plain store). So notes outlive a scope that is erased, and its
+# names do not: from then on nobody can tell, or confirm a guess of, what a tag stood for.
+
+
+def key_tag(ledger: Ledger, key: str) -> bytes:
+    """What stands for a key of a scope."""
+    return ledger.tag(b"audit", key.encode("utf-8", "surrogatepass"))
+
+
+class Names:
+    """Finds scopes, timelines and keys by what notes hold of them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._directory = by_number(core)
+        self._ledgers: dict[int, Ledger | None] = {}
+        self._lines: dict[int, dict[int, str]] = {}
+        self._keys: dict[int, dict[bytes, str]] = {}
+        self._walked: set[tuple[int, int, int]] = set()
+
+    def ledger(self, number: int) -> Ledger | None:
+        """The scope, also one that is deleted; None if it is erased."""
+        if number not in self._ledgers:
+            self._ledgers[number] = None
+            key, row = self._directory.get(number, (b"", b""))
+            if key and key[21] != rowkinds.ERASED:
+                with suppress(ScopeNotFoundError, KeyringError):
+                    self._ledgers[number] = self._core.ledger_of(key, row)
+        return self._ledgers[number]
+
+    def timeline(self, ledger: Ledger, line: int) -> str | None:
+        """The name of a timeline."""
+        if ledger.number not in self._lines:
+            found = self._core.timelines(ledger)
+            self._lines[ledger.number] = {number: name for number, name, _, _ in found}
+        return self._lines[ledger.number].get(line)
+
+    def keys(self, ledger: Ledger, line: int, entry: int, tags: list[bytes]) -> list[str | None]:
+        """The keys that tags stand for: they were there at the entry that was read."""
+        known = self._keys.setdefault(ledger.number, {})
+        place = (ledger.number, line, entry)
+        if place not in self._walked and not known.keys() >= set(tags):
+            self._walked.add(place)
+            # What is pruned or damaged cannot be looked through: then a key may have no name.
+            with suppress(PointNotFoundError, Damage):
+                for element in ledger.trees.walk(folded_at(ledger, line, entry)):
+                    known[key_tag(ledger, element[0])] = element[0]
+        return [known.get(tag) for tag in tags]

@@ -7,26 +7,114 @@ Glossary of this layer:
 - **Component**: a part of what an agent is (its conversation, its tasks, its goals), under keys of
   its own below `$agent/`, with a type (`state.shapes`, `state.components`). What grows is a list or
   a key each. What is wrong with one is gathered by its type (`state.checks`) and by rules between
-  them (`state.rules`).
-- **Draft**: writes to components that become one change (`state.draft`); `state.component_reader`
-  is the rest of what the two faces of `AgentState` share (`state.agent_state`,
-  `state.agent_state_async`), `state.capture` gives all components of a checkpoint as one object.
-- **Attached**: an object of any class that is kept in a state (`attachment`, `attach`,
-  `attach_async`), by what differs from its last save (`attach_fields`). Its **life** is started,
-  paused, resumed and stopped. `agent_protocol` says what an agent may have for it, `agent` is a
-  base class that has it.
-- **Registry**: who the agents of a store are, and which run here (`agent_info`, `registry`). An
+  them (`state.state_rules`).
+- **Draft**: writes to components that become one change (`state.draft`); they are read
+  and written by `AgentState` (`state.agent_state`); `state.capture` gives all components of a
+  checkpoint as one object.
+- **Attached**: an object of any class that is kept in a state (`attached`), by what differs
+  from its last save (`attach_fields`). Its **life** is started, paused, resumed and stopped
+  (`life`). `PersistentAgent` says what an agent may have for it, `agent` is a base class that has
+  it.
+- **Registry**: who the agents of a store are, and which run here (`agent_registry`). An
   **identity** stays when the agent does not run; whoever runs it holds its lease.
 - **Machine**: where an agent is among declared states, and how it got there (`machines`).
-- **Effect**: something that must not happen twice, with its intent and its result (`effects`).
+- **Effect**: something that must not happen twice, with its intent and its result (`effects`,
+  on the records of `effect_book`).
 - **Handover**: a task that one agent offers and another accepts or refuses (`handover`).
-- **Letter**: a message to an agent, in its **mailbox** (`mailbox_book`, and a face each).
+- **Letter**: a message to an agent, in its **mailbox** (`mailbox`).
 - **Cycle**: one round of an agent's work as it is noted; **signs** say when cycles have changed for
-  the worse (`drift_signs`), and an **alarm** is what they say (`drift_cycles`, and a face each).
+  the worse (`drift_signs`), and an **alarm** is what they say (`drift`).
 - **Loop**: what runs an agent (`loop.decide`: when what is due; `loop.loop_run`: what it runs;
-  `loop.turns`: the run, told once; `loop.calls`: what it asks of a face; `loop.loop_store`:
-  checkpoints and restarts; `loop.check`: whether it did its work; a face each). **Worked**: what an
-  agent says of a step.
-
-Import the modules themselves; this package re-exports nothing.
+  with its checkpoints and restarts; `loop.turns`: the run, told once; `loop.check`: whether it did
+  its work). **Step result**: what an agent says of a step.
 """
+
+from __future__ import annotations
+
+from holdfast.exports import lazy
+
+__all__ = [
+    "Agent",
+    "AgentInfo",
+    "AgentState",
+    "Agents",
+    "Attached",
+    "Component",
+    "Drift",
+    "DriftAlarm",
+    "DriftSignal",
+    "DriftStatus",
+    "Effect",
+    "Effects",
+    "Handover",
+    "HandoverPackage",
+    "Handovers",
+    "ImportedAgent",
+    "Letter",
+    "Loop",
+    "LoopReport",
+    "LoopResult",
+    "LoopSettings",
+    "Machine",
+    "MachineArrow",
+    "MachineDefinition",
+    "MachineIntent",
+    "MachineLimits",
+    "MachineRecovered",
+    "MachineRule",
+    "MachineSnapshot",
+    "MachineState",
+    "MachineStep",
+    "Mail",
+    "Mailbox",
+    "MailboxStatus",
+    "Message",
+    "PersistentAgent",
+    "Replayed",
+    "RetryPolicy",
+    "StepResult",
+    "Task",
+    "ToolCall",
+    "Transition",
+    "attach",
+    "check_loop",
+    "export_agent",
+    "failure_kind",
+    "import_folder",
+    "run",
+]
+
+HOMES = {
+    "holdfast.agents.agent": "Agent",
+    "holdfast.agents.agent_registry": "AgentInfo Agents",
+    "holdfast.agents.attached": "Attached PersistentAgent attach",
+    "holdfast.agents.drift": "Drift DriftStatus",
+    "holdfast.agents.drift_signs": "DriftAlarm DriftSignal",
+    "holdfast.agents.effect_book": "Effect",
+    "holdfast.agents.effects": "Effects",
+    "holdfast.agents.handover": "Handovers",
+    "holdfast.agents.handover_records": "Handover HandoverPackage",
+    "holdfast.agents.loop.check": "LoopReport",
+    "holdfast.agents.loop.decide": "LoopResult LoopSettings StepResult",
+    "holdfast.agents.loop.loop": "Loop check_loop run",
+    "holdfast.agents.machines.definition": "MachineArrow MachineDefinition MachineState",
+    "holdfast.agents.machines.drive": "MachineStep",
+    "holdfast.agents.machines.log": "MachineLimits",
+    "holdfast.agents.machines.machine": "Machine",
+    "holdfast.agents.machines.machine_records": (
+        "MachineIntent MachineRecovered MachineSnapshot Replayed Transition"
+    ),
+    "holdfast.agents.machines.machine_rules": "MachineRule",
+    "holdfast.agents.mailbox": "Letter Mail Mailbox MailboxStatus",
+    "holdfast.agents.retry": "RetryPolicy failure_kind",
+    "holdfast.agents.state.agent_file": "export_agent",
+    "holdfast.agents.state.agent_state": "AgentState",
+    "holdfast.agents.state.components": "Component",
+    "holdfast.agents.state.shapes": "Message Task ToolCall",
+    "holdfast.importers.folder": "ImportedAgent import_folder",
+}
+ASYNC = {
+    "holdfast.agents.agent_async": "Agent attach",
+    "holdfast.agents.registry_async": "Agents",
+}
+__getattr__, __dir__ = lazy(__name__, HOMES, ASYNC)

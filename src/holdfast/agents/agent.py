@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from holdfast.agents.attach import Attached, attach
+from holdfast.agents.attached import Attached, attach
 from holdfast.errors import InvalidInputError
 from holdfast.store.state import State
 

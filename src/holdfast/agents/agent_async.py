@@ -1,13 +1,40 @@
-"""A base class for agents that keep themselves, on the async face."""
+"""A base class for agents that keep themselves, and what attaches others, on the async face.
+
+By hand: users write subclasses of the one, whose methods they override, as `async def` too; the
+other takes what the blocking one refuses, agents with async methods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from holdfast.agents.attach_async import Attached, attach
+from holdfast.agents import Attached
+from holdfast.agents import attached as blocking
 from holdfast.errors import InvalidInputError
+from holdfast.store.inner import Lease, handle_of
+from holdfast.store.names.face import given
 from holdfast.store.state_async import State
+
+
+def attach(
+    agent: Any,
+    state: State,
+    *,
+    fields: Iterable[str] | None = None,
+    lease: Lease | None = None,
+) -> Attached:
+    """Keep an agent, an object of any class, in a state. Nothing is touched yet.
+
+    `fields` are the attributes that are kept. Without them, the agent says so itself (see
+    `PersistentAgent`), or it is a dataclass, a msgspec Struct or a pydantic model, of which all
+    fields are. What is written is under the lease, if one is given.
+    """
+    if not isinstance(state, State):
+        raise InvalidInputError("attach takes a state of holdfast.open, such as store.agent('7')")
+    core = blocking.Attachment(agent, handle_of(state), fields, lease)
+    made: Attached = given(blocking.Attached(core, state._blocking))
+    return made
 
 
 class Agent:

@@ -5,9 +5,9 @@ each, below it. So a checkpoint, a restore, a fork and an erasure take everythin
 own change cannot write such keys; this layer's is made so, for both faces:
 
     parts = own_change(state)                 # or of a store: one change over several scopes
-    part = parts.part(state._handle)          # what is read is expected, writes are noted
+    part = parts.part(handle_of(state))          # what is read is expected, writes are noted
     part.set(IDENTITY, {...})
-    part.operations += sticky(state._handle, EFFECTS)     # a restore leaves these alone
+    part.operations += sticky(handle_of(state), EFFECTS)     # a restore leaves these alone
     plan = parts.plan()                       # None if nothing was noted
     if plan is not None:
         state._run(plan)                      # on the async face: await state._run(plan)
@@ -19,13 +19,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.store.history.handle import UPDATES as ATTEMPTS
-from holdfast.store.history.handle import ChangeParts, LineHandle
+from holdfast.store.inner import (
+    EFFECTS,
+    LOOP,
+    MACHINE,
+    TASKS,
+    ChangeParts,
+    LineHandle,
+    Operation,
+    Sticky,
+    handle_of,
+)
+from holdfast.store.inner import UPDATES as ATTEMPTS
 from holdfast.store.names.cause import cause_now
-from holdfast.store.rules.checkpoint_marks import LOOP
-from holdfast.store.rules.gates import Operation
-from holdfast.store.rules.owned_keys import EFFECTS, MACHINE, TASKS
-from holdfast.store.rules.sticky import Sticky
 
 __all__ = [
     "AGENT",
@@ -77,7 +83,7 @@ def own_change(
     id: str | None = None,
 ) -> ChangeParts:
     """A change of a State or Store (of either face) that may write keys of this layer."""
-    return ChangeParts(of._handle, cause_now(actor, reason, correlation), id, owner=True)
+    return ChangeParts(handle_of(of), cause_now(actor, reason, correlation), id, owner=True)
 
 
 def sticky(handle: LineHandle, prefix: str) -> list[Operation]:

@@ -29,12 +29,8 @@ import msgspec
 
 from holdfast.agents.state.checks import is_model
 from holdfast.errors import InvalidInputError, InvalidKeyError
+from holdfast.store.inner import ATTACHED, MISSING, Operation, Reader, copied
 from holdfast.store.names.scope import check_key, escape
-from holdfast.store.read.reader import Reader
-from holdfast.store.rules.gates import Operation
-from holdfast.store.rules.owned_keys import ATTACHED
-from holdfast.store.tree.difference import MISSING
-from holdfast.store.tree.value_copy import copied
 
 APART = 32
 """Items from which on a mapping lies apart, a key each."""

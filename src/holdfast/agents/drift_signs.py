@@ -113,7 +113,7 @@ def _number(given: Any, name: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class DriftSignal:
     """A number of one's own that is watched like the time of a cycle: tokens, a score, a queue.
 
     An alarm of the kind `signal:NAME` says that it `rises` (the default) or `falls` for good.
@@ -129,7 +129,7 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class DriftAlarm:
     """A drift that was found, with what speaks for it."""
 
     kind: str
@@ -176,7 +176,7 @@ class Signs:
     """Less finds a drift sooner, and more often where there is none."""
     max_cycles: int | None = None
     """After so many cycles without a refresh there is an alarm whatever they were like."""
-    signals: tuple[Signal, ...] = ()
+    signals: tuple[DriftSignal, ...] = ()
     without: tuple[str, ...] = ()
     """Kinds that are not looked for."""
 
@@ -186,8 +186,8 @@ class Signs:
         most = self.max_cycles
         if most is not None and (type(most) is not int or most < 1):
             raise InvalidInputError("max_cycles is a whole number from 1 on")
-        if not all(isinstance(one, Signal) for one in self.signals):
-            raise InvalidInputError("signals are holdfast.Signal(...)")
+        if not all(isinstance(one, DriftSignal) for one in self.signals):
+            raise InvalidInputError("signals are holdfast.agents.DriftSignal(...)")
         if len(set(self.signals)) < len(self.signals):
             raise InvalidInputError("a signal is given twice; it is watched once")
         kinds = {*KINDS, *(f"signal:{one.name}" for one in self.signals)}
@@ -201,7 +201,7 @@ class Signs:
         begun: int = 0,
         *,
         progress: bool = True,
-    ) -> list[Alarm]:
+    ) -> list[DriftAlarm]:
         """The alarms that the last of these cycles raises.
 
         `alarmed` holds for each kind the cycle of its last alarm: what is older speaks for no
@@ -219,7 +219,7 @@ class Signs:
         last, since = cycles[-1].number, max(begun, alarmed.get("cycles", 0))
         if self.max_cycles is not None and last - since >= self.max_cycles:
             details = {"usual": self.max_cycles, "recent": last - begun}
-            found.append(Alarm("cycles", last, begun + 1, self.evidence, details))
+            found.append(DriftAlarm("cycles", last, begun + 1, self.evidence, details))
         return [one for one in found if one is not None and one.kind not in self.without]
 
 
@@ -272,15 +272,15 @@ class _Judging:
         first = self._cycles[0].number
         return max(self._cut, after + 1 - first)
 
-    def _alarm(self, kind: str, change: _Change, start: int, **details: Any) -> Alarm | None:
+    def _alarm(self, kind: str, change: _Change, start: int, **details: Any) -> DriftAlarm | None:
         if change.evidence < self._needed:
             return None
         at, last = self._cycles[start + change.start].number, self._cycles[-1].number
-        return Alarm(kind, last, at, round(change.evidence, 2), details)
+        return DriftAlarm(kind, last, at, round(change.evidence, 2), details)
 
     def _rate(
         self, kind: str, events: Sequence[bool | None], usual: float, weight: int, drifted: float
-    ) -> Alarm | None:
+    ) -> DriftAlarm | None:
         start = self._from(kind)
         if start >= len(events) or not events[-1]:
             return None  # a cycle in which it did not happen never raises an alarm
@@ -290,7 +290,7 @@ class _Judging:
         recent = _share(events[start + change.start :], 0.0, 0.0) if change.evidence > 0 else 0.0
         return self._alarm(kind, change, start, usual=usual, recent=recent)
 
-    def rates(self) -> list[Alarm | None]:
+    def rates(self) -> list[DriftAlarm | None]:
         """Errors, no progress, and lost progress: how often they happen."""
         stuck = [None if one is None else one <= 0 for one in self._moved]
         lost = [None if one is None else one < 0 for one in self._moved]
@@ -300,7 +300,7 @@ class _Judging:
             self._rate("reversal", lost, 0.05, 25, 0.5),
         ]
 
-    def repetition(self) -> Alarm | None:
+    def repetition(self) -> DriftAlarm | None:
         """The same action again and again, or the same few, without progress."""
         start = self._from("repetition")
         found = [self._loop(length, start) for length in range(1, LONGEST_LOOP + 1)]
@@ -310,7 +310,7 @@ class _Judging:
             default=None,
         )
 
-    def _loop(self, length: int, start: int) -> Alarm | None:
+    def _loop(self, length: int, start: int) -> DriftAlarm | None:
         first = max(start, length)
         recent = self._again(length, first, len(self._cycles))
         # More than 3 times the same action; a loop of several is one when it is seen 3 times.
@@ -332,14 +332,14 @@ class _Judging:
             for at in range(low, high)
         ]
 
-    def times(self) -> Alarm | None:
+    def times(self) -> DriftAlarm | None:
         """Cycles take longer and longer; each is compared with those of the same action."""
         return self._level("time", [
             (one.action, log(max(one.seconds, 0.001))) if one.seconds is not None else None
             for one in self._cycles
         ], KNOWN, logarithmic=True)  # fmt: skip
 
-    def signal(self, signal: Signal) -> Alarm | None:
+    def signal(self, signal: DriftSignal) -> DriftAlarm | None:
         """A number of one's own that goes on in one direction."""
         sign = 1.0 if signal.direction == "rises" else -1.0
         values = [one.signals.get(signal.name) for one in self._cycles]
@@ -354,7 +354,7 @@ class _Judging:
         *,
         sign: float = 1.0,
         logarithmic: bool = False,
-    ) -> Alarm | None:
+    ) -> DriftAlarm | None:
         """Whether what is measured has left its level, in deviations that are usual."""
         start = self._from(kind)
         before = [one for one in values[: self._cut] if one is not None]

@@ -1,4 +1,4 @@
-"""Effects of the blocking face; `holdfast.sync` exports it.
+"""Effects: what an agent does in the world, done once.
 
 effects = Effects(state)
 with effects.once("send-email", key="order-17") as effect:
@@ -9,25 +9,138 @@ print(effect.result)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.agents.agent_keys import CONVERSATION
-from holdfast.agents.effect_block import Doing
-from holdfast.agents.effect_book import Book
-from holdfast.agents.effect_records import Asked, Effect
-from holdfast.agents.tool_call_repair import Orphan, Repaired, orphans, repair
-from holdfast.errors import InvalidInputError
-from holdfast.store.commit.request import ScopedChange
-from holdfast.store.names.arguments import check_run, ran
+from holdfast.agents.effect_book import Asked, Attempt, Book, Effect
+from holdfast.agents.tool_calls import Orphan, Repaired, orphans, repair
+from holdfast.errors import EffectResultLostError, InvalidInputError
+from holdfast.store.inner import Operation, ScopedChange, handle_of
+from holdfast.store.names.arguments import listed
+from holdfast.store.names.face import Steps, ask, check, end, faced, here, steps, write, writes
+from holdfast.store.names.scope import check_key
+from holdfast.store.names.threads import surely, to_the_end
 from holdfast.store.state import State
+
+if TYPE_CHECKING:
+    from holdfast.store.state_async import ChangePart
+
+# ---- effect block -------------------------------------------------------------------------------
+# What stands inside the block of an effect, the same on both faces.
+
+
+class Doing:
+    """An effect inside its block. Do it if it is `due`, and leave what came of it in `result`.
+
+    What is noted with `set`, `append`, `extend` and `delete` is written in the change that records
+    the result: both are there, or neither.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._asked_due = False
+        self._result = attempt.record.result
+        self.writes: list[Operation] = []
+        self.over = False
+        """Whether the block has ended: what is noted now would be lost."""
+
+    @property
+    def due(self) -> bool:
+        """Whether it is to be done; if not, it is done, and `result` is what came of it."""
+        self._asked_due = True
+        return self._attempt.due
+
+    @property
+    def name(self) -> str:
+        """The effect's name."""
+        return self._attempt.asked.name
+
+    @property
+    def id(self) -> str:
+        """The effect's id."""
+        return self._attempt.asked.id
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key to give to the tool; the same at every attempt."""
+        return self._attempt.asked.key
+
+    @property
+    def attempts(self) -> int:
+        """How often it was begun, this time included; more than once: it may have happened."""
+        return self._attempt.record.attempts
+
+    @property
+    def result_lost(self) -> bool:
+        """Whether it is done, and its result was nothing that could be stored."""
+        return self._attempt.record.result_lost
+
+    @property
+    def result(self) -> Any:
+        """What came of it; `EffectResultLostError` if that was nothing that could be stored."""
+        if self.result_lost:
+            raise EffectResultLostError(
+                f"the effect {self.name} {self.id} happened, and its result could not be stored; "
+                "find it out where it happened, and settle the effect as done with it"
+            )
+        return self._result
+
+    @result.setter
+    def result(self, result: Any) -> None:
+        self._check_due()
+        self._result = result
+
+    def set(self, key: str, value: Any) -> None:
+        """Set a key, in the change that records the result."""
+        self._note("set", key, value)
+
+    def append(self, key: str, item: Any) -> None:
+        """Add an item to the end of a list, in the change that records the result."""
+        self._note("append", key, [item])
+
+    def extend(self, key: str, items: Iterable[Any]) -> None:
+        """Add items to the end of a list, in the change that records the result."""
+        self._note("append", key, listed(items, "extend"))
+
+    def delete(self, key: str) -> None:
+        """Remove a key, in the change that records the result."""
+        self._note("delete", key, None)
+
+    def _note(self, kind: str, key: str, value: Any) -> None:
+        self._check_due()
+        self.writes.append(Operation(kind, check_key(key), value))
+
+    def _check_due(self) -> None:
+        if self.over:
+            raise InvalidInputError(
+                f"the block of the effect {self.name} {self.id} is over; what is noted for it "
+                "stands inside the block"
+            )
+        if not self._attempt.due:
+            raise InvalidInputError(
+                f"the effect {self.name} {self.id} is done already; ask `if effect.due:` first"
+            )
+
+    def check_asked(self) -> None:
+        """Refuse a block that did not ask: it would do the effect again after a crash."""
+        if not self._asked_due:
+            raise InvalidInputError(
+                f"the block of the effect {self.name} {self.id} did not ask whether it is due, and "
+                "would do it twice: put what it does under `if effect.due:`"
+            )
+
+
+# ---- effects ------------------------------------------------------------------------------------
+
 
 Errors = tuple[type[BaseException], ...]
 
 
+@faced
 class Effects:
     """What an agent does in the world, done once: intent before, result after.
 
@@ -39,11 +152,12 @@ class Effects:
     def __init__(self, state: State, *, keep: float | timedelta | None = None) -> None:
         if not isinstance(state, State):
             raise InvalidInputError(
-                "Effects takes a state of holdfast.sync; holdfast has its own for its states"
+                "Effects takes a state of the same face: holdfast has its own, so has holdfast.sync"
             )
         self._state = state
-        self._book = Book(state._handle, keep)
+        self._book = Book(handle_of(state), keep)
 
+    @here
     def once(
         self,
         name: str,
@@ -64,6 +178,7 @@ class Effects:
         """
         return OnceBlock(self._book, Asked.of(name, id, key, about), checked_errors(harmless))
 
+    @steps
     def call(
         self,
         name: str,
@@ -73,14 +188,21 @@ class Effects:
         key: str | None = None,
         about: Any = None,
         harmless: Errors = (),
-    ) -> Any:
+    ) -> Steps[Any]:
         """Call a function with the effect, once; its result, or that of then."""
-        check_run(function, "what is called", awaited=False)
-        with self.once(name, id=id, key=key, about=about, harmless=harmless) as effect:
+        yield check(function, "what is called")
+        block = self.once(name, id=id, key=key, about=about, harmless=harmless)
+        effect = yield write(block.__enter__, undo=lambda _: block._withdraw())
+        try:
             if effect.due:
-                effect.result = ran(function(effect), "what is called")
+                effect.result = yield ask(function, effect, what="what is called")
+        except BaseException as error:  # whatever ends it, it is noted that it may have happened
+            yield end(block.__exit__, type(error), error, None)
+            raise
+        yield end(block.__exit__, None, None, None)
         return effect.result
 
+    @steps
     def plan(
         self,
         name: str,
@@ -88,16 +210,20 @@ class Effects:
         id: str | None = None,
         key: str | None = None,
         about: Any = None,
-        into: ScopedChange | None = None,
-    ) -> Effect:
+        into: ScopedChange | ChangePart | None = None,
+    ) -> Steps[Effect]:
         """Note that an effect is meant to happen: until it is begun, it is known not to have.
 
         With `into`, a change of this state's, it is noted together with what else that writes;
         also the change of a machine's step.
         """
-        if into is not None and not isinstance(into, ScopedChange):
-            raise InvalidInputError("into is what `with state.change() as change` gives")
-        return self._book.plan(Asked.of(name, id, key, about), into)
+        asked = Asked.of(name, id, key, about)
+        if into is None:
+            return (yield write(self._book.plan, asked))  # type: ignore[no-any-return]
+        part = getattr(into, "_part", into)
+        if not isinstance(part, ScopedChange):
+            raise InvalidInputError("into is what a block of state.change() gives")
+        return self._book.plan(asked, part)
 
     def get(self, name: str, *, id: str | None = None, key: str | None = None) -> Effect | None:
         """What is known of an effect; None if that is nothing."""
@@ -111,6 +237,7 @@ class Effects:
         """Effects that are not done: planned ones, and those whose end is unknown."""
         return self._book.effects(done=False)
 
+    @writes
     def settle(
         self,
         name: str,
@@ -134,6 +261,7 @@ class Effects:
         """
         return orphans(self._state, self._book, key)
 
+    @writes
     def repair(self, key: str = CONVERSATION) -> Repaired:
         """Give every tool call of a conversation its result, so that a model takes it again.
 
@@ -144,12 +272,13 @@ class Effects:
         return repair(self._state, self._book, key)
 
 
+@faced(by_hand="holdfast.agents.effects:AsyncOnceBlock")
 class OnceBlock(AbstractContextManager[Doing]):
     """The block of an effect, which begins by recording the intent and ends with the result.
 
-    If the effect is done, `due` is False and `result` that of then. If the block raises, the effect
-    is unknown (it may have happened), unless the error is a harmless one. A block that does not ask
-    whether it is due is refused at its end.
+    If the effect is done, `due` is False and `result` that of then. If the block raises, or is
+    cancelled, the effect is unknown (it may have happened), unless the error is a harmless one. A
+    block that does not ask whether it is due is refused at its end.
     """
 
     def __init__(self, book: Book, asked: Asked, harmless: Errors) -> None:
@@ -172,6 +301,41 @@ class OnceBlock(AbstractContextManager[Doing]):
     ) -> None:
         assert self._doing is not None
         end_block(self._book, self._doing, error, self._harmless)
+
+    def _withdraw(self) -> None:
+        """It was entered, and nobody is there any more to do it."""
+        assert self._doing is not None
+        if self._doing._attempt.due:
+            self._book.withdraw(self._doing._attempt)
+
+
+class AsyncOnceBlock(AbstractAsyncContextManager[Doing]):
+    """The block of an effect on the async face; see `OnceBlock`.
+
+    By hand, because a block that is cancelled while it is entered is withdrawn: to leave it would
+    note that the effect was done.
+    """
+
+    __blocking__ = OnceBlock
+
+    def __init__(self, found: OnceBlock) -> None:
+        self._blocking = found
+
+    @classmethod
+    def _of(cls, found: OnceBlock) -> Self:
+        return cls(found)
+
+    async def __aenter__(self) -> Doing:
+        block = self._blocking
+        return await to_the_end(block.__enter__, undo=lambda _: block._withdraw())
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await surely(self._blocking.__exit__, kind, error, trace)
 
 
 def end_block(book: Book, doing: Doing, error: BaseException | None, harmless: Errors) -> None:

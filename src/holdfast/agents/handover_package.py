@@ -7,26 +7,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agents.agent_keys import AGENT, CONVERSATION, CURRENT_TASK, TASKS, task_key
-from holdfast.agents.handover_messages import begins, known, without
+from holdfast.agents.flat_records import stored
 from holdfast.agents.handover_records import (
     IN,
     OUT,
     OVER,
     PACKAGES,
     STANDINGS,
-    Package,
+    HandoverPackage,
     Record,
     Standing,
     carried_key,
     record_of,
     standing_of,
 )
-from holdfast.agents.records import stored
-from holdfast.store.commit.exact_values import Exact, exact, put, sensitive
-from holdfast.store.commit.request import ScopedChange
-from holdfast.store.read.reader import Reader
-from holdfast.store.rules.classes import SENSITIVE
-from holdfast.store.rules.owned_keys import SEEN
+from holdfast.store.inner import (
+    SEEN,
+    SENSITIVE,
+    Exact,
+    Reader,
+    ScopedChange,
+    exact,
+    identity,
+    put,
+    sensitive,
+)
 
 COMMANDS = AGENT + "execution_trace/commands"
 """A list: what the agent did, each for a task, which must exist."""
@@ -42,7 +47,7 @@ class Load:
     """The class of what its task, messages and commands were read from, if that is sensitive."""
 
 
-def load_of(giver: ScopedChange, record: Record, package: Package) -> Load:
+def load_of(giver: ScopedChange, record: Record, package: HandoverPackage) -> Load:
     """The load of a package that a giver still has."""
     found = {key: exact(giver, key) for key in package.carried}
     made_of = [CONVERSATION, COMMANDS, *map(task_key, (record.task, *package.subtasks))]
@@ -50,18 +55,20 @@ def load_of(giver: ScopedChange, record: Record, package: Package) -> Load:
     return Load({k: one for k, one in found.items() if one}, SENSITIVE if hidden else None)
 
 
-def kept_of(taker: ScopedChange, record: Record) -> tuple[Package, Load] | None:
+def kept_of(taker: ScopedChange, record: Record) -> tuple[HandoverPackage, Load] | None:
     """What a taker keeps of what it was given, as it came; what expired since is gone."""
     data = taker.get(PACKAGES + record.id)
     if data is None:
         return None
-    package = Package(**data)
+    package = HandoverPackage(**data)
     keys = {key: carried_key(record.id, number) for number, key in enumerate(package.carried)}
     found = {key: exact(taker, kept) for key, kept in keys.items()}
     return package, Load({k: one for k, one in found.items() if one}, None)
 
 
-def packed(part: ScopedChange, record: Record, standing: Standing) -> tuple[Package | None, int]:
+def packed(
+    part: ScopedChange, record: Record, standing: Standing
+) -> tuple[HandoverPackage | None, int]:
     """What is to be handed over, and where its messages begin; None if there is no such task.
 
     Messages that other tasks of the giver need, too, are copied instead of moved.
@@ -81,7 +88,7 @@ def packed(part: ScopedChange, record: Record, standing: Standing) -> tuple[Pack
         start += _known(part, record, messages[start:])
     commands = [one for one in part.get(COMMANDS) or [] if one.get("task_id") in ours]
     carried = {key: part.get(key) for key in record.carry if part.exists(key)}
-    return Package(task, messages[start:], carried, subtasks, commands), start
+    return HandoverPackage(task, messages[start:], carried, subtasks, commands), start
 
 
 def _came(part: ScopedChange, standing: Standing) -> list[Any]:
@@ -107,7 +114,7 @@ def begins_there(record: Record) -> bool:
 def _known(part: ScopedChange, record: Record, context: list[Any]) -> int:
     """How many messages who gets a task back has, because it gave a copy of them."""
     came = record_of(part.get(IN + record.returns))
-    given = Package(**part.get(PACKAGES + came.id)).context
+    given = HandoverPackage(**part.get(PACKAGES + came.id)).context
     return known(context, given) if came.context == "copy" else 0
 
 
@@ -129,12 +136,12 @@ def _below(task: str, tasks: dict[str, Any]) -> list[str]:
     return found
 
 
-def keys_of(record: Record, package: Package) -> list[str]:
+def keys_of(record: Record, package: HandoverPackage) -> list[str]:
     """The keys that a package takes up."""
     return [*map(task_key, (record.task, *package.subtasks)), *package.carried]
 
 
-def keep(part: ScopedChange, record: Record, package: Package, load: Load) -> None:
+def keep(part: ScopedChange, record: Record, package: HandoverPackage, load: Load) -> None:
     """Note what the taker was given, for when its state is put back to before."""
     part.set(PACKAGES + record.id, package.data(), class_=load.class_)
     for number, key in enumerate(package.carried):
@@ -142,7 +149,7 @@ def keep(part: ScopedChange, record: Record, package: Package, load: Load) -> No
             put(part, carried_key(record.id, number), load.carried[key])
 
 
-def give(part: ScopedChange, record: Record, package: Package, load: Load) -> None:
+def give(part: ScopedChange, record: Record, package: HandoverPackage, load: Load) -> None:
     """Put a package into the taker's state; its messages stand behind those that are there."""
     part.set(task_key(record.task), package.task)
     for id, task in package.subtasks.items():
@@ -171,7 +178,9 @@ def place(standing: Standing, before: list[Any], context: list[Any]) -> None:
     standing.follows = before[-1] if before else None
 
 
-def take(part: ScopedChange, record: Record, package: Package, kept: list[Any] | None) -> None:
+def take(
+    part: ScopedChange, record: Record, package: HandoverPackage, kept: list[Any] | None
+) -> None:
     """Take a package out of the giver's state, whose conversation is what is kept then."""
     for key in keys_of(record, package):
         part.delete(key)
@@ -193,7 +202,7 @@ def take_again(part: ScopedChange, record: Record, taker: Reader) -> None:
     Tasks below it go with it, also those that were gone by then: without it they are nothing.
     """
     data = taker.get(PACKAGES + record.id)
-    package = Package(**data) if data is not None else Package({}, [])
+    package = HandoverPackage(**data) if data is not None else HandoverPackage({}, [])
     tasks = _tasks(part)
     package.subtasks.update({id: tasks[id] for id in _below(record.task, tasks)})
     kept = None
@@ -217,3 +226,77 @@ def conversation(part: ScopedChange) -> list[Any]:
     """The messages that a state holds."""
     found: Iterable[Any] = part.get(CONVERSATION) or ()
     return list(found)
+
+
+# ---- handover messages --------------------------------------------------------------------------
+# Where in a conversation the messages of a task are.
+#
+# Equal messages are said again and again, and old ones are let go: no single message tells where
+# the others begin. What came along is looked for as a whole, behind the message that it followed.
+# Where nothing is sure, nothing is cut apart and nothing is removed.
+
+
+def begins(messages: list[Any], standing: Standing, context: list[Any]) -> int:
+    """Where the messages of a task begin in a conversation from which old ones may be gone.
+
+    `context` are those that came along. If they are not found, they or what was in front of them
+    are gone, and all that is there may be of the task.
+    """
+    said, came = _identities(messages), _identities(context)
+    before = identity(standing.follows) if standing.follows is not None else None
+    if before is None and not came:
+        return min(standing.at, len(messages))
+    found: dict[int, tuple[int, bool]] = {}
+    for place in range(min(standing.at, len(said)) + 1):
+        alike, follows = _alike(said, place, came), place > 0 and said[place - 1] == before
+        whole = alike == len(came)
+        if not place:
+            sure = alike > 0
+        elif follows:  # if none was let go, a changed one is no other conversation
+            sure = alike > 0 or whole or place == standing.at
+        else:
+            sure = whole and (before is None or alike > 1)
+        if sure:
+            found[place] = (alike, follows)
+    best = max(found.values(), default=None)
+    places = [place for place, how in found.items() if how == best]
+    return standing.at if standing.at in places else min(places, default=0)
+
+
+def without(messages: list[Any], context: list[Any], low: int) -> list[Any]:
+    """A conversation of an earlier time without as much of a context as it had then.
+
+    Nothing of the context was in front of the place `low`.
+    """
+    found, given = _identities(messages), _identities(context)
+    for position in range(max(low, len(messages) - len(context)), len(messages)):
+        if found[position:] == given[: len(messages) - position]:
+            return messages[:position]
+    return messages
+
+
+def known(messages: list[Any], given: list[Any]) -> int:
+    """How many of the first messages are the last of those that were given, or all of them.
+
+    One alone that is equal to the last may be a new one, which would be lost.
+    """
+    said, came = _identities(messages), _identities(given)
+    for place in range(len(came)):
+        rest = came[place:]
+        if said[: len(rest)] == rest and (len(rest) > 1 or not place):
+            return len(rest)
+    return 0
+
+
+def _alike(said: list[Any], place: int, came: list[Any]) -> int:
+    """How many messages from a place on are those that came."""
+    count = 0
+    for one, other in zip(said[place : place + len(came)], came, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _identities(messages: list[Any]) -> list[Any]:
+    return [identity(one) for one in messages]

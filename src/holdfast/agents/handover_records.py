@@ -17,12 +17,12 @@ from typing import Any
 from msgspec import Struct, structs
 
 from holdfast.agents.agent_keys import task_key
-from holdfast.agents.records import loaded
-from holdfast.agents.state.rules import FORM
+from holdfast.agents.flat_records import loaded
+from holdfast.agents.state.state_rules import FORM
 from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import InvalidInputError
+from holdfast.store.inner import HANDOVER_LOG
 from holdfast.store.names.scope import Scope, check_key, escape
-from holdfast.store.rules.owned_keys import HANDOVER_LOG
 
 LOG = HANDOVER_LOG
 OUT = LOG + "out/"
@@ -112,7 +112,7 @@ class Standing(Struct, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Package:
+class HandoverPackage:
     """What is handed over: a task with all that belongs to it."""
 
     task: dict[str, Any]
@@ -156,7 +156,9 @@ def standing_of(data: Any) -> Standing:
     return loaded(Standing, data or {}, "the standing of a task")
 
 
-def giver_problems(task_id: str, package: Package | None, unfinished: Iterable[Any]) -> list[str]:
+def giver_problems(
+    task_id: str, package: HandoverPackage | None, unfinished: Iterable[Any]
+) -> list[str]:
     """What keeps a task from being handed over, as its giver's state is."""
     if package is None:
         return [f"there is no task {task_id!r}"]

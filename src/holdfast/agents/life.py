@@ -9,9 +9,7 @@ from holdfast.agents.agent_keys import EXECUTION_STATE, sticky
 from holdfast.agents.state.checks import build, plain, told
 from holdfast.agents.state.shapes import ExecutionState
 from holdfast.errors import AgentValidationError, HoldfastError, InvalidInputError
-from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.handle import LineHandle
-from holdfast.store.rules.gates import Operation
+from holdfast.store.inner import LineHandle, Operation, Plan
 
 BEGINS = {
     "start": (None, "stopped", "failed"),

@@ -1,21 +1,522 @@
-"""The mailbox on the blocking face; `holdfast.sync` exports it."""
+"""The mailbox of an agent, and the letters in it."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
-from holdfast.agents.again import again
-from holdfast.agents.mailbox_book import Box, Letter, MailboxStatus, Reruns, Taken, post
-from holdfast.agents.retry import RetryPolicy
-from holdfast.errors import Conflict, InvalidInputError
-from holdfast.store.commit.request import ScopedChange
-from holdfast.store.names.arguments import check_limit, check_run, ran
+import msgspec
+
+from holdfast.agents.again import again, again_in_steps, commit, look
+from holdfast.agents.agent_keys import MAILBOX, own_change, sticky
+from holdfast.agents.mailbox_numbers import (
+    CLEARED,
+    DONE,
+    FIRST,
+    INBOX,
+    MESSAGES,
+    SKIPPED,
+    UNSENT,
+    Standing,
+    Stretches,
+)
+from holdfast.agents.retry import RESTART, RetryPolicy
+from holdfast.errors import Conflict, InvalidInputError, MissingError
+from holdfast.store.inner import (
+    ChangeParts,
+    LineHandle,
+    Operation,
+    Plan,
+    ScopedChange,
+    StoreHandle,
+    content_of,
+    handle_of,
+    moment,
+)
+from holdfast.store.names.arguments import check_count, check_limit, check_text
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import (
+    Blocks,
+    Steps,
+    ask,
+    check,
+    faced,
+    give,
+    quick,
+    read,
+    step_block,
+    steps,
+    writes,
+)
 from holdfast.store.state import State
 
+# ---- mailbox book -------------------------------------------------------------------------------
+# Letters to an agent as they are kept, and the changes that send and process them: for both faces.
+#
+# What came in is a fact of the world, and so is how often it failed; how far it was processed is
+# the agent's state. So under `$mailbox/`:
+#
+#     done                  the last one processed (`mailbox_numbers`); goes back with the state
+#     inbox/                sticky: no restore makes a letter unsent, or one that fails a new one
+#     inbox/messages        a list, oldest first
+#     inbox/first           how many were trimmed from its front
+#     inbox/cleared         stretches of numbers that nobody wants processed (`mailbox_ranges`)
+#     inbox/begun/NUMBER    that an attempt has begun, and what becomes of it if its process ends
+#     inbox/tries/NUMBER    how often one has failed so far, and when it may be tried again
+#     inbox/aside/NUMBER    one that failed too often
+#     inbox/skipped/NUMBER  that it is not to be processed at its place: it was set aside or
+#                           removed, or is `UNSENT`: it was taken back (`mailbox_restores`)
+#
+# Letters belong to `main`: on a fork there is no mailbox to be had (`on_main`).
+#
+# A letter's number counts from 1 and changes only if others before it are lost, by damage or a
+# revert; so what is said of one says its id. A restore puts `done` back together with what
+# processing wrote, so that letters since then are processed again, on the state as it was then,
+# except those that were set aside or removed.
 
+
+__all__ = [
+    "ASIDE",
+    "BEGUN",
+    "CLEARED",
+    "DONE",
+    "FIRST",
+    "INBOX",
+    "KEPT",
+    "MESSAGES",
+    "SKIPPED",
+    "TRIES",
+    "UNSENT",
+    "Box",
+    "Letter",
+    "MailboxStatus",
+    "Reruns",
+    "Taken",
+    "on_main",
+    "post",
+]
+
+TRIES, ASIDE, BEGUN = INBOX + "tries/", INBOX + "aside/", INBOX + "begun/"
+MAIN = "main"
+KEPT = 1000
+"""Letters that are processed and kept, unless a mailbox is told otherwise."""
+PLAIN = RetryPolicy.every(5)
+"""What a mailbox does about failures unless it is told otherwise."""
+LOOKS = 100
+"""How often the beginning of the list is read while others trim it."""
+RERUNS = 5
+"""How often a letter is processed again because of a `Conflict` before that counts as a failure."""
+FIRST_PAUSE = 0.002
+"""Seconds before the first of them; before each further one twice as many."""
+
+
+class Taken:
+    """A letter while it is processed, and the change that will say so."""
+
+    def __init__(
+        self,
+        letter: Letter,
+        item: dict[str, Any],
+        parts: ChangeParts,
+        part: ScopedChange,
+        standing: Standing,
+    ) -> None:
+        self.letter = letter
+        self.item = item
+        self.parts = parts
+        self.part = part
+        self.standing = standing
+
+
+class Reruns:
+    """How often one letter is processed again, at once, because of a `Conflict`.
+
+    Somebody else may have been faster. Who gets it again and again was not: a function that writes
+    what it has read, beside its change, conflicts with itself.
+    """
+
+    def __init__(self) -> None:
+        self._number = self._count = 0
+
+    def pause(self, taken: Taken, error: Exception) -> float | None:
+        """Seconds after which a letter that ended so is processed again; None: it has failed."""
+        if not isinstance(error, Conflict):
+            return None
+        if taken.letter.number != self._number:
+            self._number, self._count = taken.letter.number, 0
+        self._count += 1
+        return FIRST_PAUSE * 2.0 ** (self._count - 1) if self._count <= RERUNS else None
+
+
+def on_main(handle: LineHandle) -> LineHandle:
+    """Refuse another timeline than main."""
+    if handle.timeline != MAIN:
+        raise InvalidInputError(
+            f"{handle.scope}: letters belong to main; the fork {handle.timeline!r} has no mailbox. "
+            f"Take the state of main, store.scope({str(handle.scope)!r}), for letters"
+        )
+    return handle
+
+
+class Box:
+    """The mailbox of an agent; what is made of a fork shows letters, and processes none."""
+
+    def __init__(self, handle: LineHandle, keep: int, retry: RetryPolicy | None = None) -> None:
+        check_count(keep, "keep")
+        if not isinstance(retry, RetryPolicy | None):
+            raise InvalidInputError("retry is a RetryPolicy, as RetryPolicy.every(5) makes one")
+        self._handle = handle
+        self._keep = keep
+        self._retry = retry or PLAIN
+
+    # sending
+
+    def plan_send(self, content: Any, sender: str, id: str | None) -> tuple[Plan, str]:
+        """A change that adds a letter; under an id once, and refused if it says something else."""
+        if id is not None:
+            check_text(id, "the id of a letter", 200, least=1)
+        parts = own_change(self, id=None if id is None else self._change_id(id))
+        part = parts.part(self._handle)
+        made = post(self._handle, part, content, sender, id)
+        # Sent again it has another time: under its id it is the same letter all the same.
+        part.looked = id is not None
+        plan = parts.plan()
+        assert plan is not None
+        if id is not None:
+            said = Operation("append", MESSAGES, content)
+            place = self._handle.scope, self._handle.timeline, [said]
+            plan[0].content = content_of(self._handle.core, [place])
+        return plan, made
+
+    def _planned(self, parts: ChangeParts) -> Plan | None:
+        """A change of what is kept about letters; None if nothing was noted.
+
+        A restore leaves it alone, also if the letters themselves came with a state from elsewhere.
+        """
+        part = parts.part(self._handle)
+        if not part.empty:
+            part.operations += sticky(self._handle, INBOX)
+        return parts.plan()
+
+    def _change_id(self, id: str) -> str:
+        """The id of the change; 0 is the number of main."""
+        return f"{MAILBOX}0/{id}"
+
+    # processing
+
+    def take(self) -> Taken | None:
+        """The next letter; None if none waits, or it is too early to try that one again.
+
+        What this rests on is expected by its change.
+        """
+        if self._handle.timeline != MAIN:  # where a loop tries something out
+            return None
+        for _ in range(LOOKS):
+            parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
+            part = parts.part(self._handle)
+            standing = Standing(self._handle, part.get)
+            number = _next(part, standing)
+            found = standing.numbers.at(number)
+            if self._handle.reader.get(FIRST, 0, None, False) == standing.first:
+                break
+        else:
+            raise Conflict(f"{self._handle.scope}: the mailbox was always trimmed; try again")
+        if found is None:
+            return None
+        failed = part.get(TRIES + str(number), {})
+        if not self._is_due(failed, found["id"]):
+            return None
+        return Taken(letter_of(found, number, failed), found, parts, part, standing)
+
+    def _is_due(self, failed: dict[str, Any], id: str) -> bool:
+        """Whether enough time has passed. By a clock that went back nobody knows: then it has."""
+        if not failed.get("wait") or failed.get("id", id) != id:
+            return True
+        passed = moment(self._handle.core.clock.claimed()) - failed["at"]
+        return not timedelta(0) <= passed < timedelta(seconds=failed["wait"])
+
+    def plan_begin(self, taken: Taken) -> Plan | None:
+        """That an attempt begins, if its end by the end of its process is to be told; else None.
+
+        Nobody expects this key, so that of several who process a letter one succeeds, as ever.
+        """
+        if self._retry.kinds is None:
+            return None
+        attempt = taken.letter.tries + 1
+        again = self._retry.again(RESTART, attempt)
+        parts = own_change(self)
+        wait = self._retry.pause(attempt)
+        note = {"id": taken.letter.id, "attempt": attempt, "again": again, "wait": wait}
+        parts.part(self._handle).set(BEGUN + str(taken.letter.number), note)
+        return self._planned(parts)
+
+    def plan_done(self, taken: Taken) -> Plan:
+        """What processing wrote, and that it is done: one change."""
+        letter = taken.letter
+        note = taken.part.operations.append  # the caller's own methods refuse keys of this layer
+        first = taken.standing.first
+        note(Operation("set", DONE, taken.standing.after(letter.number, taken.item)))
+        if letter.tries:
+            note(Operation("delete", TRIES + str(letter.number)))
+        if self._retry.kinds is not None:
+            note(Operation("delete", BEGUN + str(letter.number)))
+        over = letter.number - first - self._keep
+        if over > self._keep // 4:  # not with every letter
+            note(Operation("trim", MESSAGES, {"before": over}))
+            note(Operation("set", FIRST, first + over))
+            for one in taken.standing.skipped:
+                if one <= first + over:
+                    note(Operation("delete", SKIPPED + str(one)))
+            cleared = Stretches(self._handle.reader.get(CLEARED, [], None, False))
+            left = taken.standing.cleared.behind(first + over).kept
+            if left != cleared.kept:
+                note(Operation("set", CLEARED, left))
+        plan = taken.parts.plan()
+        assert plan is not None
+        return plan
+
+    def plan_failed(self, taken: Taken, error: BaseException) -> Plan | None:
+        """That processing failed; the letter is set aside if it has failed too often.
+
+        None if somebody else has processed it meanwhile.
+        """
+        taken.parts.end()
+        letter, kind = taken.letter, self._retry.kind(error)
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        before = part.get(TRIES + str(letter.number), {})
+        count = before.get("count", 0) + 1 if before.get("id", letter.id) == letter.id else 1
+        failed = {"count": count, "error": type(error).__name__, "kind": kind}
+        again, wait = self._retry.again(kind, count), self._retry.pause(count)
+        standing = Standing(self._handle, part.get)
+        item = standing.numbers.at(letter.number)
+        # A restore meanwhile brings those before it back; then it is skipped when they are done.
+        passes = not again and _next(part, standing) == letter.number
+        if not self._fail(part, standing, letter, failed, again, wait):
+            return None
+        if passes and item is not None:
+            part.set(DONE, standing.after(letter.number, item))
+        return self._planned(parts)
+
+    def _fail(
+        self,
+        part: ScopedChange,
+        standing: Standing,
+        letter: Letter,
+        failed: dict[str, Any],
+        again: bool,
+        wait: float,
+    ) -> bool:
+        """Note a failure; whether there was anything to note."""
+        number = str(letter.number)
+        if part.exists(BEGUN + number):
+            part.delete(BEGUN + number)
+        part.exists(SKIPPED + number)  # who removes it meanwhile goes first
+        item = standing.numbers.at(letter.number)
+        if item is None or item["id"] != letter.id or standing.number >= letter.number:
+            return False
+        if standing.cleared.end(letter.number) or standing.skips(letter.number, item):
+            return False
+        failed = failed | {"id": letter.id}
+        if again:
+            now = moment(self._handle.core.clock.claimed())
+            part.set(TRIES + number, failed | ({"at": now, "wait": wait} if wait else {}))
+            return True
+        part.set(ASIDE + number, {"letter": item, "failed": failed})
+        part.set(SKIPPED + number, {"id": letter.id})
+        part.delete(TRIES + number)
+        return True
+
+    def last_try(self, taken: Taken, error: BaseException) -> bool:
+        """Whether a letter is set aside if it fails now, by this error."""
+        return not self._retry.again(self._retry.kind(error), taken.letter.tries + 1)
+
+    def plan_interrupted(self) -> tuple[Plan, list[str]] | None:
+        """Attempts whose process ended before they did, as failures; the ids of those set aside.
+
+        Asked for by whoever knows that nobody is at work on this mailbox. None if there are none.
+        """
+        begun = self._handle.reader.keys(BEGUN, None, "")
+        if not begun or self._handle.timeline != MAIN:
+            return None
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        standing = Standing(self._handle, part.get)
+        letters = {letter.number: letter for letter in self.waiting(None)}
+        aside = []
+        for key in begun:
+            number, note = int(key.removeprefix(BEGUN)), part.get(key)
+            letter = letters.get(number)
+            if letter is None or note is None or note.get("id", letter.id) != letter.id:  # it went
+                part.delete(key)
+                continue
+            failed = {"count": note["attempt"], "error": "", "kind": RESTART}
+            again, wait = note["again"], note["wait"]
+            if self._fail(part, standing, letter, failed, again, wait) and not again:
+                aside.append(letter.id)
+        plan = self._planned(parts)
+        return None if plan is None else (plan, aside)
+
+    # removing
+
+    def plan_remove(self, number: int) -> Plan:
+        """A change after which nobody processes a letter that waits or was set aside."""
+        check_count(number, "the number of a letter")
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        if part.exists(ASIDE + str(number)):
+            part.delete(ASIDE + str(number))
+        elif ids := [letter.id for letter in self.waiting(None) if letter.number == number]:
+            part.get(DONE)  # it may be processed at this moment: then this is planned again
+            part.set(SKIPPED + str(number), {"id": ids[0]})
+            part.delete(TRIES + str(number))
+        else:
+            raise MissingError(
+                f"{self._handle.scope}: no letter {number} waits or is set aside; look at "
+                "waiting() and set_aside()"
+            )
+        plan = self._planned(parts)
+        assert plan is not None
+        return plan
+
+    def plan_clear(self, *, failed_only: bool) -> tuple[Plan | None, int]:
+        """A change that removes letters that were set aside, or all; and how many those are."""
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        aside = self._handle.reader.keys(ASIDE, None, "")
+        gone = list(aside)
+        status = self.status()
+        if not failed_only and status.waiting:
+            # Not of those before: what they wrote may be undone, and then they are wanted again.
+            standing = Standing(self._handle, part.get)
+            done, last = standing.number, standing.numbers.at(status.received)
+            id = [last["id"]] if last is not None else []
+            part.set(CLEARED, standing.cleared.added(done, status.received, *id).kept)
+            tries = self._handle.reader.keys(TRIES, None, "")
+            gone += [key for key in tries if int(key.removeprefix(TRIES)) > done]
+            gone += [SKIPPED + str(one) for one in standing.skipped if one > done]
+        for key in gone:
+            part.delete(key)
+        count = len(aside) + (0 if failed_only else status.waiting)
+        return self._planned(parts), count
+
+    def plan_retry(self, number: int) -> tuple[Plan, str]:
+        """A change that puts a letter that was set aside to the end of the list."""
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        item = part.get(ASIDE + str(number))
+        if item is None:
+            raise MissingError(
+                f"{self._handle.scope}: no letter {number} is set aside; look at set_aside()"
+            )
+        part.delete(ASIDE + str(number))
+        letter = item["letter"]
+        by = letter.get("by", "")
+        post(self._handle, part, letter["content"], letter["sender"], letter["id"], by, again=True)
+        plan = parts.plan()
+        assert plan is not None
+        return plan, letter["id"]
+
+    # looking
+
+    def waiting(self, limit: int | None) -> list[Letter]:
+        """Letters that are not processed yet, the next one first."""
+        reader = self._handle.reader
+        standing = Standing(self._handle, self._get)
+        first, skipped = standing.first, standing.skipped
+        failed = {
+            int(key.removeprefix(TRIES)): told for key, told in reader.items(TRIES, None, "", False)
+        }
+        waiting: list[Letter] = []
+        for low, high in standing.cleared.between(max(standing.number, first)):
+            if limit is not None:
+                high = min(high, low + limit + len(skipped))
+            stop = None if high == inf else int(high) - first
+            items: Sequence[Any] = reader.slice(MESSAGES, low - first, stop, False)
+            waiting += [
+                letter_of(item, number, failed.get(number, {}))
+                for number, item in enumerate(items, low + 1)
+                if not standing.skips(number, item)
+            ]
+            if limit is not None and len(waiting) >= limit:
+                break
+        return waiting[:limit]
+
+    def _get(self, key: str, default: Any) -> Any:
+        return self._handle.reader.get(key, default, None, False)
+
+    def set_aside(self) -> list[Letter]:
+        """Letters that failed too often, oldest first."""
+        found = [
+            letter_of(item["letter"], int(key.removeprefix(ASIDE)), item["failed"])
+            for key, item in self._handle.reader.items(ASIDE, None, "", False)
+        ]
+        return sorted(found, key=lambda letter: letter.number)
+
+    def status(self) -> MailboxStatus:
+        """How far it is."""
+        standing = Standing(self._handle, self._get)
+        received, cleared = standing.numbers.last, standing.cleared
+        at = max(standing.number, standing.first)
+        here = [one for one in standing.skipped if at < one <= received and not cleared.end(one)]
+        waiting = cleared.left(at, received) - len(here)
+        return MailboxStatus(
+            received,
+            received - standing.missed - waiting,
+            waiting,
+            standing.done.get("id"),
+            len(self._handle.reader.keys(ASIDE, None, "")),
+            standing.missed,
+        )
+
+
+def _next(part: ScopedChange, standing: Standing) -> int:
+    """The number of the next letter, which may be yet to come.
+
+    What this rests on is expected by the change.
+    """
+    number = max(standing.number, standing.first) + 1
+    while (end := standing.cleared.end(number)) or standing.skips(
+        number, standing.numbers.at(number) if standing.skipped else None
+    ):
+        number = max(end, number) + 1
+    part.exists(SKIPPED + str(number))  # who removes it meanwhile goes first
+    return number
+
+
+def post(
+    handle: LineHandle,
+    part: ScopedChange,
+    content: Any,
+    sender: str,
+    id: str | None = None,
+    by: str = "",
+    *,
+    again: bool = False,
+) -> str:
+    """Note in a change, of whomever, that a letter goes into a mailbox; returns its id."""
+    on_main(handle)
+    part._check_open()
+    check_text(sender, "the sender of a letter", 256)
+    id = id or os.urandom(8).hex()
+    time = moment(handle.core.clock.claimed())
+    part.operations += sticky(handle, INBOX)
+    item = {"id": id, "content": content, "sender": sender, "time": time}
+    item |= {"by": by} if by else {}
+    item |= {"again": True} if again else {}
+    part.operations.append(Operation("append", MESSAGES, [item]))
+    return id
+
+
+# ---- mailbox ------------------------------------------------------------------------------------
+
+
+@faced(by_hand="holdfast.agents.mail_async:Mail")
 class Mail:
     """A letter that is being processed; what `change` writes is committed together with that."""
 
@@ -31,11 +532,12 @@ class Mail:
         """Send a letter to another agent of this store, in the same commit; returns its id."""
         if not isinstance(to, State):
             raise InvalidInputError("a letter is sent to a state: store.agent(...)")
-        part = self._taken.parts.part(to._handle)
+        part = self._taken.parts.part(handle_of(to))
         own = str(self._state.scope)
-        return post(to._handle, part, content, own, by=own)
+        return post(handle_of(to), part, content, own, by=own)
 
 
+@faced
 class Mailbox:
     """Letters to an agent, each processed once: what was done with it is in the same change.
 
@@ -48,23 +550,25 @@ class Mailbox:
     aside, so that those behind it go on; it stays so in a restore.
     """
 
-    def __init__(self, state: State, *, keep: int = 1000, retry: RetryPolicy | None = None) -> None:
+    def __init__(self, state: State, *, keep: int = KEPT, retry: RetryPolicy | None = None) -> None:
         if not isinstance(state, State):
-            raise InvalidInputError("Mailbox takes a state of holdfast.sync")
+            raise InvalidInputError("Mailbox takes a state of the same face")
         self._state = state
-        self._box = Box(state._handle, keep, retry)
+        self._storage = handle_of(state).core.storage
+        self._box = Box(on_main(handle_of(state)), keep, retry)
 
-    def send(self, content: Any, *, sender: str = "", id: str | None = None) -> str:
+    @steps
+    def send(self, content: Any, *, sender: str = "", id: str | None = None) -> Steps[str]:
         """Put a letter into the mailbox; returns its id. With an `id` it is sent once.
 
         Another content under a known id is refused with `ChangeIdError`.
         """
-        plan, made = self._box.plan_send(content, sender, id)
-        self._state._run(plan)
-        return made
+        plan, made = yield look(self._state, self._box.plan_send, content, sender, id)
+        yield commit(self._state, plan)
+        return made  # type: ignore[no-any-return]
 
-    @contextmanager
-    def next(self) -> Iterator[Mail | None]:
+    @step_block
+    def next(self) -> Blocks[Mail | None]:
         """The next letter; it is processed when the block ends without an error.
 
         None if none waits, or the next is one that failed and it is too early to try it again.
@@ -73,77 +577,87 @@ class Mailbox:
         nothing of it was applied. An error in the block counts as a failed attempt, and so does
         what it wrote if that is refused.
         """
-        taken = self._take()
+        taken = yield from self._take()
         if taken is None:
-            yield None
+            yield give(None)
             return
         over = False
         try:
-            yield Mail(self._state, taken)
+            yield give(Mail(self._state, taken))
             over = True
-            self._state._run(self._box.plan_done(taken))
+            yield from self._done(taken)
         except Exception as error:
             if not over or not isinstance(error, Conflict):
-                self._failed(taken, error)
+                yield from self._failed(taken, error)
             raise
 
-    def _take(self) -> Taken | None:
-        taken = self._box.take()
-        plan = self._box.plan_begin(taken) if taken is not None else None
-        if plan is not None:
-            self._state._run(plan)
+    def _take(self) -> Steps[Taken | None]:
+        taken: Taken | None = yield look(self._state, self._box.take)
+        if taken is not None:
+            plan = yield look(self._state, self._box.plan_begin, taken)
+            if plan is not None:
+                yield commit(self._state, plan)
         return taken
 
-    def _failed(self, taken: Taken, error: Exception) -> None:
-        def step() -> None:
-            plan = self._box.plan_failed(taken, error)
+    def _done(self, taken: Taken) -> Steps[None]:
+        plan = yield look(self._state, self._box.plan_done, taken, planned=True)
+        yield commit(self._state, plan)
+
+    def _failed(self, taken: Taken, error: Exception) -> Steps[None]:
+        def step() -> Steps[None]:
+            plan = yield look(self._state, self._box.plan_failed, taken, error)
             if plan is not None:
-                self._state._run(plan)
+                yield commit(self._state, plan)
 
-        again(step)
+        yield from again_in_steps(step)
 
-    def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> int:
+    @steps
+    def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> Steps[int]:
         """Process what waits, at most `limit` letters, by `function(mail)`; tells how many.
 
         The function runs again if somebody else was faster, or changed what it has read; after 5
         times in a row with the same letter that is an error like any other. An error ends this,
-        after it has been counted.
+        after it has been counted. On the async face the function may be async.
         """
-        check_run(function, "what processes letters", awaited=False)
+        yield check(function, "what processes letters")
         check_limit(limit)
         count, reruns = 0, Reruns()
         while limit is None or count < limit:
-            taken = self._take()
+            taken = yield from self._take()
             if taken is None:
                 break
             try:
-                ran(function(Mail(self._state, taken)), "what processes letters")
-                self._state._run(self._box.plan_done(taken))
+                yield ask(function, Mail(self._state, taken), what="what processes letters")
+                yield from self._done(taken)
             except Exception as error:
                 pause = reruns.pause(taken, error)
                 if pause is None:
-                    self._failed(taken, error)
+                    yield from self._failed(taken, error)
                     raise
-                time.sleep(pause)
+                yield read(time.sleep, pause)
             else:
                 count += 1
         return count
 
+    @quick
     def waiting(self, *, limit: int | None = None) -> list[Letter]:
         """Letters that are not processed yet, the next one first."""
         check_limit(limit)
         return self._box.waiting(limit)
 
+    @quick
     def set_aside(self) -> list[Letter]:
         """Letters that failed too often, oldest first."""
         return self._box.set_aside()
 
+    @writes
     def retry(self, number: int) -> str:
         """Put a letter that was set aside behind all others; returns its id."""
         plan, id = self._box.plan_retry(number)
         self._state._run(plan)
         return id
 
+    @writes
     def interrupted(self) -> list[str]:
         """Count attempts whose process ended before they did as failures (`daemon_restart`).
 
@@ -161,6 +675,7 @@ class Mailbox:
 
         return again(step)
 
+    @writes
     def remove(self, number: int) -> None:
         """Let nobody process a letter that waits or was set aside; it stays in the history."""
 
@@ -169,10 +684,12 @@ class Mailbox:
 
         again(step)
 
+    @writes
     def clear_failed(self) -> int:
         """Remove what was set aside; tells how many letters. They stay in the history."""
         return self._clear(failed_only=True)
 
+    @writes
     def clear_all(self) -> int:
         """Remove what waits and what was set aside; tells how many letters."""
         return self._clear(failed_only=False)
@@ -186,6 +703,81 @@ class Mailbox:
 
         return again(step)
 
+    @quick
     def status(self) -> MailboxStatus:
         """How many came, are processed, wait, are set aside or were missed."""
         return self._box.status()
+
+
+# ---- mailbox letters ----------------------------------------------------------------------------
+# What a mailbox tells: its letters, and how far it is.
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One message to an agent."""
+
+    number: int
+    """Counts from 1 in the order in which they came."""
+    id: str
+    content: Any
+    sender: str
+    time: datetime
+    tries: int = 0
+    """How often processing it has failed."""
+    error: str = ""
+    """The type of the last error."""
+    kind: str = ""
+    """What kind of failure that was, if it can be told: timeout, network_error …"""
+    due: datetime | None = None
+    """Not tried again before; those behind it wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxStatus:
+    """How far an agent has processed what was sent to it."""
+
+    received: int
+    processed: int
+    """Those set aside or removed included."""
+    waiting: int
+    last_processed_id: str | None
+    set_aside: int
+    """How many failed too often."""
+    missed: int
+    """How many were trimmed though the state, by a restore, has not processed them."""
+
+
+class _Kept(msgspec.Struct, omit_defaults=True):
+    """A letter in the list."""
+
+    id: str
+    content: Any
+    sender: str = ""
+    time: datetime | None = None
+    by: str = ""
+    """The scope that sent it while it processed a letter itself, in the same commit."""
+    line: str = ""
+    """An earlier version noted the timeline that it was sent to."""
+    again: bool = False
+    """Whether it was set aside and put behind all others."""
+
+    def letter(self, number: int, failed: dict[str, Any]) -> Letter:
+        wait = failed.get("wait", 0.0)
+        return Letter(
+            number,
+            self.id,
+            self.content,
+            self.sender,
+            self.time or moment(0),
+            failed.get("count", 0),
+            failed.get("error", ""),
+            failed.get("kind", ""),
+            failed["at"] + timedelta(seconds=wait) if wait else None,
+        )
+
+
+def letter_of(item: dict[str, Any], number: int, failed: dict[str, Any]) -> Letter:
+    """A letter as it lies in the list, and what is known of its failures."""
+    of_it = failed.get("id", item["id"]) == item["id"]
+    return _Kept(**item).letter(number, failed if of_it else {})

@@ -1,56 +1,41 @@
 """Which letter of a list is meant by a number that was kept beside it.
 
-`done` is state: it goes wherever the state goes, to other timelines (adopt, merge, a restore) and
-other agents, while the letters stay where they are. And damage, or a revert, takes letters out of
-the middle of a list, so that those behind it have other numbers. Therefore whatever is said of a
-letter says its id, too, and a number is believed only if the letter there has that id; else the
-letter is looked for by its id. `done` counts, for each timeline whose letters the state has
-processed, how far:
+Letters belong to `main`: a fork has no mailbox. `done` is state and goes back with it, while the
+letters stay. Damage, or a revert, takes letters out of the middle of a list, so that those behind
+it have other numbers. Therefore whatever is said of a letter says its id, too, and a number is
+believed only if the letter there has that id:
 
     number, id    of the last one processed
-    line          the timeline that it was sent to
     trail         number and id of the ones processed before it, the latest first
-    others        the last one of each other timeline: number and id
     missed        how many were trimmed before this state could process them
 
-What that says nothing of is not processed: it waits.
+If none of these is in the list, nothing of it is processed: it waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 from holdfast.agents.agent_keys import MAILBOX
-from holdfast.agents.mailbox_ranges import Stretches
-from holdfast.store.history.handle import LineHandle
-from holdfast.store.read.reader import Reader
-from holdfast.store.rules.owned_keys import MAILBOX_DONE
+from holdfast.store.inner import LineHandle, Reader
 
-DONE, INBOX = MAILBOX_DONE, MAILBOX + "inbox/"
+DONE, INBOX = MAILBOX + "done", MAILBOX + "inbox/"
 MESSAGES, FIRST, CLEARED = INBOX + "messages", INBOX + "first", INBOX + "cleared"
 SKIPPED, UNSENT = INBOX + "skipped/", "unsent"
 
 PAGE = 500
 TRAIL = 3
 """How many letters before the last one `done` remembers: it is found by them if that is lost."""
-FEW = 10
-"""As many letters are looked up one by one; for more the whole list is read."""
-
-
-def line_of(handle: LineHandle) -> str:
-    """What a timeline's letters are marked with."""
-    line = handle.reader.now()
-    return f"{handle.scope}/{line.number if line is not None else 0}"
 
 
 class Numbers:
-    """The letters of a list by their numbers and ids, as far as they are asked for."""
+    """The letters of a list by their numbers and ids."""
 
     def __init__(self, reader: Reader, first: int) -> None:
         self.first = first
         self._reader = reader
-        self._known: list[tuple[str, str, bool]] | None = None
 
     @property
     def last(self) -> int:
@@ -65,81 +50,46 @@ class Numbers:
         found: list[dict[str, Any]] = list(self._reader.slice(MESSAGES, at - 1, at, False))
         return found[0] if found else None
 
-    def whole(self) -> list[tuple[str, str, bool]]:
-        """Of each letter the id, the timeline that it was sent to, whether it is a `retry`."""
-        if self._known is None:
-            self._known = []
-            while page := self._reader.slice(
-                MESSAGES, len(self._known), len(self._known) + PAGE, False
-            ):
-                self._known += [
-                    (item["id"], item.get("line", ""), item.get("again", False)) for item in page
-                ]
-        return self._known
-
     def find(self, id: str, number: int) -> int:
         """The number that a letter has here which had one; 0 if it is not here.
 
         A letter that was set aside and put behind all others is there twice.
         """
-        if self._known is None:
-            item = self.at(number)
-            if item is not None and item["id"] == id:
-                return number
-        best = 0
-        for at, (one, _, again) in enumerate(self.whole(), self.first + 1):
-            if one == id and (at <= number or not (best or again)):
-                best = at
+        item = self.at(number)
+        if item is not None and item["id"] == id:
+            return number
+        best = at = 0
+        while page := self._reader.slice(MESSAGES, at, at + PAGE, False):
+            for place, one in enumerate(page, self.first + at + 1):
+                fits = place <= number or not (best or one.get("again", False))
+                if one["id"] == id and fits:
+                    best = place
+            at += len(page)
         return best
-
-    def ends(self) -> dict[str, int]:
-        """The last number of each timeline that letters were sent to."""
-        return {line: at for at, (_, line, _) in enumerate(self.whole(), self.first + 1)}
 
 
 class Standing:
     """How far a mailbox is: which letters the state has processed, and which are not wanted."""
 
     def __init__(self, handle: LineHandle, get: Callable[[str, Any], Any]) -> None:
-        reader = handle.reader
+        self._reader = handle.reader
         self.first: int = get(FIRST, 0)
         self.done: dict[str, Any] = get(DONE, {})
-        self.numbers = Numbers(reader, self.first)
+        self.numbers = Numbers(self._reader, self.first)
+        self.cleared = self._cleared(Stretches(get(CLEARED, [])))
+        self._skipped: dict[int, Any] | None = None
         self.found = self._processed()
         """The number of the last letter in the list that is processed; 0 if it is none of these."""
-        self.number: int = self.found or self._trimmed(line_of(handle))
-        self.cleared = self._cleared(get(CLEARED, []))
-        self._skipped: dict[int, Any] | None = None
-        self._reader = reader
+        self.number: int = self.found or min(self.done.get("number", 0), self.first)
+        """The same; if the letters that are processed are trimmed, of the last of those."""
 
     # what is processed
 
     def _processed(self) -> int:
-        """The last letter that `done` says is processed, here."""
         if not self.done:
             return 0
-        marks = marks_of(self.done)
-        number, id = marks[self.done.get("line", "")]
-        item = self.numbers.at(number)
-        if item is not None and item["id"] == id:
-            return number
-        known = {one for one, _, _ in self.numbers.whole()}
-        told = [*marks.values(), *self.done.get("trail", [])]
-        best = max([0, *(self.numbers.find(one, at) for at, one in told if one in known)])
-        for line, end in self.numbers.ends().items():
-            # The timeline that these were sent to has more letters, and is further than these.
-            if line and line in marks and marks[line][1] not in known and end < marks[line][0]:
-                best = max(best, end)
-        return best
-
-    def _trimmed(self, line: str) -> int:
-        """How many of those that are trimmed are processed, if none of the others is."""
-        marks = marks_of(self.done)
-        own = marks.get(line) or marks.get("")
-        if own is not None:
-            return min(own[0], self.first)
-        number: int = self.done.get("number", 0)
-        return number if number <= self.first else 0
+        told = [(self.done["number"], self.done["id"]), *self.done.get("trail", [])]
+        return next((at for number, id in told if (at := self.numbers.find(id, number))), 0)
 
     @property
     def missed(self) -> int:
@@ -148,29 +98,23 @@ class Standing:
 
     def after(self, number: int, item: dict[str, Any]) -> dict[str, Any]:
         """`done` once a letter of the list is processed."""
-        line = item.get("line", "")
-        made = {"number": number, "id": item["id"]} | ({"line": line} if line else {})
+        made: dict[str, Any] = {"number": number, "id": item["id"]}
         if self.done:
-            marks = marks_of(self.done)
-            last = [list(marks[self.done.get("line", "")]), *self.done.get("trail", [])]
+            last = [[self.done["number"], self.done["id"]], *self.done.get("trail", [])]
             made["trail"] = last[:TRAIL]
-            marks.pop(line, None)
-            if marks:
-                made["others"] = {one: list(mark) for one, mark in marks.items()}
         if self.missed:
             made["missed"] = self.missed
         return made
 
     # what is not wanted
 
-    def _cleared(self, kept: list[list[Any]] | int) -> Stretches:
-        """The stretches that were cleared; each is where the last letter of it is."""
-        cleared = Stretches(kept)
-        if not any(len(one) > 2 for one in cleared.kept):
-            return cleared
+    def _cleared(self, kept: Stretches) -> Stretches:
+        """The stretches that were cleared; each is where the last letter of it is.
+
+        After a restore past damage the list may be an older one: letters that come then are new.
+        """
         here: list[list[Any]] = []
-        for one in cleared.kept:
-            low, high, id = one[0], one[1], one[2:]
+        for low, high, *id in kept.kept:
             at = self.numbers.find(id[0], high) if id and high > self.first else high
             if at:
                 here.append([max(low + at - high, 0), at, *id])
@@ -183,36 +127,15 @@ class Standing:
             self._skipped = skipped_of(self._reader)
         return self._skipped
 
-    def skips(self, number: int) -> bool:
+    def skips(self, number: int, item: dict[str, Any] | None) -> bool:
         """Whether a letter is not to be processed at its place."""
-        if not self.skipped:
+        if item is None or not self.skipped:
             return False
-        item = self.numbers.at(number)
-        if item is None:
-            return False
-        if number in self.skipped and _id(self.skipped[number]) in ("", item["id"]):
+        if number in self.skipped and skipped_id(self.skipped[number]) in ("", item["id"]):
             return True
-        return any(
-            _id(value) == item["id"] and self.numbers.find(item["id"], one) == number
-            for one, value in self.skipped.items()
-        )
-
-    def skipped_here(self) -> dict[int, int]:
-        """The number that each of them has here, by the number kept; 0 if it is not here."""
-        if len(self.skipped) > FEW:
-            self.numbers.whole()
-        return {
-            one: self.numbers.find(_id(value), one) if _id(value) else one
-            for one, value in self.skipped.items()
-        }
-
-
-def marks_of(done: dict[str, Any]) -> dict[str, tuple[int, str]]:
-    """The last letter processed of each timeline: its number and id."""
-    if not done:
-        return {}
-    marks = {line: (number, id) for line, (number, id) in done.get("others", {}).items()}
-    return marks | {done.get("line", ""): (done["number"], done["id"])}
+        if item.get("again", False):  # it has the id of the one that was set aside
+            return False
+        return any(skipped_id(value) == item["id"] for value in self.skipped.values())
 
 
 def skipped_of(reader: Reader) -> dict[int, Any]:
@@ -221,7 +144,7 @@ def skipped_of(reader: Reader) -> dict[int, Any]:
     return {int(key.removeprefix(SKIPPED)): value for key, value in found}
 
 
-def _id(value: Any) -> str:
+def skipped_id(value: Any) -> str:
     """The id of a letter that is skipped; an earlier version kept none."""
     return str(value["id"]) if isinstance(value, dict) else ""
 
@@ -229,3 +152,50 @@ def _id(value: Any) -> str:
 def is_unsent(value: Any) -> bool:
     """Whether a letter is skipped because it was taken back."""
     return bool(value.get(UNSENT)) if isinstance(value, dict) else value == UNSENT
+
+
+# ---- mailbox ranges -----------------------------------------------------------------------------
+# Stretches of letters' numbers that are not to be processed: removed all at once, or processed
+# before they came here.
+#
+# They are kept as pairs (the number before the first, the last), in order, none touching another,
+# mostly with the id of the last letter. A single number stands for all up to it.
+
+
+class Stretches:
+    """Stretches of numbers; changing them makes others."""
+
+    def __init__(self, kept: list[list[Any]] | int) -> None:
+        self.kept: list[list[Any]] = [[0, kept]] if isinstance(kept, int) else kept
+
+    def end(self, number: int) -> int:
+        """The last number of the stretch that one is in; 0 if it is in none."""
+        return next((high for low, high, *_ in self.kept if low < number <= high), 0)
+
+    def added(self, low: int, high: int, *id: str) -> Stretches:
+        """With the numbers behind one and up to another, and the id of that one."""
+        made: list[list[Any]] = []
+        for one in sorted([*self.kept, [low, high, *id]], key=lambda one: one[:2]):
+            if made and one[0] <= made[-1][1]:
+                made[-1] = [made[-1][0], *max(made[-1][1:], one[1:])]
+            else:
+                made.append(one)
+        return Stretches(made)
+
+    def behind(self, number: int) -> Stretches:
+        """Without those that end with it or before."""
+        return Stretches([one for one in self.kept if one[1] > number])
+
+    def between(self, number: int) -> Iterator[tuple[int, float]]:
+        """What they leave behind a number, as such pairs; the last one has no end."""
+        for low, high, *_ in self.behind(number).kept:
+            if low > number:
+                yield number, low
+            number = high
+        yield number, inf
+
+    def left(self, low: int, high: int) -> int:
+        """How many numbers behind one and up to another are in none."""
+        return sum(
+            int(min(stop, high)) - start for start, stop in self.between(low) if start < high
+        )

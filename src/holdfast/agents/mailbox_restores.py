@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from holdfast.agents.agent_keys import own_change
-from holdfast.agents.mailbox_book import ASIDE, BEGUN, TRIES
+from holdfast.agents.mailbox import ASIDE, BEGUN, TRIES
 from holdfast.agents.mailbox_numbers import (
     CLEARED,
     DONE,
@@ -28,14 +28,11 @@ from holdfast.agents.mailbox_numbers import (
     UNSENT,
     Numbers,
     Standing,
+    Stretches,
     is_unsent,
-    line_of,
     skipped_of,
 )
-from holdfast.agents.mailbox_ranges import Stretches
-from holdfast.store.commit.request import ScopedChange
-from holdfast.store.read.reader import Reader
-from holdfast.store.rules.gates import Operation
+from holdfast.store.inner import Operation, Reader, ScopedChange, handle_of
 from holdfast.store.state import State
 
 
@@ -94,14 +91,13 @@ def mend_numbers(state: State) -> bool:
     The last one that was processed has its number again. If it is lost itself, and those before
     it that are remembered, it is taken for the only one.
     """
-    handle = state._handle
+    handle = handle_of(state)
     parts = own_change(state, reason="letters were lost")
     part = parts.part(handle)
     standing = Standing(handle, part.get)
     done, old, note = standing.done, standing.first, part.operations.append
     length, number = standing.numbers.last - old, done.get("number", 0)
-    # The last one of another timeline has a number there, and none here to get back.
-    own = number > old and done.get("line", "") in ("", line_of(handle))
+    own = number > old
     count = standing.found - old if standing.found else min(number - old - 1, length) * own
     new = max(number - count, old) if own else old
     stretches = Stretches(part.get(CLEARED, [])).kept

@@ -1,4 +1,8 @@
-"""The agents of a store, on the async face."""
+"""The agents of a store, on the async face.
+
+By hand: its lock belongs to tasks, also to those that a task inside of it begins (`lock_async`),
+and what it makes and stops are agents whose methods are awaited.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,25 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.agents.agent_async import Agent
-from holdfast.agents.agent_info import AgentInfo, Make, Registering, Wanting, refuse_beside
-from holdfast.agents.attach_async import Attached, attach
+from holdfast.agents import Attached, Loop
+from holdfast.agents.agent_async import Agent, attach
+from holdfast.agents.agent_registry import (
+    ALIVE,
+    AgentInfo,
+    Make,
+    Registering,
+    Run,
+    Wanting,
+    closing,
+    refuse_beside,
+    still_runs,
+)
 from holdfast.agents.lock_async import NestingLock
 from holdfast.agents.loop.decide import LoopResult
-from holdfast.agents.loop.loop_async import Loop
-from holdfast.agents.registry_runs import ALIVE, Run, closing, still_runs
 from holdfast.agents.state.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.store.lease.lease import Lease
-from holdfast.store.lease.wait_async import taken
+from holdfast.store.inner import Lease, core_of, taken_async
+from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import read_away, surely, to_the_end
 from holdfast.store.state_async import State
@@ -49,7 +61,7 @@ class Agents:
         if not isinstance(store, Store):
             raise InvalidInputError("Agents takes a store; those of holdfast.sync have its own")
         self._store = store
-        self._core = Registering(store._core, kinds or {}, fields or {}, duration, awaited=True)
+        self._core = Registering(core_of(store), kinds or {}, fields or {}, duration, awaited=True)
         self._running: dict[str, tuple[Attached, Lease]] = {}
         self._loops: dict[str, Run[Loop]] = {}
         self._lock = NestingLock()
@@ -167,7 +179,7 @@ class Agents:
             refuse_beside(id, self._loops)
             make, fields = await self._store.agent(id)._do(self._core.maker, id)
             await self._let_go(id)
-            lease = await taken(Wanting(self._core, id, wait))
+            lease = await taken_async(Wanting(self._core, id, wait))
             try:
                 made = make()
                 made = await made if hasattr(made, "__await__") else made
@@ -187,7 +199,7 @@ class Agents:
         if fields is not None or not isinstance(agent, Agent):
             return attach(agent, state, fields=fields, lease=lease)
         agent.set_state(state)  # it saves itself, too
-        agent.kept._core.lease = lease
+        blocking_of(agent.kept)._core.lease = lease
         return agent.kept
 
     async def run(self, id: str, **options: Any) -> LoopResult:

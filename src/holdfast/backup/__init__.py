@@ -16,3 +16,22 @@
     pending/RUN          the runs whose objects a backup that is being made rests on
     doomed/RUN           somebody is about to delete objects of a run
 """
+
+from __future__ import annotations
+
+from holdfast.exports import lazy
+
+__all__ = [
+    "Backup",
+    "BackupReport",
+    "Backups",
+    "PrunedBackups",
+    "RestoredBackup",
+]
+
+HOMES = {
+    "holdfast.backup.backup_restore": "RestoredBackup",
+    "holdfast.backup.backups": "BackupReport Backups PrunedBackups",
+    "holdfast.backup.manifest": "Backup",
+}
+__getattr__, __dir__ = lazy(__name__, HOMES)

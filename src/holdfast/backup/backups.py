@@ -1,4 +1,4 @@
-"""Backups of a store: the blocking face."""
+"""Backups of a store."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from holdfast.backup import claims, manifest
+from holdfast.backup.backup_restore import RestoredBackup, restore
 from holdfast.backup.make import make
 from holdfast.backup.manifest import Backup
 from holdfast.backup.place import Place
-from holdfast.backup.restore import RestoredBackup, restore
 from holdfast.errors import (
     BackupNotFoundError,
     InvalidInputError,
@@ -22,11 +21,11 @@ from holdfast.errors import (
     StateIntegrityError,
     UntrustedSignerError,
 )
-from holdfast.store.commit.core import Core
-from holdfast.store.history.handle import StoreHandle
+from holdfast.store.inner import Core, Trust, core_of
 from holdfast.store.names.arguments import check_flag, check_text
+from holdfast.store.names.face import faced, writes
 from holdfast.store.names.threads import safe_point
-from holdfast.store.proof.cosign import Trust
+from holdfast.store.store import Store
 
 MOST_NAME = 200
 
@@ -65,6 +64,7 @@ class PrunedBackups:
     """Why objects that no backup may need were left; the next deletion looks at them again."""
 
 
+@faced
 class Backups:
     """The backups of a store at a place: `file:///FOLDER`, `dir:FOLDER` or `s3://BUCKET/PREFIX`.
 
@@ -76,7 +76,7 @@ class Backups:
 
     def __init__(
         self,
-        store: Any,
+        store: Store | None,
         url: str,
         *,
         region: str | None = None,
@@ -84,10 +84,9 @@ class Backups:
         encryption: bool = False,
         trust: Sequence[str] | None = None,
     ) -> None:
-        handle = getattr(store, "_handle", None)
-        if store is not None and not isinstance(handle, StoreHandle):
+        if store is not None and not isinstance(store, Store):
             raise InvalidInputError("Backups takes an open store, or None")
-        self._core: Core | None = handle.core if handle is not None else None
+        self._core: Core | None = core_of(store) if store is not None else None
         if check_flag(encryption, "encryption") and self._core is not None:
             check_encrypted(self._core)
         trusted = set(Trust.of(trust, None).keys) if trust is not None else set()
@@ -99,6 +98,7 @@ class Backups:
     def __repr__(self) -> str:
         return f"Backups({self._place.address!r})"
 
+    @writes
     def create(
         self,
         name: str = "",
@@ -168,6 +168,7 @@ class Backups:
             objects, count, size = objects + 1, count + len(rows), size + part.size
         return BackupReport(id, objects, count, size, tuple(findings))
 
+    @writes
     def restore(self, id: str, url: str, *, untrusted: bool = False) -> RestoredBackup:
         """Make a new store of a backup at a URL where none is.
 
@@ -180,6 +181,7 @@ class Backups:
             manifest.check_signer(backup, self._trusted)
         return restore(self._core, self._place, backup, url)
 
+    @writes
     def delete(self, id: str) -> PrunedBackups:
         """Delete a backup, and the objects that no other one needs.
 
@@ -190,6 +192,7 @@ class Backups:
             manifest.read(self._place, id)
         return self._delete([id])
 
+    @writes
     def prune(self, keep: int, *, max_age: timedelta | None = None) -> PrunedBackups:
         """Delete all backups but the newest `keep`; with `max_age`, only those that are older.
 

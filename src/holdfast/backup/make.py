@@ -34,7 +34,7 @@ from holdfast.errors import (
     Unavailable,
     UntrustedSignerError,
 )
-from holdfast.store.commit.core import Core
+from holdfast.store.inner import Core
 from holdfast.store.names.threads import safe_point, undivided
 
 AT_ONCE = 8

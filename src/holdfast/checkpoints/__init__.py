@@ -12,12 +12,69 @@ Glossary of this layer:
 - **Retention**: which checkpoints stay, by **rules** (`retention_rules`), and pruning the rest
   (`retention`).
 - **Export**: a checkpoint as one file that stands for itself: signed, encrypted if a key is given,
-  read in bounded time and memory (`export.exports`, `export.file`, `export.records`).
-- **Readable forms**: the same state as JSON for people (`export.readable_json`) and as a Protocol
-  Buffers message for programs (`export.readable_protobuf`, `checkpoint.proto`). They are not
-  imported.
+  read in bounded time and memory (`export.write`, `export.file`, `export.export_records`).
+- **Readable forms**: the same state as JSON for people and as a Protocol Buffers message for
+  programs (`export.readable`, checkpoint.proto). They are not imported.
 - **Import**: what is in an export becomes the state of a scope, by a restore that can be undone
   (`export.read`).
-
-Import the modules themselves; this package re-exports nothing.
 """
+
+from __future__ import annotations
+
+from holdfast.exports import lazy
+
+__all__ = [
+    "CheckpointGroups",
+    "CheckpointRequest",
+    "Checkpoints",
+    "Condition",
+    "Cron",
+    "Every",
+    "Export",
+    "Imported",
+    "Judged",
+    "LinePlan",
+    "Locator",
+    "Optimizer",
+    "Participant",
+    "Policies",
+    "Policy",
+    "PolicyEvent",
+    "PolicyFrequency",
+    "PolicyRecording",
+    "PolicyRetention",
+    "PolicySetting",
+    "RestoreRequest",
+    "Retention",
+    "RetentionPlan",
+    "RetentionRule",
+    "Run",
+    "ScheduleInfo",
+    "Scheduler",
+    "ShutdownCheckpoints",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
+]
+
+HOMES = {
+    "holdfast.checkpoints.checkpoints": "CheckpointGroups Checkpoints",
+    "holdfast.checkpoints.export.export_records": "Export",
+    "holdfast.checkpoints.export.read": "Imported",
+    "holdfast.checkpoints.export.write": "export_checkpoint import_checkpoint inspect_export",
+    "holdfast.checkpoints.needs": "Judged",
+    "holdfast.checkpoints.policy.conditions": "Condition",
+    "holdfast.checkpoints.policy.optimizer": "Optimizer PolicyRecording",
+    "holdfast.checkpoints.policy.policies": "Policies",
+    "holdfast.checkpoints.policy.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
+    "holdfast.checkpoints.policy.tracker": "PolicyEvent",
+    "holdfast.checkpoints.request": "CheckpointRequest Locator RestoreRequest",
+    "holdfast.checkpoints.retention": "LinePlan Retention RetentionPlan",
+    "holdfast.checkpoints.retention_rules": "RetentionRule",
+    "holdfast.checkpoints.schedule.calendar": "Cron Every",
+    "holdfast.checkpoints.schedule.runner": "Run",
+    "holdfast.checkpoints.schedule.schedule": "ScheduleInfo",
+    "holdfast.checkpoints.schedule.scheduler": "Scheduler",
+    "holdfast.checkpoints.shutdown": "Participant ShutdownCheckpoints",
+}
+__getattr__, __dir__ = lazy(__name__, HOMES)

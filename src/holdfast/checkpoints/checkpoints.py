@@ -1,4 +1,4 @@
-"""Checkpoints of a state, and groups of them: the blocking face; `holdfast.sync` exports it."""
+"""Checkpoints of a state, and groups of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.checkpoints import create as making
 from holdfast.checkpoints import describe, release
 from holdfast.checkpoints import group as groups
 from holdfast.checkpoints import locate as locating
-from holdfast.checkpoints import restore as restoring
+from holdfast.checkpoints import restore_request as restoring
 from holdfast.checkpoints.operation import (
     Operating,
     Running,
@@ -22,51 +22,69 @@ from holdfast.checkpoints.operation import (
     finish,
     not_undone,
 )
-from holdfast.checkpoints.request import CheckpointRequest
-from holdfast.checkpoints.request_arguments import (
+from holdfast.checkpoints.request import (
+    CheckpointRequest,
     checkpoint_request,
     group_members,
     locator,
     restore_request,
 )
 from holdfast.errors import InvalidInputError
+from holdfast.store.inner import Held, end_after, end_line, handle_of, held
 from holdfast.store.names.arguments import check_plain_function, ran
 from holdfast.store.names.cause import acting
+from holdfast.store.names.face import (
+    Steps,
+    ask,
+    asks,
+    check,
+    end,
+    faced,
+    here,
+    read,
+    steps,
+    write,
+    writes,
+)
 from holdfast.store.names.items import Checkpoint, Restored, Reverted
-from holdfast.store.rules.checkpoint_holds import Held, held
-from holdfast.store.state import State, Store
-from holdfast.store.upkeep.end import ended_if_it_fails
+from holdfast.store.state import State
+from holdfast.store.store import Store
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+@faced
 class Checkpoints:
     """The checkpoints of one state: made on request, found, described, restored.
 
     `sync` is called with a checkpoint whose request says `sync=True`, and brings it to the peers;
-    it raises if one of them did not get it.
+    it raises if one of them did not get it. It may be async on the async face, as all functions
+    that methods of this class are given.
     """
 
+    @asks("sync")
     def __init__(self, state: State, *, sync: Callable[[Checkpoint], Any] | None = None) -> None:
         if sync is not None:
             check_plain_function(sync, "sync")
         if not isinstance(state, State):
-            raise InvalidInputError("Checkpoints takes a state of holdfast.sync")
+            raise InvalidInputError("Checkpoints takes a state of the same face")
         self._state = state
         self._sync = sync
-        self._handle = state._handle
+        self._handle = handle_of(state)
 
+    @steps
     def create(
         self, request: CheckpointRequest | str = "", **fields: Any
-    ) -> making.CheckpointResult:
+    ) -> Steps[making.CheckpointResult]:
         """Make a checkpoint as a `CheckpointRequest` says, given whole or by its fields."""
         asked = checkpoint_request(request, fields)
-        done = making.create(self._handle, asked, peers=self._sync is not None)
+        peers = self._sync is not None
+        done: making.CheckpointResult = yield write(making.create, self._handle, asked, peers=peers)
         if not asked.sync or self._sync is None:
             return done
         try:
-            ran(self._sync(done.checkpoint), "sync")
-        except Exception as error:
+            yield ask(self._sync, done.checkpoint, what="sync")
+        except Exception as error:  # the checkpoint is made; what is wrong is with the peers
             return making.synchronized(done, error)
         return making.synchronized(done, None)
 
@@ -87,7 +105,8 @@ class Checkpoints:
         """All that is known of a checkpoint, after looking at what it covers."""
         return describe.describe(self._handle, which, verify)
 
-    def restore(self, request: Any = None, **fields: Any) -> restoring.RestoreResult:
+    @steps
+    def restore(self, request: Any = None, **fields: Any) -> Steps[restoring.RestoreResult]:
         """Return to a point as a `RestoreRequest` says, given whole or by its fields.
 
         Instead of a point, what `locate` takes says which checkpoint is meant. With `validate`, a
@@ -97,21 +116,29 @@ class Checkpoints:
         asked = restore_request(request, fields)
         asked.check()
         if asked.validate is not None:
-            check_plain_function(asked.validate, "validate")
-        done = restoring.restore(self._handle, asked)
+            yield check(asked.validate, "validate")
+
+        def unvalidated(done: restoring.RestoreResult) -> None:
+            if asked.validate is not None:  # nobody is there any more to validate it
+                restoring.roll_back(self._handle, done, "cancelled")
+
+        done: restoring.RestoreResult = yield write(
+            restoring.restore, self._handle, asked, undo=unvalidated
+        )
         if asked.validate is not None:
             why, cause = None, None
             try:
-                why = restoring.failed(asked.validate(self._state))
-            except BaseException as error:
+                why = restoring.failed((yield ask(asked.validate, self._state)))
+            except BaseException as error:  # whatever it is, what was not found good goes back
                 why, cause = type(error).__name__, error
             if why is not None:
-                wrong = restoring.roll_back(self._handle, done, why)
+                wrong = yield end(restoring.roll_back, self._handle, done, why)
                 if cause is not None and not isinstance(cause, Exception):
-                    raise cause  # the program is to end; the state is as it was
+                    raise cause  # the task or the program is to end; the state is as it was
                 raise wrong from cause
         return done
 
+    @writes
     def confirm(self, restored: Any) -> Checkpoint | None:
         """Say that a restore (its result, or its backup) is good: its backup is let go.
 
@@ -119,6 +146,7 @@ class Checkpoints:
         """
         return restoring.confirm(self._handle, restored)
 
+    @writes
     def recover(self, **where: Any) -> restoring.Recovered:
         """Return to the newest checkpoint that is whole, of those that fit; again, if done again.
 
@@ -128,23 +156,35 @@ class Checkpoints:
         """
         return restoring.recover(self._handle, locator(where))
 
+    @steps
     def simulate(
         self, function: Callable[[State], Any], request: Any = None, **fields: Any
-    ) -> restoring.Simulation:
+    ) -> Steps[restoring.Simulation]:
         """Run a function on the state as a restore would leave it, on a timeline of its own.
 
         The state itself is not touched. The timeline stays, named in the result; if something
-        fails, it is ended.
+        fails, or is cancelled, it is ended.
         """
-        check_plain_function(function, "what a simulation runs")
-        trial, done = restoring.rehearse(self._handle, restore_request(request, fields))
-        with ended_if_it_fails(trial, restoring.FAILED):
-            return restoring.simulated(trial, done, ran(function(State(trial)), "what it runs"))
+        yield check(function, "what a simulation runs")
+        asked = restore_request(request, fields)
+        trial, done = yield write(
+            restoring.rehearse,
+            self._handle,
+            asked,
+            undo=lambda both: end_line(both[0], restoring.FAILED),
+        )
+        try:
+            answer = yield ask(function, State(trial), what="what it runs")
+            return (yield read(restoring.simulated, trial, done, answer))  # type: ignore[no-any-return]
+        except BaseException as error:  # whatever ends it, its timeline is not left behind
+            yield end(end_after, error, trial, restoring.FAILED)
+            raise
 
     def held(self) -> list[Held]:
         """Checkpoints that may not be removed: of operations, restores and recoveries."""
         return held(self._handle)
 
+    @here
     def operation(
         self,
         name: str,
@@ -156,11 +196,13 @@ class Checkpoints:
         """A block, or a function, with a checkpoint before it: see `OperationBlock`."""
         return OperationBlock(self._state, Operating(name, on_error, tags, description))
 
+    @writes
     def finish(self, checkpoint: Any, how: str) -> Reverted | None:
         """Decide about an operation that never ended: `revert` what it did, or `keep` it."""
         return finish(self._handle, release.held_one(self._handle, checkpoint, "operation"), how)
 
 
+@faced(by_hand="holdfast.checkpoints.operation_async:OperationBlock")
 class OperationBlock(AbstractContextManager[Running]):
     """A context manager and a decorator around something that may have to be undone.
 
@@ -188,7 +230,7 @@ class OperationBlock(AbstractContextManager[Running]):
         operation = cause.__enter__().operation
         assert operation is not None
         try:
-            running = self._operating.begin(self._state._handle, operation)
+            running = self._operating.begin(handle_of(self._state), operation)
         except BaseException:
             cause.__exit__(None, None, None)
             self._busy.release()
@@ -205,7 +247,7 @@ class OperationBlock(AbstractContextManager[Running]):
         assert self._entered is not None
         cause, running = self._entered
         try:
-            self._operating.end(self._state._handle, running, error)
+            self._operating.end(handle_of(self._state), running, error)
         except Exception as wrong:
             if error is None:
                 raise
@@ -226,14 +268,16 @@ class OperationBlock(AbstractContextManager[Running]):
         return wrapped  # type: ignore[return-value]
 
 
+@faced
 class CheckpointGroups:
     """Checkpoints over several scopes of one store, each made and restored in one commit."""
 
     def __init__(self, store: Store) -> None:
         if not isinstance(store, Store):
-            raise InvalidInputError("CheckpointGroups takes a store of holdfast.sync")
-        self._handle = store._handle
+            raise InvalidInputError("CheckpointGroups takes a store of the same face")
+        self._handle = handle_of(store)
 
+    @writes
     def create(
         self,
         states: Iterable[Any],
@@ -248,6 +292,7 @@ class CheckpointGroups:
         """The group that a checkpoint is one of."""
         return groups.group_of(self._handle, member)
 
+    @writes
     def restore(
         self,
         group: groups.Group,

@@ -17,17 +17,23 @@ from holdfast.errors import (
     MissingError,
     StateIntegrityError,
 )
-from holdfast.store.commit.stage import Stage
-from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.diff import index_of
-from holdfast.store.history.handle import LineHandle, StoreHandle
-from holdfast.store.history.restore import beside_pruning
-from holdfast.store.journal.entry import Body, split_row
-from holdfast.store.journal.timeline import Timeline
+from holdfast.store.inner import (
+    DEPENDS,
+    Body,
+    LineHandle,
+    Plan,
+    Stage,
+    StoreHandle,
+    Timeline,
+    beside_pruning,
+    depends_in,
+    index_of,
+    microseconds,
+    rest_on,
+    split_row,
+)
 from holdfast.store.names import rowkinds
 from holdfast.store.names.items import Checkpoint, Entry
-from holdfast.store.read.reader import microseconds
-from holdfast.store.upkeep.dependencies import DEPENDS, depends_in, rest_on
 
 _log = logging.getLogger("holdfast.checkpoints")
 

@@ -12,18 +12,21 @@ from holdfast.checkpoints.create import Dependency, dependencies_of, stored_byte
 from holdfast.checkpoints.locate import examine
 from holdfast.errors import PrunedError, StateIntegrityError, TimelineNotFoundError
 from holdfast.seal import compress
-from holdfast.store.history.ancestry import Ancestry, Point
-from holdfast.store.history.diff import index_of
-from holdfast.store.history.handle import LineHandle
-from holdfast.store.journal import entry
-from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.slot import slot_of
+from holdfast.store.inner import (
+    Ancestry,
+    Ledger,
+    LineHandle,
+    Node,
+    Point,
+    count_keys,
+    entry,
+    held,
+    index_of,
+    leaves,
+    refs,
+    slot_of,
+)
 from holdfast.store.names.items import Checkpoint, said
-from holdfast.store.read.state_check import leaves
-from holdfast.store.rules.checkpoint_holds import held
-from holdfast.store.rules.lookup import count_keys
-from holdfast.store.tree import refs
-from holdfast.store.tree.tree import Node
 
 _METHODS = {method: name for name, method in compress.NAMES.items()}
 _PAGE = 64

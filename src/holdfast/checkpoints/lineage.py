@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.store.history.handle import LineHandle
-from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.save import BEFORE, read_save
+from holdfast.store.inner import BEFORE, Ledger, LineHandle, read_save
 from holdfast.store.names import rowkinds
 
 

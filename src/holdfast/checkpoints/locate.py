@@ -15,10 +15,9 @@ from holdfast.errors import (
     InvalidInputError,
     StateIntegrityError,
 )
-from holdfast.store.history.handle import LineHandle
+from holdfast.store.inner import LineHandle, is_backup
 from holdfast.store.names.arguments import check_limit
 from holdfast.store.names.items import Checkpoint
-from holdfast.store.rules.checkpoint_holds import is_backup
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.store.commit.change import Change
-from holdfast.store.commit.stage import Stage
-from holdfast.store.history.handle import LineHandle
-from holdfast.store.history.restore import beside_pruning
-from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import stand_on
+from holdfast.store.inner import (
+    Body,
+    Change,
+    LineHandle,
+    Operation,
+    Stage,
+    beside_pruning,
+    mark_key,
+    marked,
+    marks_of,
+    stand_on,
+)
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.items import Checkpoint
-from holdfast.store.rules.checkpoint_marks import mark_key, marked, marks_of
-from holdfast.store.rules.gates import Operation
 
 
 class Marks:

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from holdfast.checkpoints.group import made_with
 from holdfast.checkpoints.operation import failed_beside
 from holdfast.errors import StateIntegrityError
-from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.inner import REASONS, LineHandle, Rest, StoreHandle, held, rests_on
 from holdfast.store.names.items import Checkpoint, said
 from holdfast.store.read.public_entry import DELETED
-from holdfast.store.rules.checkpoint_holds import REASONS, held
-from holdfast.store.upkeep.dependencies import Rest, rests_on
 
 
 @dataclass(frozen=True, slots=True)

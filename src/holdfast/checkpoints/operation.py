@@ -24,19 +24,25 @@ from holdfast.checkpoints.create import make
 from holdfast.checkpoints.release import release
 from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.errors import Conflict, InvalidInputError, MissingError, PrunedError
-from holdfast.store.commit.lookup_build import settle_after
-from holdfast.store.commit.meter import done_again
-from holdfast.store.commit.stage import Stage
-from holdfast.store.history.handle import UPDATES, LineHandle
-from holdfast.store.history.restore import PAUSE
-from holdfast.store.history.revert import AS_BEFORE, Beside, revert_state
-from holdfast.store.journal import entry
-from holdfast.store.journal.entry import Body
+from holdfast.store.inner import (
+    AS_BEFORE,
+    PAUSE,
+    UPDATES,
+    Beside,
+    Body,
+    Held,
+    LineHandle,
+    Stage,
+    done_again,
+    entry,
+    held,
+    revert_state,
+    settle_after,
+)
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_function, check_text, is_async, is_generator
 from holdfast.store.names.cause import WITHIN, acting
 from holdfast.store.names.items import Checkpoint, Restored, Reverted, said
-from holdfast.store.rules.checkpoint_holds import Held, held
 
 OUTCOMES = ("revert", "keep")
 _NEUTRAL = {entry.CHECKPOINT, entry.PRUNE, entry.REKEY, entry.LOST, entry.TAKEN}
@@ -130,11 +136,12 @@ def check_operation(function: object, *, awaited: bool) -> None:
         )
     if is_async(function) != awaited:
         raise InvalidInputError(
-            "holdfast.Checkpoints decorates an `async def`; for a function that does not await, "
-            "use holdfast.sync.Checkpoints"
+            "holdfast.checkpoints.Checkpoints decorates an `async def`; for a function that does "
+            "not await, use holdfast.sync.checkpoints.Checkpoints"
             if awaited
             else "an `async def` runs when it is awaited, not when it is called: use "
-            "holdfast.Checkpoints, or the block `with checkpoints.operation(...)` inside of it"
+            "holdfast.checkpoints.Checkpoints, or the block `with checkpoints.operation(...)` "
+            "inside of it"
         )
 
 

@@ -24,39 +24,53 @@ from holdfast.checkpoints.create import make
 from holdfast.checkpoints.policy.policy import PREFIX as POLICIES
 from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.errors import Conflict
-from holdfast.store.commit.change import Written
-from holdfast.store.commit.request import Asked, build_change
-from holdfast.store.commit.stage import Stage
-from holdfast.store.history.diff import expiry_changes, index_of, show_changes, shown_value
-from holdfast.store.history.handle import UPDATES, LineHandle
-from holdfast.store.history.merge_meta import meta_along
-from holdfast.store.journal import entry
-from holdfast.store.journal.entry import Body
-from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.lifetime import Meta, terms_of
-from holdfast.store.journal.slot import Slot, meta_of
-from holdfast.store.journal.timeline import Timeline
+from holdfast.store.inner import (
+    ASKING,
+    MISSING,
+    NOTHING,
+    PREFIX,
+    UPDATES,
+    Asked,
+    Body,
+    Diff,
+    Ledger,
+    LineHandle,
+    Meta,
+    Node,
+    Operation,
+    Rules,
+    Slot,
+    Stage,
+    Timeline,
+    Written,
+    apart,
+    build_change,
+    companion,
+    count_keys,
+    derived,
+    ended_if_it_fails,
+    entry,
+    ephemeral_prefixes,
+    expiry_changes,
+    index_of,
+    leader,
+    masked_changes,
+    meta_along,
+    meta_of,
+    refs,
+    same,
+    show_changes,
+    shown_value,
+    sticky_of,
+    sticky_prefixes,
+    terms_of,
+    told,
+    tree_changes,
+)
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Checkpoint, Restored
 from holdfast.store.names.scope import check_key
-from holdfast.store.rules.checkpoint_marks import ASKING
-from holdfast.store.rules.declared import NOTHING, PREFIX
-from holdfast.store.rules.ephemeral import ephemeral_prefixes
-from holdfast.store.rules.gates import Operation
-from holdfast.store.rules.lookup import count_keys, derived
-from holdfast.store.rules.masks import Rules, sensitive
-from holdfast.store.rules.owned_keys import companion, leader, told
-from holdfast.store.rules.sticky import apart, sticky_of, sticky_prefixes
-from holdfast.store.tree import refs
-from holdfast.store.tree.difference import (
-    MISSING,
-    Diff,
-    masked_changes,
-    same,
-    tree_changes,
-)
-from holdfast.store.tree.tree import Node
-from holdfast.store.upkeep.end import ended_if_it_fails
+from holdfast.store.rules.masks import sensitive
 
 MOST_KEYS, MOST_NAMES, MOST_BYTES = 2000, 256 * 1024, 4 << 20
 """What one entry takes: keys, bytes of their names, bytes of their values."""

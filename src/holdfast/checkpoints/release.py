@@ -1,4 +1,4 @@
-"""Letting checkpoints go that were held: see `holdfast.store.rules.checkpoint_holds`."""
+"""Letting checkpoints go that were held: see `holdfast.store.upkeep.holds`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from typing import Any
 from holdfast.checkpoints.create import plan_request
 from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.errors import CheckpointNotFoundError
-from holdfast.store.commit.stage import Stage
-from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.handle import LineHandle
-from holdfast.store.journal.entry import Body
+from holdfast.store.inner import Body, Held, LineHandle, Plan, Stage, held
 from holdfast.store.names.items import Checkpoint
-from holdfast.store.rules.checkpoint_holds import Held, held
 
 
 def held_one(handle: LineHandle, which: Any, why: str) -> Held:

@@ -12,27 +12,27 @@ of a rule.
 
 Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
 day away from now, and no clock has jumped by as much in the last hundred of a timeline, none of
-which is damaged; and only as far as somebody has seen it pass (`holdfast.checkpoints.entry_ages`).
+which is damaged; and only as far as somebody has seen it pass (`holdfast.checkpoints.retention`).
 A plan that would remove more than a fifth of a scope's checkpoints by age alone, or the newest of
 any type, is not run unless it is confirmed.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.checkpoints.entry_ages import DAY, Ages
 from holdfast.checkpoints.marks import Marks
 from holdfast.checkpoints.needs import Judged, Needs, Together, rests_of
 from holdfast.checkpoints.policy.policy_engine import stored_policies
 from holdfast.checkpoints.retention_rules import (
     PRIORITIES,
     Group,
-    Rule,
+    RetentionRule,
     RuleBook,
     importance,
     rules_of,
@@ -40,26 +40,34 @@ from holdfast.checkpoints.retention_rules import (
 from holdfast.errors import (
     InvalidInputError,
     NotConfirmedError,
+    PointNotFoundError,
     PrunedError,
     StateIntegrityError,
     StillNeededError,
     TimelineNotFoundError,
 )
-from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.inner import (
+    REASONS,
+    LineHandle,
+    Needed,
+    Operation,
+    end_line,
+    forget_rests,
+    handle_of,
+    held,
+    kept_past,
+    marked_entries,
+    microseconds,
+    moment,
+    prune_state,
+)
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag
+from holdfast.store.names.face import faced, writes
 from holdfast.store.names.items import Checkpoint, Pruned
 from holdfast.store.names.scope import Scope
-from holdfast.store.names.thread_pauses import Breath
-from holdfast.store.names.threads import safe_point
-from holdfast.store.read.reader import moment
-from holdfast.store.rules.checkpoint_holds import REASONS, held
-from holdfast.store.rules.checkpoint_marks import marked_entries
-from holdfast.store.rules.gates import Operation
-from holdfast.store.rules.keep import kept_past
-from holdfast.store.upkeep.dependencies import forget_rests
-from holdfast.store.upkeep.end import end_line
-from holdfast.store.upkeep.prune import Needed, prune_state
+from holdfast.store.names.threads import Breath, safe_point
+from holdfast.store.store import Store
 
 ATTEMPTS = 20
 LOOKED_AT = 100
@@ -108,17 +116,17 @@ class RetentionPlan:
         return "\n".join(lines)
 
 
+@faced
 class Retention:
-    """The retention of a store's checkpoints and of its past: the blocking face.
+    """The retention of a store's checkpoints and of its past.
 
-    `rules` take the place of the default ones, by type: `{"manual": Rule(max_count=10)}`.
+    `rules` take the place of the default ones, by type: `{"manual": RetentionRule(max_count=10)}`.
     """
 
-    def __init__(self, store: Any, *, rules: Mapping[str, Rule] | None = None) -> None:
-        handle = getattr(store, "_handle", None)
-        if not isinstance(handle, StoreHandle):
+    def __init__(self, store: Store, *, rules: Mapping[str, RetentionRule] | None = None) -> None:
+        if not isinstance(store, Store):
             raise InvalidInputError("Retention takes an open store")
-        self._handle = handle
+        self._handle = handle_of(store)
         self.rules = rules_of(rules)
         self._given = dict(rules or {})
 
@@ -178,6 +186,7 @@ class Retention:
                     if one.stays:
                         yield one.checkpoint
 
+    @writes
     def run(self, what: RetentionPlan | Any, *, confirm: bool = False) -> list[Pruned]:
         """Prune what a plan says, or a new plan of a scope; what has to stay by now stays.
 
@@ -224,6 +233,7 @@ class Retention:
                 rested=_rested(line),
             )
 
+    @writes
     def end(self, scope: Any, timeline: str, reason: str | None = None) -> Pruned:
         """End a timeline that nothing needs: a trial, a simulation, a failed import.
 
@@ -279,18 +289,22 @@ class Retention:
 
     # marks
 
+    @writes
     def pin(self, checkpoint: Checkpoint, reason: str = "pinned") -> None:
         """Keep a checkpoint whatever the rules say, until it is unpinned."""
         self._marks(checkpoint).add("pin", checkpoint, reason)
 
+    @writes
     def unpin(self, checkpoint: Checkpoint) -> bool:
         """Take a pin back; tells whether there was one."""
         return self._marks(checkpoint).remove("pin", checkpoint)
 
+    @writes
     def hold(self, checkpoint: Checkpoint, reason: str) -> None:
         """Put a legal hold on a checkpoint: no rule and no unpinning removes it."""
         self._marks(checkpoint).add("hold", checkpoint, reason)
 
+    @writes
     def lift(self, checkpoint: Checkpoint) -> bool:
         """Lift a hold; tells whether there was one."""
         return self._marks(checkpoint).remove("hold", checkpoint)
@@ -299,6 +313,7 @@ class Retention:
         """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why."""
         return Marks(self._line(scope)).needed()
 
+    @writes
     def clear(self, checkpoint: Checkpoint, reason: str = "cleared") -> None:
         """Let a checkpoint go when retention is run next, whatever its rule says.
 
@@ -372,7 +387,7 @@ def _floor(line: LineHandle, needs: Needs, tally: Tally, now: datetime | None) -
 
 def _judge(
     one: Checkpoint,
-    rules: list[tuple[Rule, int]],
+    rules: list[tuple[RetentionRule, int]],
     why: str,
     released: set[str],
     age: timedelta | None,
@@ -458,3 +473,96 @@ def _both(now: RetentionPlan, asked: RetentionPlan) -> RetentionPlan:
         )
         lines.append(LinePlan(line.timeline, judged, min(floors.get(line.timeline, 0), line.floor)))
     return RetentionPlan(now.scope, tuple(lines))
+
+
+# ---- entry ages ---------------------------------------------------------------------------------
+# How old entries are, by time that somebody saw pass.
+#
+# A wall clock can be wrong by years when a process starts, and nothing in that process would tell.
+# So an age is the sum of what lies between neighbouring entries, up to now, and of that only counts
+# what is at most a day, or what one process has seen pass on its monotonic clock. Whatever else a
+# clock says was seen by nobody: things stay longer by it, and never go earlier.
+
+
+DAY = timedelta(days=1)
+_DAY = DAY // timedelta(microseconds=1)
+
+
+class Ages:
+    """Ages of the entries of one timeline, asked for newest first.
+
+    It reads a few entries for each day that has passed, not all of them. Of pruned history only
+    kept states tell when they were.
+    """
+
+    def __init__(self, line: LineHandle, now: datetime) -> None:
+        self._now = now
+        self._points = line.history.points
+        self._line = self._points.line()
+        floor = self._line.floor
+        self._first = max(floor.sequence, self._line.ledger.before)
+        self._kept = sorted(at for at in floor.bases if at <= self._first)
+        self._read: dict[int, tuple[int, bytes, int] | None] = {}
+        self._at = self._index(self._line.sequence)
+        newest = self._moment(self._at)
+        since = microseconds(now) - newest[0] if newest is not None else 0
+        self._age = since if abs(since) <= _DAY else 0
+
+    def of(self, sequence: int) -> timedelta:
+        """The age of an entry that is not newer than the one asked for before."""
+        at = self._index(sequence)
+        self._age += self._between(at, self._at)
+        self._at = at
+        self._read = {at: self._read[at]} if at in self._read else {}
+        return timedelta(microseconds=self._age)
+
+    def newest_over(self, age: timedelta) -> int:
+        """The newest entry that is over an age; 0 if none is."""
+        time = microseconds(self._now - age)
+        with suppress(PointNotFoundError):  # all of it is younger
+            while True:
+                found = self._points.at_time(time)
+                missing = age - self.of(found)
+                moment = self._moment(self._at)
+                if missing <= timedelta(0) or moment is None:
+                    return found if missing <= timedelta(0) else 0
+                time = moment[0] - missing // timedelta(microseconds=1)
+        return 0
+
+    def _index(self, sequence: int) -> int:
+        """The place of an entry among those that can be read."""
+        if sequence <= self._first:
+            return bisect_left(self._kept, sequence)
+        return len(self._kept) + sequence - self._first - 1
+
+    def _sequence(self, at: int) -> int:
+        """The entry at a place."""
+        kept = len(self._kept)
+        return self._kept[at] if at < kept else self._first + 1 + at - kept
+
+    def _between(self, low: int, high: int) -> int:
+        """Microseconds that were seen to pass from one to the other."""
+        before, after = self._moment(low), self._moment(high)
+        if low >= high or before is None or after is None:
+            return 0
+        passed = after[0] - before[0]
+        if abs(passed) <= _DAY:
+            return passed
+        if high - low == 1:
+            if self._sequence(high) - self._sequence(low) > 1:
+                return 0  # a step may have been noted in what is pruned between them
+            return passed if before[1] == after[1] and not after[2] else 0
+        middle = (low + high) // 2
+        return self._between(low, middle) + self._between(middle, high)
+
+    def _moment(self, at: int) -> tuple[int, bytes, int] | None:
+        """Time, writer and the step of its clock; None if the entry cannot be read."""
+        if at not in self._read:
+            key = rowkinds.entry(self._line.prefix, self._sequence(at))
+            row = self._line.ledger.storage.get([key])[0]
+            try:
+                envelope, body = self._line.ledger.open_entry(key, row or b"")
+                self._read[at] = (body.time, envelope.writer, body.step)
+            except (PrunedError, StateIntegrityError):
+                self._read[at] = None
+        return self._read[at]

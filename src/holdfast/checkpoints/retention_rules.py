@@ -16,7 +16,7 @@ MADE_BY = "policy:"
 
 
 @dataclass(frozen=True)
-class Rule:
+class RetentionRule:
     """When a checkpoint may go: it is over a limit, and nothing below keeps it.
 
     Several limits: `match="any"` takes one that is over any of them, `"all"` only one that is over
@@ -63,27 +63,27 @@ class Rule:
         return " and ".join(name for name, over in limits.items() if over)
 
 
-DEFAULTS: Mapping[str, Rule] = {
-    "routine": Rule(max_count=3),
-    "recovery": Rule(max_age=timedelta(days=7)),
-    "pre_operation": Rule(until_released=True),
-    "post_operation": Rule(until_released=True),  # when what it releases is gone
-    "automatic:shutdown": Rule(max_count=5),
+DEFAULTS: Mapping[str, RetentionRule] = {
+    "routine": RetentionRule(max_count=3),
+    "recovery": RetentionRule(max_age=timedelta(days=7)),
+    "pre_operation": RetentionRule(until_released=True),
+    "post_operation": RetentionRule(until_released=True),  # when what it releases is gone
+    "automatic:shutdown": RetentionRule(max_count=5),
 }
 """By type; one with a trigger stands behind a colon. All other types stay, unless a checkpoint says
 otherwise in its metadata (`retention`), as those of policies do."""
 
 
-def rules_of(given: Mapping[str, Rule] | None) -> dict[str, Rule]:
+def rules_of(given: Mapping[str, RetentionRule] | None) -> dict[str, RetentionRule]:
     """The rules of all types: the default ones, and those given in their place."""
     found = dict(DEFAULTS)
     if given is None:
         return found
     for name, rule in given.items() if isinstance(given, Mapping) else [(given, given)]:
-        if str(name).partition(":")[0] not in TYPES or not isinstance(rule, Rule):
+        if str(name).partition(":")[0] not in TYPES or not isinstance(rule, RetentionRule):
             raise InvalidInputError(
-                "rules are holdfast.Rule(...) by the type of checkpoints, which is "
-                f"{', '.join(TYPES)}; a trigger may stand behind it: automatic:shutdown"
+                "rules are holdfast.checkpoints.RetentionRule(...) by the type of checkpoints, "
+                f"which is {', '.join(TYPES)}; a trigger may stand behind it: automatic:shutdown"
             )
         found[name] = rule
     return found
@@ -102,14 +102,14 @@ class RuleBook:
     """
 
     def __init__(
-        self, given: Mapping[str, Rule] | None, policies: Mapping[str, Mapping[str, Any]]
+        self, given: Mapping[str, RetentionRule] | None, policies: Mapping[str, Mapping[str, Any]]
     ) -> None:
         self._given = given or {}
         self._rules = rules_of(given)
         self._policies = policies
         """What policies say of their checkpoints, by their ids."""
 
-    def of(self, one: Checkpoint) -> list[tuple[Rule, Group]]:
+    def of(self, one: Checkpoint) -> list[tuple[RetentionRule, Group]]:
         """The rules in force for a checkpoint, and with which others each counts it."""
         trigger = str(one.metadata.get("trigger", ""))
         name = f"{one.type}:{trigger}"
@@ -118,10 +118,10 @@ class RuleBook:
         policy = policy_of(one)
         own = _own(self._policies.get(policy, one.metadata.get("retention")))
         if own is None:
-            return [(self._rules.get(name, Rule()), (name,))]
+            return [(self._rules.get(name, RetentionRule()), (name,))]
         # Those of a policy are counted together, of whatever type they were when it made them.
         group = ("policy", policy) if policy else ("own", name, repr(own))
-        found: list[tuple[Rule, Group]] = [(own, group)]
+        found: list[tuple[RetentionRule, Group]] = [(own, group)]
         return [*found, (self._rules[name], (name,))] if name in self._given else found
 
 
@@ -131,18 +131,18 @@ def policy_of(one: Checkpoint) -> str:
     return id_ if f"{MADE_BY}{id_}" in one.tags else ""
 
 
-def _own(said: Any) -> Rule | None:
+def _own(said: Any) -> RetentionRule | None:
     """What a checkpoint says itself; what cannot be used is no reason to remove it."""
     if not isinstance(said, Mapping):
         return None
     try:
-        return Rule(
+        return RetentionRule(
             _age(said.get("max_age")),
             said.get("max_count"),
             min_count=said.get("min_count", 0),
         )
     except (InvalidInputError, TypeError, ValueError):
-        return Rule()
+        return RetentionRule()
 
 
 def _age(seconds: Any) -> timedelta | None:

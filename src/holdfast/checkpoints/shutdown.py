@@ -7,32 +7,35 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.checkpoints.group_save import Wanted, save_all, switched_off
-from holdfast.checkpoints.participants import (
-    Participant,
-    Participation,
-    note_taken,
-    participations,
-)
+from holdfast.checkpoints.group import Wanted, save_all, switched_off
 from holdfast.checkpoints.schedule.schedule import Target, target_of
-from holdfast.checkpoints.shutdown_signals import Taken, check_main_thread
 from holdfast.errors import InvalidInputError
-from holdfast.store.commit.change import Change, Written
-from holdfast.store.commit.core import Core
-from holdfast.store.names.arguments import listed
-from holdfast.store.names.cause import acting
+from holdfast.store.inner import (
+    COLLECTED,
+    Asked,
+    Change,
+    Core,
+    Gate,
+    LineHandle,
+    Operation,
+    Written,
+    build_change,
+)
+from holdfast.store.names.arguments import check_plain_function, listed, ran
+from holdfast.store.names.cause import acting, cause_now
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import read_away, surely, to_the_end
-from holdfast.store.rules.gates import Gate
 
 if TYPE_CHECKING:
-    from holdfast.store import state, store_async
+    from holdfast.store import store as blocking
+    from holdfast.store import store_async
+
 
 ATTEMPTS, PAUSE = 100, 0.1
 """How often, and after how many seconds, a signal that was not heard is sent again."""
@@ -62,7 +65,7 @@ class ShutdownCheckpoints:
 
     def __init__(
         self,
-        store: state.Store | store_async.Store,
+        store: blocking.Store | store_async.Store,
         scopes: Iterable[Target] | None = None,
         *,
         signals: Iterable[int] = (signal.SIGTERM,),
@@ -228,7 +231,7 @@ class _Signals:
     def __init__(self, numbers: list[int], work: Any) -> None:
         self._numbers = numbers
         self._work = work
-        self._taken: Taken | None = None
+        self._taken: TakenSignals | None = None
         self._done = False
         self._passed_on = False
         self._pipe: tuple[int, int] | None = None
@@ -242,7 +245,7 @@ class _Signals:
             return
         check_main_thread()
         self._done = self._passed_on = False
-        self._taken = Taken(self._called, self._forked)
+        self._taken = TakenSignals(self._called, self._forked)
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
         others = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
@@ -288,7 +291,7 @@ class _Signals:
         assert self._taken is not None
         self._taken.pass_on(number, frame)
 
-    def _wait(self, end: int, taken: Taken) -> None:
+    def _wait(self, end: int, taken: TakenSignals) -> None:
         try:
             while told := os.read(end, 1):  # of all that have a handler, and of some twice
                 number = told[0] & ~CALLED
@@ -299,7 +302,7 @@ class _Signals:
         finally:
             os.close(end)
 
-    def _pass_on(self, number: int, taken: Taken) -> None:
+    def _pass_on(self, number: int, taken: TakenSignals) -> None:
         try:
             self._work()
         except Exception:
@@ -312,3 +315,199 @@ class _Signals:
                 if self._passed_on or not taken.has(number):
                     return
                 os.kill(os.getpid(), number)
+
+
+# ---- participants -------------------------------------------------------------------------------
+# What others hold in memory when a process ends: collected into its last checkpoints, and given
+# back at the next start.
+#
+# It lies under `$shutdown/collected` of a scope of theirs, so the checkpoint that is made of the
+# scope covers it. Whoever has been given it back has it: it is removed then, and a start after a
+# crash finds nothing that was done before. Nor does one after a restore, for it is sticky.
+
+
+_KEY = COLLECTED + "collected"
+
+
+class Participant(Protocol):
+    """Something that holds what is worth keeping in memory only, such as a queue at work."""
+
+    def collect(self) -> Any:
+        """What is to be kept of it: a value as `set` takes it.
+
+        It must change nothing: where a signal is not the end, it is called again at the end, and
+        what it gives then takes the place of what it gave before.
+        """
+
+    def restore(self, kept: Any, /) -> Any:
+        """Take up again what `collect` gave before the last end.
+
+        It may get the same once more: if the block does not begin after all, or the process is
+        killed before it is noted who has it.
+        """
+
+
+class Participation:
+    """One participant, and the timeline that keeps what it holds."""
+
+    def __init__(self, core: Core, target: Any, participant: Participant) -> None:
+        scope, timeline = target_of(core, target)
+        self.line = (Scope.parse(scope or ""), timeline)
+        self._handle = LineHandle(core, *self.line)
+        self._participant = participant
+        for name in ("collect", "restore"):
+            function = getattr(participant, name, None)
+            check_plain_function(function, f"{name} of what takes part for {scope}")
+
+    def kept(self) -> list[Any]:
+        """What was collected, as the only item; empty if nothing was, or somebody took it."""
+        found = self._handle.reader.get(_KEY, None, None, False)
+        return [] if found is None else [found["value"]]
+
+    def give(self, kept: Any) -> None:
+        """Let it have that again."""
+        ran(self._participant.restore(kept), "restore of a participant")
+
+    def collect(self) -> list[Any]:
+        """What it holds now, as the only item; empty if it cannot say."""
+        try:
+            return [ran(self._participant.collect(), "collect of a participant")]
+        except Exception:
+            _log.exception("%s: nothing was collected of what takes part", self.line[0])
+            return []
+
+    def keep(self, held: list[Any]) -> None:
+        """Store what was collected. What cannot be stored keeps nothing else from being stored."""
+        try:
+            for value in held:
+                operation = Operation("set", _KEY, {"value": value})
+                change, _ = self._handle._plan([operation], self._handle._version)
+                self._handle.core.run(change)
+        except Exception as error:
+            _log.error("%s: what was collected is not kept: %s", self.line[0], error)
+
+
+def participations(core: Core, given: Mapping[Any, Participant] | None) -> list[Participation]:
+    """Those who take part, checked before anything begins."""
+    if given is None:
+        return []
+    if not isinstance(given, Mapping):
+        raise InvalidInputError("participants are objects by their scopes, as in 'custom:queue'")
+    made = [Participation(core, target, one) for target, one in given.items()]
+    if len({one.line for one in made}) < len(made):
+        raise InvalidInputError("participants have a timeline each: what one holds is kept there")
+    return made
+
+
+def note_taken(core: Core, by: Sequence[Participation]) -> None:
+    """Note that these have what was kept for them: all, or none."""
+    asked: list[Asked] = [(*one.line, [Operation("delete", _KEY)], {}, None) for one in by]
+    if asked:
+        change = build_change(core, asked, cause=cause_now())
+        change.linked = False  # they have nothing to do with each other
+        core.run(change)
+
+
+# ---- shutdown signals ---------------------------------------------------------------------------
+# Signals that a block takes from what they did so far, and gives back when it ends.
+#
+# Blocks may overlap and end in any order: one that ends while a later one has the signal is left
+# out from then on. A process that is forked has the handlers of its parent, but none of the threads
+# behind them: there the signals are given back before the first one can come, so that they end the
+# child, as whoever sends them expects, and tell the parent nothing.
+
+
+_taken: list[TakenSignals] = []
+"""What blocks of this process have taken, the newest last."""
+_held_back = threading.local()
+
+
+class TakenSignals:
+    """What one block has taken. It is made for one block, and not used again."""
+
+    def __init__(
+        self,
+        called: Callable[[int, FrameType | None], None],
+        forked: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`called` is the handler while the block lasts; `forked` is called in a forked process."""
+        self._called = called
+        self.forked = forked
+        self._before: dict[int, Any] = {}
+        self._over = False
+
+    def take(self, numbers: Iterable[int]) -> None:
+        """Be called on the signals."""
+        check_main_thread()
+        _taken.append(self)
+        for number in numbers:
+            self._before[number] = signal.signal(number, self.handle)
+
+    def give_back(self) -> None:
+        """Let the signals do what they did; where others have taken them since, it is theirs."""
+        self._over = True
+        if self in _taken:
+            _taken.remove(self)
+        for number in self._before:
+            if self.has(number):
+                signal.signal(number, self.before(number))
+
+    def has(self, number: int) -> bool:
+        """Whether a signal comes here first."""
+        return bool(signal.getsignal(number) == self.handle)
+
+    def before(self, number: int) -> Any:
+        """What a signal did before this block, and those that have ended since."""
+        found = self._before.get(number)
+        while isinstance(block := getattr(found, "__self__", None), TakenSignals) and block._over:
+            found = block._before.get(number)
+        return signal.SIG_DFL if found is None else found
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The handler. Somebody who took the signal later may call it when the block is over."""
+        if self._over:
+            self.pass_on(number, frame)
+        else:
+            self._called(number, frame)
+
+    def pass_on(self, number: int, frame: FrameType | None) -> None:
+        """Do what the signal did before."""
+        before = self.before(number)
+        if callable(before):
+            before(number, frame)
+        elif before != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    @property
+    def numbers(self) -> Iterable[int]:
+        """The signals."""
+        return self._before.keys()
+
+
+def check_main_thread() -> None:
+    """Refuse to take signals where Python gives none."""
+    if threading.current_thread() is not threading.main_thread():
+        raise InvalidInputError("signals are taken by the main thread only; give signals=()")
+
+
+def _hold_back() -> None:
+    """Let no signal come to the child before it has given them back: it may be sent at once."""
+    numbers = {number for one in _taken for number in one.numbers}
+    _held_back.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers) if numbers else None
+
+
+def _let_come() -> None:
+    if _held_back.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _held_back.mask)
+
+
+def _forked() -> None:
+    for one in reversed(_taken.copy()):
+        one.give_back()
+        one.forked()
+    _let_come()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_back, after_in_parent=_let_come, after_in_child=_forked)

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.agents.effect_book import HOW, Book
-from holdfast.agents.effect_records import Asked
-from holdfast.cli import output, plain_results
+from holdfast.agents.effect_book import HOW, Asked, Book
+from holdfast.cli import output, plain
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store.tree import json
+from holdfast.store.inner import handle_of, json
 
 if TYPE_CHECKING:
-    from holdfast.agents.effect_records import Effect
+    from holdfast.agents.effect_book import Effect
 
 
 @click.command(cls=Command)
@@ -31,7 +30,7 @@ def effects(session: Session, agent: str, done: bool, reveal: bool) -> None:
     """
     scope = agent_scope(agent)
     with session.reading() as store:
-        found = Book(session.state(store, scope)._handle).effects(done=done, plain=True)
+        found = Book(handle_of(session.state(store, scope))).effects(done=done, plain=True)
     if session.json:
         output.document({"scope": scope, "effects": [_shape(one, reveal=reveal) for one in found]})
         return
@@ -72,7 +71,7 @@ def _shape(one: Effect, *, reveal: bool = False) -> dict[str, Any]:
         "repeatable": one.repeatable,
         "attempts": one.attempts,
         "error": one.error,
-        **{name: plain_results.time_text(time) if time else None for name, time in times.items()},
+        **{name: plain.time_text(time) if time else None for name, time in times.items()},
         "settled": one.settled,
         "result_lost": one.result_lost,
         "strays": one.strays,
@@ -103,7 +102,7 @@ def settle(
     given = json.loads(result) if result is not None else None
     scope = agent_scope(agent)
     with session.writing() as store:
-        book = Book(session.state(store, scope)._handle)
+        book = Book(handle_of(session.state(store, scope)))
         settled = book.settle(Asked.of(name, id, None), how, given)
     if session.json:
         output.document({"scope": scope, "how": how, "effect": _shape(settled)})

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.agents.handover_book import HandoverBook, on_main
-from holdfast.cli import output, plain_results
+from holdfast.agents.handover import HandoverBook, on_main
+from holdfast.cli import output, plain
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
+from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
     from holdfast.agents.handover_records import Handover
@@ -30,7 +31,7 @@ def handovers(session: Session, agent: str, task: str | None, waiting: bool, cha
     scope = agent_scope(agent)
     with session.reading() as store:
         book = HandoverBook(store)
-        handle = on_main(session.state(store, scope)._handle)
+        handle = on_main(handle_of(session.state(store, scope)))
         if chain and task is not None:
             found = book.chain(handle, task)
         elif waiting:
@@ -70,8 +71,8 @@ def _shape(one: Handover) -> dict[str, Any]:
         "status": one.status,
         "reason": one.reason,
         "answer": one.answer,
-        "offered": plain_results.time_text(one.offered_at) if one.offered_at else None,
-        "answered": plain_results.time_text(one.answered_at) if one.answered_at else None,
+        "offered": plain.time_text(one.offered_at) if one.offered_at else None,
+        "answered": plain.time_text(one.answered_at) if one.answered_at else None,
         "messages": one.messages,
         "before": one.before,
         "returns": one.returns,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
@@ -22,14 +22,13 @@ from holdfast.cli.failures import AgentFailed
 from holdfast.cli.programs import imported
 from holdfast.cli.session import Session, login
 from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.store.tree import json
+from holdfast.store.inner import json
 
 if TYPE_CHECKING:
-    from holdfast.agents.drift_cycles import NotedAlarm
+    from holdfast.agents.drift import NotedAlarm
     from holdfast.agents.loop.decide import LoopResult
-    from holdfast.agents.mailbox_book import Letter
-    from holdfast.store.commit.meter import Metrics
-    from holdfast.sync import Mailbox
+    from holdfast.agents.mailbox import Letter, Mailbox
+    from holdfast.store.inner import Metrics
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 DRIFTED = FOUND = 1
@@ -64,7 +63,7 @@ def mailbox(
     reveal: bool,
 ) -> None:
     """Letters to an agent that wait, and how many were processed."""
-    from holdfast.sync import Mailbox
+    from holdfast.agents.mailbox import Mailbox
 
     asked: dict[str, Callable[[Mailbox], Any]] = {}
     if send is not None:
@@ -102,7 +101,7 @@ def mailbox(
 
 
 def _change(session: Session, agent: str, asked: dict[str, Callable[[Mailbox], Any]]) -> None:
-    from holdfast.sync import Mailbox
+    from holdfast.agents.mailbox import Mailbox
 
     if len(asked) > 1:
         raise InvalidInputError(f"give one of --{' and --'.join(asked)}, not both")
@@ -118,8 +117,8 @@ def _change(session: Session, agent: str, asked: dict[str, Callable[[Mailbox], A
 
 def _letter(one: Letter, reveal: bool) -> dict[str, Any]:
     shape = {"number": one.number, "id": one.id, "sender": one.sender}
-    shape |= {"time": plain_results.time_text(one.time), "tries": one.tries, "error": one.error}
-    shape |= {"kind": one.kind, "due": plain_results.time_text(one.due) if one.due else None}
+    shape |= {"time": plain.time_text(one.time), "tries": one.tries, "error": one.error}
+    shape |= {"kind": one.kind, "due": plain.time_text(one.due) if one.due else None}
     return shape | ({"content": json.tagged(one.content)} if reveal else {})
 
 
@@ -130,7 +129,7 @@ def _letter(one: Letter, reveal: bool) -> dict[str, Any]:
 @pass_session
 def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
     """How an agent's cycles of work go, and the last alarms with their evidence."""
-    from holdfast.sync import Drift
+    from holdfast.agents.drift import Drift
 
     if reset:
         with session.writing() as store:
@@ -154,7 +153,7 @@ def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
 
 def _alarm(noted: NotedAlarm) -> dict[str, Any]:
     one = noted.alarm
-    shape = {"time": plain_results.time_text(noted.time), "cycle": one.cycle, "kind": one.kind}
+    shape = {"time": plain.time_text(noted.time), "cycle": one.cycle, "kind": one.kind}
     shape |= {"since": one.since, "evidence": one.evidence, "why": one.why}
     return shape | {"details": json.tagged(dict(one.details))}
 
@@ -188,9 +187,9 @@ def run(
     """Run an agent until it is done, or Ctrl-C or SIGTERM ends it after its step.
 
     MODULE:NAME is a class, or a function, that makes the agent, from its state if it takes one;
-    modules of the current folder are found. An agent is async if its class is a holdfast.Agent or
-    has async methods; a function says so by the class that it is annotated to return, or you do
-    by --async. If its program fails too often, or it drifts and
+    modules of the current folder are found. An agent is async if its class is a
+    holdfast.agents.Agent or has async methods; a function says so by the class that it is
+    annotated to return, or you do by --async. If its program fails too often, or it drifts and
     refreshing it does not help, the exit code is 1.
     """
     from holdfast.seal.keys import variable_of
@@ -212,10 +211,11 @@ def run(
             result, metrics = asyncio.run(running)
         else:
             from holdfast import sync
+            from holdfast.agents.loop.loop import run as run_agent
 
             with sync.open(**session.options()) as store, store.acting(actor):
                 state = store.scope(agent_scope(agent)).on(session.timeline)
-                result = sync.run(_blocking(make, program), state, **options)
+                result = run_agent(_blocking(make, program), state, **options)
                 _hold_signals(result)
                 metrics = store.metrics()
     except HoldfastError:
@@ -253,7 +253,7 @@ def _is_async(kind: type) -> bool:
     import holdfast
 
     methods = (getattr(kind, name, None) for name in ("step", "on_letter", "check_tasks"))
-    return issubclass(kind, holdfast.Agent) or any(map(inspect.iscoroutinefunction, methods))
+    return issubclass(kind, holdfast.agents.Agent) or any(map(inspect.iscoroutinefunction, methods))
 
 
 def _blocking(make: Any, program: str) -> Any:
@@ -279,7 +279,7 @@ async def _run_async(
     async with holdfast.open(**session.options()) as store:
         with store.acting(actor):
             state = store.scope(scope).on(session.timeline)
-            result = await holdfast.run(make, state, **options)
+            result = await holdfast.agents.run(make, state, **options)
             _hold_signals(result)
             return result, store.metrics()
 
@@ -299,7 +299,7 @@ def check(
 
     The exit code is 1 if something was found.
     """
-    from holdfast.sync import check_loop
+    from holdfast.agents.loop.loop import check_loop
 
     with session.reading() as store:
         names = [agent_scope(one) for one in agents]

@@ -14,12 +14,11 @@ from holdfast.cli.key import at_option, reveal_option
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
+from holdfast.store.inner import SENSITIVE, core_of, handle_of, tagged
 from holdfast.store.names.masked import MASK
-from holdfast.store.rules.classes import SENSITIVE
-from holdfast.store.tree.json import tagged
 
 if TYPE_CHECKING:
-    from holdfast.agents.agent_info import AgentInfo
+    from holdfast.agents.agent_registry import AgentInfo
     from holdfast.agents.state.components import Source
     from holdfast.sync import State, Store
 
@@ -67,9 +66,9 @@ def list_(
 def _infos(
     store: Store, kind: str | None, prefix: str, limit: int | None, after: str | None
 ) -> list[AgentInfo]:
-    from holdfast.agents.agent_info import Registering
+    from holdfast.agents.agent_registry import Registering
 
-    core = Registering(store._core, {}, {}, 30.0)
+    core = Registering(core_of(store), {}, {}, 30.0)
     return core.infos((), kind, prefix, limit, after, registered=False)
 
 
@@ -139,7 +138,7 @@ def export(
 
     Its current task, mailbox, operational context and memory. AGENT is its id.
     """
-    from holdfast.sync import export_agent
+    from holdfast.agents.state.agent_file import export_agent
 
     at = point(which) if which is not None else None
     with session.reading() as store:
@@ -153,9 +152,9 @@ def export(
 
 def _machines(state: State) -> dict[str, dict[str, str | None]]:
     """Where the machines of an agent are, and where those are to come that are on their way."""
-    from holdfast.agents.machines.record_reader import Looker, machines_of
+    from holdfast.agents.machines.machine_records import Looker, machines_of
 
-    found = {name: Looker(state._handle, name).look() for name in machines_of(state._handle)}
+    found = {name: Looker(handle_of(state), name).look() for name in machines_of(handle_of(state))}
     return {
         name: {"state": seen.state or None, "to": seen.intent.to_state if seen.intent else None}
         for name, seen in found.items()
@@ -181,10 +180,10 @@ def _sizes(state: State) -> dict[str, int]:
 
 
 def _components(state: State, reveal: bool = True) -> tuple[Source, dict[str, Any]]:
-    from holdfast.agents.state.component_reader import Moment
+    from holdfast.agents.state.agent_state import Moment
     from holdfast.agents.state.components import table
 
-    moment: Source = Moment(state._handle.reader)
+    moment: Source = Moment(handle_of(state).reader)
     return moment if reveal else _Masked(moment, state), table()
 
 
@@ -197,7 +196,7 @@ class _Masked:
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or what stands for it."""
-        hidden = self._view.class_of(key) == SENSITIVE and self._view.exists(key)
+        hidden = handle_of(self._view).reader.class_of(key) == SENSITIVE and self._view.exists(key)
         return MASK if hidden else self._source.get(key, default)
 
     def keys(self, prefix: str = "") -> list[str]:
@@ -209,9 +208,9 @@ def _attached(state: State, reveal: bool = True) -> dict[str, Any]:
     from holdfast.agents.attach_fields import field_key, read_fields, read_manifest
 
     def hidden(key: str) -> bool:
-        return not reveal and state.class_of(key) == SENSITIVE
+        return not reveal and handle_of(state).reader.class_of(key) == SENSITIVE
 
-    reader = state._handle.reader
+    reader = handle_of(state).reader
     manifest = read_manifest(reader)
     shown = [name for name in manifest.fields if not hidden(field_key(name))]
     values = read_fields(reader, manifest, shown).values

@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from holdfast.agents.machines.log import transitions_of
-from holdfast.agents.machines.record_reader import Looker, machines_of
-from holdfast.agents.machines.records import MachineIntent, Transition
+from holdfast.agents.machines.machine_records import Looker, MachineIntent, Transition, machines_of
 from holdfast.cli import output, points
 from holdfast.cli.agent_state import agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidScopeError, MissingError
+from holdfast.store.inner import handle_of
 from holdfast.store.names.scope import Scope
 
 
@@ -38,7 +38,7 @@ def transitions(
     except InvalidScopeError:
         scope = agent_scope(scope)
     with session.reading() as store:
-        handle = session.state(store, scope)._handle
+        handle = handle_of(session.state(store, scope))
         names = machines_of(handle)
         if machine is not None and machine not in names:
             known = ", ".join(names) or "none"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.points import moment
@@ -61,8 +61,8 @@ def _keys(read: Read) -> str:
 
 def _shape(read: Read) -> dict[str, Any]:
     return {
-        "time": plain_results.time_text(read.time),
-        "cause": plain_results.cause(read.cause),
+        "time": plain.time_text(read.time),
+        "cause": plain.cause(read.cause),
         "scope": str(read.scope) if read.scope is not None else None,
         "timeline": read.timeline,
         "entry": read.entry,

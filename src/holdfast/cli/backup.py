@@ -15,11 +15,12 @@ from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session
 from holdfast.errors import BackupNotFoundError, StateIntegrityError
+from holdfast.store.inner import core_of
 
 if TYPE_CHECKING:
     from holdfast.backup.backups import Backups, PrunedBackups
     from holdfast.backup.manifest import Backup
-    from holdfast.store.state import Store
+    from holdfast.store.store import Store
 
 FOUND = 1
 NEWEST = "newest"
@@ -262,7 +263,7 @@ def _named(backups: Backups, store: Store | None, id: str) -> str:
         return id
     found = backups.list()
     if store is not None:
-        found = [one for one in found if one.lineage == store._core.lineage.hex()]
+        found = [one for one in found if one.lineage == core_of(store).lineage.hex()]
     elif len({one.lineage for one in found}) > 1:
         raise click.UsageError(
             "backups of several stores are at this place; give the id of one, as "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.export import export, import_, inspect
 from holdfast.cli.key import scope_argument
@@ -21,6 +21,7 @@ from holdfast.cli.restore import (
 )
 from holdfast.cli.session import Session
 from holdfast.errors import CheckpointNotFoundError, PointNotFoundError, PrunedError
+from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.group import Group as Group_
@@ -53,8 +54,8 @@ for _made in (held, confirm, finish):
 @pass_session
 def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any) -> None:
     """Name the newest state, to return to it. Nothing is copied."""
-    from holdfast.checkpoints.request_arguments import checkpoint_request
-    from holdfast.sync import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.request import checkpoint_request
 
     name = fields.pop("name")
     request = checkpoint_request(name, fields)
@@ -66,7 +67,7 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
             return
         made = Checkpoints(states[0]).create(request).checkpoint
     if session.json:
-        output.document(plain_results.checkpoint(made))
+        output.document(plain.checkpoint(made))
     else:
         signed = "" if made.signed_by else " (not signed: the signer is not here)"
         output.say(output.clean(f"{scope}: checkpoint {name!r} is {made.id}{signed}"))
@@ -74,7 +75,7 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
 
 def _say_group(session: Session, group: Group_) -> None:
     if session.json:
-        made = [plain_results.checkpoint(one) for one in group.checkpoints]
+        made = [plain.checkpoint(one) for one in group.checkpoints]
         output.document({"group": group.id, "name": group.name, "checkpoints": made})
         return
     names = ", ".join(f"{one.scope} {one.id}" for one in group.checkpoints)
@@ -88,13 +89,13 @@ def _say_group(session: Session, group: Group_) -> None:
 @pass_session
 def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> None:
     """The checkpoints of a timeline, newest first."""
-    from holdfast.sync import Checkpoints
+    from holdfast.checkpoints.checkpoints import Checkpoints
 
     with session.reading() as store:
         state = session.state(store, scope)
         found = Checkpoints(state).find(limit=limit, **located(where))
     if session.json:
-        output.document({"checkpoints": [plain_results.checkpoint(one) for one in found]})
+        output.document({"checkpoints": [plain.checkpoint(one) for one in found]})
         return
     output.table(
         ["id", "name", "type", "time", "tags", "description"],
@@ -118,9 +119,9 @@ def show(session: Session, scope: str, which: str, everything: bool) -> None:
             say_all(session, state, found)
             return
     if session.json:
-        output.document(plain_results.checkpoint(found))
+        output.document(plain.checkpoint(found))
         return
-    shown = plain_results.checkpoint(found)
+    shown = plain.checkpoint(found)
     about = shown.pop("cause")
     output.fields([(name, text) for name, text in shown.items() if text not in ("", [], {})])
     output.fields([(name, text) for name, text in about.items()])
@@ -136,13 +137,13 @@ def cosign(session: Session, scope: str, which: str, signer: str) -> None:
     with session.writing() as store:
         done = session.state(store, scope).cosign(point(which), signer=signer)
     if session.json:
-        output.document(plain_results.checkpoint(done))
+        output.document(plain.checkpoint(done))
     else:
         output.say(output.clean(f"{scope}: checkpoint {done.name!r}, {done.id}, is co-signed"))
 
 
 def _find(state: State, which: str) -> Checkpoint:
-    history = state._handle.history
+    history = handle_of(state).history
     numeral = which.isascii() and which.isdecimal() and len(which) < 20
     try:
         return history.checkpoint_at(*history.points.find(int(which) if numeral else which))
@@ -167,7 +168,7 @@ def fork(session: Session, scope: str, name: str, at: str | None) -> None:
         state.fork(name, at=point(at) if at is not None else None)
         made = next(one for one in state.timelines() if one.name == name)
     if session.json:
-        output.document({"scope": str(state.scope), **plain_results.timeline(made)})
+        output.document({"scope": str(state.scope), **plain.timeline(made)})
     else:
         output.say(output.clean(f"{scope}: timeline {name!r} starts at {made.parent}@{made.start}"))
 
@@ -180,7 +181,7 @@ def timelines(session: Session, scope: str) -> None:
     with session.reading() as store:
         found = session.state(store, scope).timelines()
     if session.json:
-        output.document({"timelines": [plain_results.timeline(one) for one in found]})
+        output.document({"timelines": [plain.timeline(one) for one in found]})
         return
     rows = [
         [one.name, one.head, f"{one.parent}@{one.start}" if one.parent else ""] for one in found

@@ -27,7 +27,7 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
     Of the whole store, or of one scope: damage, what was begun and never ended, checkpoints,
     retention, where key and signer lie, room on the disk. Nothing is changed.
     """
-    from holdfast.sync import Recovery
+    from holdfast.recovery.recovery import Recovery
 
     key = session.key or os.environ.get("HOLDFAST_KEY")
     with session.reading() as store:

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output
+from holdfast.cli import plain as plain_results
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store.tree.json import tagged
+from holdfast.store.inner import tagged
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.export.records import Export
+    from holdfast.checkpoints.export.export_records import Export
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -68,7 +69,7 @@ def export(
     reveal: bool,
 ) -> None:
     """Write a checkpoint (default the newest) with all of its state to one file."""
-    from holdfast.sync import export_checkpoint
+    from holdfast.checkpoints.export.write import export_checkpoint
 
     if out == "-" and session.json:
         raise InvalidInputError("-o - writes the export to stdout, where --json would write, too")
@@ -135,7 +136,7 @@ def import_(
     FILE must be signed by this store's signer, or by a key given with --trust. What was before is
     kept, so this can be undone.
     """
-    from holdfast.sync import import_checkpoint
+    from holdfast.checkpoints.export.write import import_checkpoint
 
     with session.writing() as store:
         done = import_checkpoint(
@@ -184,7 +185,7 @@ def inspect(
     trust: tuple[str, ...],
 ) -> None:
     """What is in an exported FILE. All of it is checked, and no store is needed."""
-    from holdfast.sync import inspect_export
+    from holdfast.checkpoints.export.write import inspect_export
 
     key = session.other_key("file", file_key, file_passphrase_file, new=False)
     found = inspect_export(file, key=key, trust=trust or None)

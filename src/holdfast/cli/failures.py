@@ -147,7 +147,7 @@ def report(error: BaseException, *, as_json: bool) -> int:
 
         traceback.print_exception(error, file=sys.stderr)
     if as_json:
-        from holdfast.store.tree.json import dumps
+        from holdfast.store.inner import dumps
 
         click.echo(dumps({"error": _name(error), "message": text_of(error)}), err=True)
     else:

@@ -6,15 +6,14 @@ from typing import Any
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import at_option, reveal_option, scope_argument
 from holdfast.cli.points import bound, point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
+from holdfast.store.inner import SENSITIVE, handle_of, tagged
 from holdfast.store.names.masked import MASK
-from holdfast.store.rules.classes import SENSITIVE
-from holdfast.store.tree.json import tagged
 
 
 @click.command(cls=Command)
@@ -27,7 +26,7 @@ def show(session: Session, scope: str, at: str | None, prefix: str, reveal: bool
     """The whole state of a scope: every key with its value."""
     with session.reading() as store:
         view = session.view(store, scope, at)
-        _, timeline, number = view.place()
+        _, timeline, number = handle_of(view).place()
         shown = shown_values(view, view.keys(prefix), reveal)
         found = {name: tagged(value) for name, value in shown}
     if session.json:
@@ -39,7 +38,8 @@ def show(session: Session, scope: str, at: str | None, prefix: str, reveal: bool
 
 def shown_values(view: Any, keys: list[str], reveal: bool) -> list[tuple[str, Any]]:
     """Keys and values; those of class sensitive are not even read unless they are revealed."""
-    hidden = {name for name in keys if not reveal and view.class_of(name) == SENSITIVE}
+    class_of = handle_of(view).reader.class_of
+    hidden = {name for name in keys if not reveal and class_of(name) == SENSITIVE}
     found = view.get_many([name for name in keys if name not in hidden], plain=True)
     found |= dict.fromkeys(hidden, MASK)
     return [(name, found[name]) for name in keys if name in found]
@@ -82,7 +82,7 @@ def log(
             newest_first=not reverse,
         )
     if session.json:
-        output.document({"entries": [plain_results.entry(one) for one in found]})
+        output.document({"entries": [plain.entry(one) for one in found]})
         return
     output.table(
         ["entry", "time", "what", "keys", "actor", "reason", "correlation"],
@@ -102,7 +102,7 @@ def log(
 
 
 def _check_kind(kind: str | None) -> None:
-    from holdfast.store.journal.entry import KINDS
+    from holdfast.store.inner import KINDS
 
     if kind is not None and kind not in KINDS:
         known = ", ".join(KINDS)
@@ -125,7 +125,7 @@ def diff(
         end = point(until) if until is not None else None
         found = state.diff(point(since), end, reveal=reveal)
     if session.json:
-        output.document({"scope": str(state.scope), **plain_results.diff(found)})
+        output.document({"scope": str(state.scope), **plain.diff(found)})
     else:
         output.changes(found)
     return 1 if exit_code and found else 0

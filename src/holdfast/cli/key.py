@@ -12,16 +12,79 @@ from typing import Any, BinaryIO
 
 import click
 
-from holdfast.cli import key_expiry, output, plain_results
-from holdfast.cli.commands import Group, pass_session
+from holdfast.cli import output, plain
+from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.limits import ValueLimits
+from holdfast.store.inner import SENSITIVE, handle_of, json
 from holdfast.store.names.masked import MASK
-from holdfast.store.rules.classes import SENSITIVE
-from holdfast.store.tree import json
+
+# ---- key expiry ---------------------------------------------------------------------------------
+# How long keys last: `--ttl`, `holdfast key expire`, `holdfast key persist`.
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def _duration(
+    context: click.Context, option: click.Parameter, text: str | None
+) -> timedelta | None:
+    """The time that a text means."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", text)
+    try:
+        return timedelta(**{_UNITS[found[2] or "s"]: float(found[1])})  # type: ignore[index]
+    except (TypeError, OverflowError):
+        hint = f"{text!r} is no time; give seconds, or 15m, 2h, 7d"
+        raise click.BadParameter(hint, context, option) from None
+
+
+ttl_option = click.option(
+    "--ttl", metavar="TIME", callback=_duration, help="It expires after so long: 90, 15m, 2h, 7d."
+)
+sliding_option = click.option("--sliding", is_flag=True, help="Each read begins the term anew.")
+
+
+@click.command(cls=Command)
+@click.argument("scope", shell_complete=complete_scope)
+@click.argument("name", metavar="KEY", shell_complete=complete_key)
+@click.argument("ttl", metavar="TIME", callback=_duration)
+@sliding_option
+@pass_session
+def expire(session: Session, scope: str, name: str, ttl: timedelta, sliding: bool) -> None:
+    """Let a key expire after TIME (90, 15m, 2h, 7d); its value stays as it is."""
+    with session.writing() as store:
+        state = session.state(store, scope)
+        entry = state.expire(name, ttl, sliding=sliding)
+    _told(session, state, name, entry, f"expires in {ttl}")
+
+
+@click.command(cls=Command)
+@click.argument("scope", shell_complete=complete_scope)
+@click.argument("name", metavar="KEY", shell_complete=complete_key)
+@pass_session
+def persist(session: Session, scope: str, name: str) -> None:
+    """Let a key never expire."""
+    with session.writing() as store:
+        state = session.state(store, scope)
+        entry = state.persist(name)
+    _told(session, state, name, entry, "never expires")
+
+
+def _told(session: Session, state: Any, name: str, entry: int, what: str) -> None:
+    if session.json:
+        place = {"scope": str(state.scope), "timeline": state.timeline, "key": name}
+        output.document({**place, "entry": entry})
+    else:
+        output.say(output.clean(f"{state.scope} {name}: {what}"))
+
+
+# ---- key ----------------------------------------------------------------------------------------
+
 
 scope_argument = click.argument("scope", shell_complete=complete_scope)
 key_argument = click.argument("name", metavar="KEY", shell_complete=complete_key)
@@ -87,10 +150,10 @@ def get(session: Session, scope: str, name: str, at: str | None, text: bool, rev
             "key": name,
             "value": json.tagged(value),
             "version": item.version,
-            "time": plain_results.time_text(item.time),
+            "time": plain.time_text(item.time),
             "class": item.class_,
-            "expires": plain_results.time_text(item.expires) if item.expires else None,
-            "cause": plain_results.cause(item.cause),
+            "expires": plain.time_text(item.expires) if item.expires else None,
+            "cause": plain.cause(item.cause),
         }
         output.document(about)
     elif text and not hidden:
@@ -166,8 +229,8 @@ version_option = click.option(
 @value_argument
 @text_option
 @version_option
-@key_expiry.ttl_option
-@key_expiry.sliding_option
+@ttl_option
+@sliding_option
 @click.option("--class", "class_", metavar="CLASS", help="trusted, standard, sensitive, external.")
 @subject_option
 @create_option
@@ -238,7 +301,7 @@ def delete(session: Session, scope: str, name: str, if_version: int | None) -> N
         if if_version is None and not state.exists(name):
             raise _no_key(state.scope, name, None)
         state.delete(name, if_version=if_version)
-        version = state.place()[2]
+        version = handle_of(state).place()[2]
     if session.json:
         output.document(
             {"scope": str(state.scope), "timeline": state.timeline, "key": name, "entry": version}
@@ -300,7 +363,7 @@ def fetch(
         view: Any = session.view(store, scope, at)
         if not view.exists(name):
             raise _no_key(view.scope, name, at)
-        if view.class_of(name) == SENSITIVE and not reveal:
+        if handle_of(view).reader.class_of(name) == SENSITIVE and not reveal:
             raise InvalidInputError(f"{name!r} is sensitive: --reveal gives its bytes")
         with view.open_read(name) as source:
             low, high, _ = _span(span).indices(source.size)
@@ -332,5 +395,5 @@ def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
         size -= len(piece)
 
 
-key.add_command(key_expiry.expire)
-key.add_command(key_expiry.persist)
+key.add_command(expire)
+key.add_command(persist)

@@ -21,7 +21,7 @@ from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from holdfast.store.upkeep.rotate import Resealed
+    from holdfast.store.inner import Resealed
 
 scope_argument = click.argument("scope", required=False, shell_complete=complete_scope)
 all_option = click.option("--all", "every", is_flag=True, help="Every scope.")
@@ -132,7 +132,7 @@ def rotate(
         return
     with session.writing() as store:
         if scope is None:
-            told: dict[str, Any] = {"scopes": store.rotate_all()}
+            told: dict[str, Any] = {"scopes": store.rotate()}
         else:
             told = {"scope": str(store.scope(scope).scope), "epoch": store.rotate(scope)}
     if session.json:
@@ -183,7 +183,7 @@ def reseal(session: Session, scope: str | None, every: bool) -> None:
     if (scope is not None) + every != 1:
         raise InvalidInputError("say of which scope: SCOPE or --all, one")
     with session.writing() as store:
-        done = store.reseal_all() if scope is None else [store.reseal(scope)]
+        done = store.reseal(scope)
     if session.json:
         found = [_shape(one) for one in done]
         output.document(found[0] if scope is not None else {"scopes": found})

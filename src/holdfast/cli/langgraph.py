@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli import plain as plain_text
 from holdfast.cli.commands import Command, LazyGroup, pass_session
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingExtraError
-from holdfast.store.tree.json import tagged
+from holdfast.store.inner import tagged
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.look import Looking, Seen
@@ -216,7 +216,7 @@ def diff(
         was = looking.see(past, old) if old is not None else None
         found = difference(was, looking.see(past, new))
     if session.json:
-        output.document({"thread": thread, "namespace": ns, **plain_results.diff(found)})
+        output.document({"thread": thread, "namespace": ns, **plain.diff(found)})
     else:
         plain_text.changes(found)
     return 1 if exit_code and found else 0

@@ -14,7 +14,7 @@ from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from holdfast.store.lease.lease_cells import LeaseInfo
+    from holdfast.store.inner import LeaseInfo
 
 
 @click.group(cls=Group)

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MergeConflictError
-from holdfast.store.tree import json
+from holdfast.store.inner import json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.store.history.merge import Merged
-    from holdfast.store.history.merge_conflicts import MergeConflict
+    from holdfast.store.inner import MergeConflict, Merged
 
 
 @click.command(cls=Command)
@@ -60,7 +59,7 @@ def merge(
             _refused(session, error)
             raise
     if session.json:
-        output.document(plain_results.merged(done))
+        output.document(plain.merged(done))
     else:
         _say(done)
     return 5 if dry_run and strategy == "ask" and done.conflicts else 0
@@ -68,7 +67,7 @@ def merge(
 
 def _refused(session: Session, error: MergeConflictError) -> None:
     if session.json:
-        output.document({"conflicts": [plain_results.conflict(one) for one in error.conflicts]})
+        output.document({"conflicts": [plain.conflict(one) for one in error.conflicts]})
     else:
         _conflicts(error.conflicts)
 
@@ -90,7 +89,7 @@ def _say(done: Merged) -> None:
 
 
 def _conflicts(found: Iterable[MergeConflict]) -> None:
-    from holdfast.store.tree.difference import DELETED, contrasted
+    from holdfast.store.inner import DELETED, contrasted
 
     for one in found:
         output.say(output.clean(f"conflict: {one.path}"))

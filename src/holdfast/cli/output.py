@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.store.tree import json
+from holdfast.store.inner import json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.store.tree.difference import Diff
+    from holdfast.store.inner import Diff
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _PART = re.compile(
@@ -113,7 +113,7 @@ def cell(content: Any) -> str:
 
 def changes(diff: Diff) -> None:
     """A diff, a coloured line for each change."""
-    from holdfast.store.tree.difference import contrasted
+    from holdfast.store.inner import contrasted
 
     if not diff:
         say(f"no difference between {clean(diff.before)} and {clean(diff.after)}")

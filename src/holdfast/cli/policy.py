@@ -15,7 +15,7 @@ from holdfast.cli.session import Session
 if TYPE_CHECKING:
     from holdfast.checkpoints.policy.policies import Policies
     from holdfast.checkpoints.policy.policy import Policy
-    from holdfast.store.state import Store
+    from holdfast.store.store import Store
 
 _WHEN = re.compile(r"(?P<metric>[^<>=]+)(?P<sign>>=|<=|=|>|<)(?P<number>[^@]+)(@(?P<window>.+))?")
 _SIGNS = {
@@ -33,7 +33,7 @@ def policy() -> None:
 
 
 def _policies(store: Store, metrics: tuple[str, ...] = ()) -> Policies:
-    from holdfast.sync import Policies
+    from holdfast.checkpoints.policy.policies import Policies
 
     # Nothing is watched: a command that sets a policy shall not fire it.
     return Policies(store, metrics=dict.fromkeys(metrics), watch=False)

@@ -6,11 +6,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.failures import in_options
@@ -19,6 +19,9 @@ from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, Unavailable
 from holdfast.store.names.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from holdfast.store.inner import Report
 
 
 @click.command(cls=Command)
@@ -53,17 +56,31 @@ def verify(
             require=require,
             budget=budget,
             resume=resume,
-            parallel=True,
             progress=progress,
         )
     if session.json:
-        output.document(plain_results.report(report))
+        output.document(plain.report(report))
         return report.exit_code
-    found = plain_results.report(report)
+    found = plain.report(report)
     output.say(
         f"{report.entries} entries of {report.scopes} scopes, {report.values} values, "
         f"{report.checkpoints} checkpoints ({report.signed} signed) in {found['seconds']} s"
     )
+    _say_dropped(report)
+    output.say(output.clean(in_options(report.trust)))
+    for loss in report.losses:
+        output.say(click.style(output.clean(str(loss)), fg="yellow"))
+    for one in report.findings:
+        where = f"{one.scope}: {one.place}" if one.scope else one.place
+        keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""
+        line = output.clean(f"{one.kind}: {where}: {one.message}{keys}")
+        output.say(click.style(line, fg="red"))
+    output.say(_verdict(report.ok, len(report.findings), report.resume))
+    return report.exit_code
+
+
+def _say_dropped(report: Report) -> None:
+    """What is not there any more, or not yet, and is no damage."""
     if report.erased:
         output.say(f"{report.erased} scopes erased")
     if report.unswept:
@@ -83,16 +100,6 @@ def verify(
             f"{report.unfinished} long values are not finished, which is no damage; "
             "`holdfast sweep` clears away those that were given up"
         )
-    output.say(output.clean(in_options(report.trust)))
-    for loss in report.losses:
-        output.say(click.style(output.clean(str(loss)), fg="yellow"))
-    for one in report.findings:
-        where = f"{one.scope}: {one.place}" if one.scope else one.place
-        keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""
-        line = output.clean(f"{one.kind}: {where}: {one.message}{keys}")
-        output.say(click.style(line, fg="red"))
-    output.say(_verdict(report.ok, len(report.findings), report.resume))
-    return report.exit_code
 
 
 def _verdict(ok: bool, count: int, resume: str | None) -> str:

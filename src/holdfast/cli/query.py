@@ -13,7 +13,7 @@ from holdfast.cli.history import shown_values
 from holdfast.cli.key import at_option, reveal_option, scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, InvalidValueError
-from holdfast.store.tree import json
+from holdfast.store.inner import json
 
 _CONDITION = re.compile(r"(?P<term>[^=<>^]+)(?P<sign>\^=|<=|>=|=|<|>)(?P<value>.*)", re.DOTALL)
 _SIDES = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
@@ -61,7 +61,7 @@ def query(
 
 def _where(conditions: tuple[str, ...]) -> dict[str, Any]:
     """What is asked of each term; two sides of a range come together."""
-    from holdfast.store.read.find import Begins, Range
+    from holdfast.store.inner import Begins, Range
 
     exact: dict[str, Any] = {}
     sides: dict[str, dict[str, Any]] = {}

@@ -16,20 +16,130 @@ from holdfast.cli.completion import complete_scope
 from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.failures import UNRECOVERED
 from holdfast.cli.key import scope_argument
-from holdfast.cli.plain_results import time_text
+from holdfast.cli.plain import time_text
 from holdfast.cli.points import point
 from holdfast.cli.programs import machine_option, machines_named
-from holdfast.cli.recovery_boot import boot, scrub
 from holdfast.cli.restore import located
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
+from holdfast.store.inner import handle_of, tagged, write
 from holdfast.store.names.whole_files import write_whole
-from holdfast.store.tree.json import tagged, write
 
 if TYPE_CHECKING:
-    from holdfast.recovery.group_report import GroupRecoveryReport
-    from holdfast.recovery.plan import RecoveryPlan
-    from holdfast.recovery.report import RecoveryReport
+    from holdfast.recovery.report import GroupRecoveryReport, RecoveryPlan, RecoveryReport
+    from holdfast.recovery.scrub import Scrubbed
+
+
+# ---- recovery boot ------------------------------------------------------------------------------
+# `holdfast recovery boot` and `scrub`: what was unfinished, and what nobody has read for long.
+
+
+@click.command(cls=Command)
+@click.argument("scopes", nargs=-1, metavar="[SCOPE]...", shell_complete=complete_scope)
+@click.option(
+    "--wait", type=click.FloatRange(0), default=0, help="Seconds, for leases of the dead."
+)
+@machine_option
+@click.option("--no-check", is_flag=True, help="Read no states, only what is unfinished.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def boot(
+    session: Session,
+    scopes: tuple[str, ...],
+    wait: float,
+    machines: tuple[str, ...],
+    no_check: bool,
+    yes: bool,
+) -> int:
+    """Bring to an end what was unfinished when processes ended, of some scopes or of all.
+
+    Recoveries go on, damaged states are recovered, operations are undone, effects with a key are
+    to be done again, handovers are reconciled; transitions are settled as each --machine declares.
+    What a program has to say (other transitions, effects without a key) is left, and named; then
+    it exits with 1. An agent that works without a lease cannot be told from one that was
+    interrupted: run this while none works.
+    """
+    from holdfast.recovery.boot_recovery import boot as settle
+
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidInputError("make sure that no agent works without a lease, then add --yes")
+        click.confirm("Does no agent work without a lease just now?", abort=True, err=True)
+    known = machines_named(machines)
+    with session.writing() as store:
+        for scope in scopes:
+            session.state(store, scope)
+        chosen = list(scopes) or None
+        done = settle(store, scopes=chosen, machines=known, check=not no_check, wait=wait)
+    if session.json:
+        output.document(
+            {
+                "methods": done.methods,
+                "items": [
+                    {
+                        "scope": str(one.scope),
+                        "kind": one.kind,
+                        "what": one.what,
+                        "outcome": one.outcome,
+                        "why": one.why,
+                    }
+                    for one in done.items
+                ],
+                "seconds": round(done.seconds, 3),
+            }
+        )
+    else:
+        for line in str(done).splitlines():
+            output.say(output.clean(line))
+    return 1 if done.left else 0
+
+
+@click.command(cls=Command)
+@copy_option
+@click.option("--budget", type=click.FloatRange(0.1), default=10, help="Seconds. [10]")
+@pass_session
+def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
+    """Verify the next part of the store, and heal what a copy still has.
+
+    Each call goes on where the last one ended, and begins again when all is looked at: for a timer.
+    Exits with 1 if something new was found that no copy has.
+    """
+    from holdfast.recovery.scrub import Scrubber
+
+    with session.writing() as store, opened(session, copies) as found:
+        scrubber = Scrubber(store, copies=found, budget=budget)
+        done = scrubber.slice()
+        status = scrubber.status()
+    if done is None:
+        output.note("another process is scrubbing just now")
+        return 0
+    if session.json:
+        output.document(_scrubbed(done) | {"passes": status.passes})
+        return 1 if done.findings else 0
+    whole = f"; all of the store, {status.passes} times so far" if done.finished else ""
+    output.say(f"{done.entries} entries in {done.seconds:.2f} s{whole}")
+    for one in done.healed:
+        output.say(output.clean(f"healed: {one.scope or 'store'}: {one.place}"))
+    for damage in done.findings:
+        output.say(output.clean(f"damaged: {damage.scope}: {damage.place}: {damage.message}"))
+    return 1 if done.findings else 0
+
+
+def _scrubbed(done: Scrubbed) -> dict[str, Any]:
+    return {
+        "entries": done.entries,
+        "finished": done.finished,
+        "healed": [{"scope": str(one.scope or ""), "place": one.place} for one in done.healed],
+        "findings": [
+            {"scope": one.scope, "place": one.place, "message": one.message}
+            for one in done.findings
+        ],
+        "seconds": round(done.seconds, 3),
+    }
+
+
+# ---- recovery -----------------------------------------------------------------------------------
+
 
 FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".json": "json"}
 _LOCATING = ("name", "type", "tag", "trigger", "before")
@@ -67,7 +177,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
     loses least is returned to. What does not succeed is undone (exit code 9, with --dry-run, too,
     if no state would serve).
     """
-    from holdfast.sync import Recovery
+    from holdfast.recovery.recovery import Recovery
 
     check_page(given["page"])
     machines = machines_named(given["machines"])
@@ -84,7 +194,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
             machines=machines,
         )
         state = session.state(store, scope, new=True)  # all of its entries may be lost
-        state.place()  # refused here if there is no such timeline
+        handle_of(state).place()  # refused here if there is no such timeline
         asked = _asked(session, state, given)
         if dry_run:
             plan = recovery.plan(state, **asked)
@@ -104,8 +214,8 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
 
 def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any]:
     """What `recover` and `plan` take."""
-    from holdfast.recovery.failures import Failure
-    from holdfast.sync import Checkpoints
+    from holdfast.checkpoints.checkpoints import Checkpoints
+    from holdfast.recovery.failures import AgentFailure
 
     if session.timeline != "main":
         raise InvalidInputError("a recovery is one of the timeline main: leave --timeline out")
@@ -117,7 +227,7 @@ def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any
     if where:
         target = Checkpoints(state).locate(valid=True, **where)
     asked = {"at" if isinstance(target, datetime) else "point": target}
-    failure = Failure(given["failure"], given["message"], **asked)
+    failure = AgentFailure(given["failure"], given["message"], **asked)
     return {"failure": failure, "procedure": given["procedure"]}
 
 
@@ -207,7 +317,7 @@ def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
 
 def shape_of(report: RecoveryReport | GroupRecoveryReport) -> dict[str, Any]:
     """A report of either kind as plain data."""
-    from holdfast.recovery.group_report import GroupRecoveryReport
+    from holdfast.recovery.report import GroupRecoveryReport
 
     if isinstance(report, GroupRecoveryReport):
         return group_shape(report)
@@ -275,12 +385,12 @@ for _command in (boot, scrub):
 @pass_session
 def list_(session: Session, scope: str | None, limit: int) -> None:
     """The recoveries of an agent, or of all, the newest first; also those of groups."""
-    from holdfast.recovery.recovered_scopes import recovered_agents
-    from holdfast.sync import Recovery
+    from holdfast.recovery.records import recovered_agents
+    from holdfast.recovery.recovery import Recovery
 
     with session.reading() as store:
         made = Recovery(store)
-        agents = [scope] if scope is not None else recovered_agents(store._handle)
+        agents = [scope] if scope is not None else recovered_agents(handle_of(store))
         found = [one for agent in agents for one in made.reports(agent, limit)]
         groups = made.group_reports(limit) if scope is None else _groups_of(made, scope)[:limit]
     found.sort(key=lambda one: one.id, reverse=True)  # which clocks do not put in disorder
@@ -333,7 +443,7 @@ def _each(lost: Mapping[str, str]) -> str:
 @pass_session
 def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
     """The report of a recovery, of the agent or of a group with it; by default of the newest."""
-    from holdfast.sync import Recovery
+    from holdfast.recovery.recovery import Recovery
 
     check_page(page)
     if session.json and form not in (None, "json"):
@@ -368,7 +478,7 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
     of somebody's own cannot go on here: it is undone, which ends it. Exits with 9 if one did not
     succeed.
     """
-    from holdfast.sync import Recovery
+    from holdfast.recovery.recovery import Recovery
 
     known = machines_named(machines)
     with session.writing() as store:
@@ -394,7 +504,7 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
 @pass_session
 def abandon(session: Session, id: str, reason: str) -> None:
     """End a recovery that never ended, of an agent or of a group; the agents stay as they are."""
-    from holdfast.sync import Recovery
+    from holdfast.recovery.recovery import Recovery
 
     with session.writing() as store:
         done = Recovery(store).abandon(id, reason)
@@ -413,7 +523,7 @@ def stats(session: Session, scope: str | None, slow: float) -> None:
 
     Alarms are those that failed, were slow, or have not ended after that time.
     """
-    from holdfast.sync import Recovery
+    from holdfast.recovery.recovery import Recovery
 
     with session.reading() as store:
         found = Recovery(store).statistics(scope, slow=slow)

@@ -12,7 +12,7 @@ from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.key import scope_argument
-from holdfast.cli.plain_results import time_text
+from holdfast.cli.plain import time_text
 from holdfast.cli.recovery import (
     check_page,
     plan_shape,
@@ -21,14 +21,14 @@ from holdfast.cli.recovery import (
 )
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, LeaseHeldError, RecoveryFailedError
+from holdfast.store.inner import core_of, handle_of
 from holdfast.store.names.scope import Scope
 
 if TYPE_CHECKING:
     from holdfast.recovery.heal import Healed
-    from holdfast.recovery.plan import RecoveryPlan
     from holdfast.recovery.quarantine import Quarantined
-    from holdfast.recovery.report import RecoveryReport
-    from holdfast.store.proof.verify_report import Finding
+    from holdfast.recovery.report import RecoveryPlan, RecoveryReport
+    from holdfast.store.inner import Finding
     from holdfast.sync import Store
 
 
@@ -82,12 +82,14 @@ class _Damage:
     def __init__(
         self, store: Store, copies: list[Store], scope: str | None, budget: float | None
     ) -> None:
-        from holdfast.sync import Recovery
+        from holdfast.recovery.recovery import Recovery
 
         self._store = store
         self._scope, self._budget = scope, budget
         self._recovery = Recovery(store, copies=copies)
-        self.copies = [one._core for one in copies if one._core.lineage == store._core.lineage]
+        self.copies = [
+            core_of(one) for one in copies if core_of(one).lineage == core_of(store).lineage
+        ]
         """Those that rows can be healed from; the others may still have the state."""
         self.found: list[Finding] = []
         self.plans: list[RecoveryPlan] = []
@@ -121,14 +123,13 @@ class _Damage:
 
     def _without_healed(self, scope: str, mine: list[Finding]) -> list[Finding]:
         """What would be left of findings."""
-        from holdfast.recovery.heal import would_heal
-        from holdfast.recovery.heal_directory import would_heal_directory
+        from holdfast.recovery.heal import would_heal, would_heal_directory
 
-        core = self._store._core
+        core = core_of(self._store)
         if scope:
             mine, given = would_heal(core, Scope.parse(scope), mine, self.copies, rename=True)
         else:
-            mine, given = would_heal_directory(self._store._handle, mine, self.copies)
+            mine, given = would_heal_directory(handle_of(self._store), mine, self.copies)
         self.healing |= {scope: len(given)} if given else {}
         return mine
 
@@ -159,7 +160,7 @@ class _Damage:
         from holdfast.recovery.tails import Tails
 
         state = self._store.scope(scope)
-        if readable(state._handle) and Tails(self._store._handle).lost(state.scope) is None:
+        if readable(handle_of(state)) and Tails(handle_of(self._store)).lost(state.scope) is None:
             places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
             self.left.append(
                 f"{scope}: its newest state is whole, its past is not: {places}; a copy of the "
@@ -180,7 +181,7 @@ class _Damage:
         while self._heal():
             self.look()
         if self.leases:
-            self._store._core.leases.drop_damaged()
+            core_of(self._store).leases.drop_damaged()
         failed: dict[str, str] = {}
         for plan in self.plans:
             try:
@@ -197,10 +198,9 @@ class _Damage:
 
     def _heal(self) -> bool:
         """Heal what was found; whether that was something."""
-        from holdfast.recovery.heal import heal_all
-        from holdfast.recovery.heal_directory import heal_directory
+        from holdfast.recovery.heal import heal_all, heal_directory
 
-        handle, before = self._store._handle, len(self.healed)
+        handle, before = handle_of(self._store), len(self.healed)
         for scope, mine in self._by_scope().items():
             if scope:
                 one = Scope.parse(scope)
@@ -280,20 +280,18 @@ def quarantine() -> None:
 @pass_session
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
-    from holdfast.recovery.damaged_records import readable
-    from holdfast.recovery.records import check_there
-    from holdfast.recovery.recovered_scopes import recovered_agents
+    from holdfast.recovery.records import check_there, readable, recovered_agents
+    from holdfast.recovery.recovery import Recovery
     from holdfast.store.names.scope import Scope
-    from holdfast.sync import Recovery
 
     with session.reading() as store:
         made = Recovery(store)
         if scope is not None:
             found = made.quarantine(scope).list()
             if not found:
-                check_there(store._handle, Scope.parse(scope))
+                check_there(handle_of(store), Scope.parse(scope))
         else:  # what is damaged in its turn keeps nobody from seeing the rest
-            agents = recovered_agents(store._handle)
+            agents = recovered_agents(handle_of(store))
             lists = readable(agents, lambda agent: made.quarantine(agent).list())
             found = [one for some in lists for one in some]
     found = [one for one in found if everything or one.released_at is None]
@@ -327,7 +325,7 @@ def show(session: Session, scope: str, id: str, file: Any) -> None:
 
     The bytes are as they lay in storage: sealed if the store is encrypted.
     """
-    from holdfast.sync import Recovery
+    from holdfast.recovery.recovery import Recovery
 
     with session.reading() as store:
         found = Recovery(store).quarantine(scope).get(id)
@@ -351,7 +349,7 @@ def release(session: Session, scope: str, id: str, reason: str) -> None:
 
     One that was released before stays as it is, with the reason and time of then.
     """
-    from holdfast.sync import Recovery
+    from holdfast.recovery.recovery import Recovery
 
     with session.writing() as store:
         done = Recovery(store).quarantine(scope).release(id, reason)

@@ -12,10 +12,10 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.session import Session
-from holdfast.store.tree.json import write
+from holdfast.store.inner import write
 
 if TYPE_CHECKING:
-    from holdfast.replicas.report import SyncedReplica
+    from holdfast.replicas.replica_report import SyncedReplica
 
 FOUND = 1
 _urls = click.argument("urls", metavar="URL...", nargs=-1, required=True)

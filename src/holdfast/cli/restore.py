@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import moment, point
 from holdfast.cli.session import Session
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.restore import RestoreResult
+    from holdfast.checkpoints.restore_request import RestoreResult
     from holdfast.store.names.items import Checkpoint
     from holdfast.sync import State
 
@@ -80,7 +80,7 @@ def restore(session: Session, /, scope: str, to: str | None, **given: Any) -> No
 
     Instead of POINT, --type, --tag, --before … say which checkpoint: the newest that fits.
     """
-    from holdfast.sync import Checkpoints
+    from holdfast.checkpoints.checkpoints import Checkpoints
 
     names = ("name", "type", "tag", "trigger", "at", "before", "valid")
     where = located({name: given.pop(name) for name in names})
@@ -92,7 +92,7 @@ def restore(session: Session, /, scope: str, to: str | None, **given: Any) -> No
         result = checkpoints.restore(point(to) if to is not None else None, **where, **given)
     done = result.restored
     if session.json:
-        output.document(plain_results.restored(done) | _more(result))
+        output.document(plain.restored(done) | _more(result))
         return
     if given["dry_run"]:
         output.changes(done.diff)
@@ -132,12 +132,12 @@ def _say(scope: str, result: RestoreResult) -> None:
 @pass_session
 def held(session: Session, scope: str) -> None:
     """Checkpoints that are not removed: of operations, of recoveries, and backups of restores."""
-    from holdfast.sync import Checkpoints
+    from holdfast.checkpoints.checkpoints import Checkpoints
 
     with session.reading() as store:
         found = Checkpoints(session.state(store, scope)).held()
     if session.json:
-        told = [plain_results.checkpoint(one.checkpoint) | {"why": one.why} for one in found]
+        told = [plain.checkpoint(one.checkpoint) | {"why": one.why} for one in found]
         output.document({"held": told})
         return
     rows = [[one.checkpoint.id, one.why, one.checkpoint.name, one.checkpoint.time] for one in found]
@@ -150,12 +150,12 @@ def held(session: Session, scope: str) -> None:
 @pass_session
 def confirm(session: Session, scope: str, backup: str) -> None:
     """Say that a restore is good: its backup (by its id) is no longer held."""
-    from holdfast.sync import Checkpoints
+    from holdfast.checkpoints.checkpoints import Checkpoints
 
     with session.writing() as store:
         made = Checkpoints(session.state(store, scope)).confirm(point(backup))
     if session.json:
-        output.document(plain_results.checkpoint(made) if made is not None else None)
+        output.document(plain.checkpoint(made) if made is not None else None)
     else:
         output.say(output.clean(f"{scope}: {backup} is let go"))
 
@@ -172,12 +172,12 @@ def confirm(session: Session, scope: str, backup: str) -> None:
 @pass_session
 def finish(session: Session, scope: str, which: str, how: str) -> None:
     """Decide about an operation that never ended, by its checkpoint."""
-    from holdfast.sync import Checkpoints
+    from holdfast.checkpoints.checkpoints import Checkpoints
 
     with session.writing() as store:
         done = Checkpoints(session.state(store, scope)).finish(point(which), how)
     if session.json:
-        told = plain_results.reverted(done) if done is not None else None
+        told = plain.reverted(done) if done is not None else None
         output.document({"scope": scope, "checkpoint": which, "reverted": told})
     else:
         output.say(output.clean(str(done) if done is not None else f"{scope}: {which} is let go"))
@@ -185,11 +185,11 @@ def finish(session: Session, scope: str, which: str, how: str) -> None:
 
 def say_all(session: Session, state: State, found: Checkpoint) -> None:
     """All that is known of a checkpoint."""
-    from holdfast.sync import Checkpoints
+    from holdfast.checkpoints.checkpoints import Checkpoints
 
     known = Checkpoints(state).inspect(found)
     integrity, packed = asdict(known.integrity), known.compression
-    told = plain_results.checkpoint(found) | {
+    told = plain.checkpoint(found) | {
         "trigger": known.trigger,
         "parent": known.parent,
         "children": list(known.children),

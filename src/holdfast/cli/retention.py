@@ -15,7 +15,7 @@ from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 from holdfast.store.names.items import Checkpoint
-from holdfast.store.state import Store
+from holdfast.store.store import Store
 
 
 @click.group(cls=Group)

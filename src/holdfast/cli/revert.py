@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.key import key_argument, reveal_option, scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store.tree import json
+from holdfast.store.inner import json
 
 if TYPE_CHECKING:
     from holdfast.store.names.items import Reverted
@@ -55,7 +55,7 @@ def revert(
             _confirm(which.run(session, store, True, None), quiet=session.json)
         done = which.run(session, store, dry_run, reason)
     if session.json:
-        found = [plain_results.reverted(one) for one in done]
+        found = [plain.reverted(one) for one in done]
         output.document(found[0] if scope is not None else {"scopes": found})
         return
     for one in done:
@@ -155,7 +155,7 @@ def blame(
     with session.reading() as store:
         found = session.state(store, scope).blame(name, path, limit=limit, reveal=reveal)
     if session.json:
-        output.document(plain_results.blame(found))
+        output.document(plain.blame(found))
         return
     output.table(
         ["entry", "time", "actor", "correlation", "part", "value"],

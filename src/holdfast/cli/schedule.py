@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store.tree.json import write
+from holdfast.store.inner import write
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.schedule.runner import Run
@@ -30,7 +30,7 @@ def schedule() -> None:
 @pass_session
 def list_(session: Session) -> None:
     """All schedules, how often they ran, and when they are due."""
-    from holdfast.sync import Scheduler
+    from holdfast.checkpoints.schedule.scheduler import Scheduler
 
     with session.reading() as store:
         found = Scheduler(store).schedules()
@@ -67,8 +67,8 @@ def _shape(one: ScheduleInfo) -> dict[str, Any]:
         "policy": one.policy,
         "retention": one.retention,
         "runs": one.runs,
-        "last": plain_results.time_text(one.last) if one.last else None,
-        "next": plain_results.time_text(one.next) if one.next else None,
+        "last": plain.time_text(one.last) if one.last else None,
+        "next": plain.time_text(one.next) if one.next else None,
         "failed": one.failed,
         "damage": one.damage,
     }
@@ -97,7 +97,7 @@ def add(
 
     It runs where a program has a Scheduler, or `holdfast schedule run`.
     """
-    from holdfast.sync import Scheduler
+    from holdfast.checkpoints.schedule.scheduler import Scheduler
 
     if (every is None) == (cron is None) or (zone is not None and cron is None):
         raise InvalidInputError("give --every SECONDS, or --cron EXPRESSION and perhaps --zone")
@@ -122,7 +122,7 @@ def add(
 @pass_session
 def remove(session: Session, name: str) -> None:
     """Remove a schedule; the checkpoints that it made stay."""
-    from holdfast.sync import Scheduler
+    from holdfast.checkpoints.schedule.scheduler import Scheduler
 
     with session.writing() as store:
         Scheduler(store).remove(name)
@@ -143,7 +143,7 @@ def run(session: Session, once: bool, lease: float) -> None:
     With --json a line for each run; with --once as well, one document. Schedules of jobs need the
     program that has the jobs.
     """
-    from holdfast.sync import Scheduler
+    from holdfast.checkpoints.schedule.scheduler import Scheduler
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -165,7 +165,7 @@ def _refuse_jobs(scheduler: Scheduler) -> None:
     if jobs:
         raise InvalidInputError(
             f"some schedules run jobs ({', '.join(jobs[:5])}), which only a program of yours has: "
-            "run the schedules there, with sync.Scheduler(store, jobs=...)"
+            "run the schedules there, with sync.checkpoints.Scheduler(store, jobs=...)"
         )
 
 

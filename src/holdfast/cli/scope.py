@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.failures import in_options
@@ -43,8 +43,7 @@ def list_(
         page = store.scopes(kind=kind, prefix=prefix, limit=limit, after=after)
     if session.json:
         found = [
-            {"scope": str(one.scope), "created": plain_results.time_text(one.created)}
-            for one in page.items
+            {"scope": str(one.scope), "created": plain.time_text(one.created)} for one in page.items
         ]
         output.document({"scopes": found, "after": page.after})
         return
@@ -95,7 +94,7 @@ def erase_scope(
             confirm("Erase", f"{name} with all its timelines")
         result = store.erase(name, wait=wait, despite_holds=despite_holds)
     if session.json:
-        output.document(plain_results.erased(result))
+        output.document(plain.erased(result))
         return
     output.say(output.clean(f"{name}: erased"))
     key = "its key" if result.key_removed else "no key"

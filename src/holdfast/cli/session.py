@@ -18,6 +18,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StoreNotFoundError,
 )
+from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
     from holdfast.sync import State, Store, View
@@ -213,7 +214,7 @@ class Session:
     def state(self, store: Store, scope: str, *, new: bool = False) -> State:
         """The timeline of a scope; refused if it is not there, unless it may be new."""
         state = store.scope(scope).on(self.timeline)
-        if not new and state.place()[2] == 0:
+        if not new and handle_of(state).place()[2] == 0:
             raise ScopeNotFoundError(
                 f"there is no scope {state.scope} in this store; `holdfast scope list` shows them"
             )
@@ -224,7 +225,7 @@ class Session:
         from holdfast.sync import View
 
         state = self.state(store, scope)
-        return state.at(point(at)) if at is not None else View(state._handle.pinned())
+        return state.at(point(at)) if at is not None else View(handle_of(state).pinned())
 
 
 def _refuse_passphrase(key: str | None, which: str = "") -> None:

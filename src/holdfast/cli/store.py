@@ -12,6 +12,7 @@ from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, ScopeNotFoundError
+from holdfast.store.inner import handle_of
 
 
 @click.command(cls=Command)
@@ -78,18 +79,13 @@ def _cautions(session: Session, encrypted: bool) -> list[str]:
 
 
 @click.command(cls=Command)
-@click.option("--metrics", is_flag=True, help="Transitions and recoveries, as the logs tell.")
 @pass_session
-def stats(session: Session, metrics: bool) -> None:
+def stats(session: Session) -> None:
     """Figures of the store.
 
-    With --metrics, how often transitions and recoveries were tried by all agents and how they
-    ended, of all processes. How long saves take, a running program tells (`store.metrics()`), and
-    `holdfast agent run --json` at its end.
+    How often transitions and recoveries were tried, and how long saves take, a running program
+    tells (`store.metrics()`), and `holdfast agent run --json` at its end.
     """
-    if metrics:
-        _metrics(session)
-        return
     with session.reading() as store:
         found = store.stats()
     if session.json:
@@ -100,28 +96,6 @@ def stats(session: Session, metrics: bool) -> None:
         f", {count} {kind}" for kind, count in sorted(kinds.items())
     )
     output.fields([(name.replace("_", " "), figure) for name, figure in found.items()])
-
-
-def _metrics(session: Session) -> None:
-    from holdfast.recovery.logged_metrics import kept_metrics
-
-    with session.reading() as store:
-        found = kept_metrics(store._handle)
-    names = ("transitions", "recoveries")
-    figures = {name: one for name, one in found.figures().items() if name.startswith(names)}
-    series = [one for one in found.data()["series"] if one["name"] in names]
-    if session.json:
-        output.document({"figures": figures, "series": series})
-        return
-    output.fields([(name.replace("_", " "), round(one, 6)) for name, one in figures.items()])
-    for name in names:
-        mine = [one for one in series if one["name"] == name]
-        if mine:
-            labels = list(mine[0]["labels"])
-            output.table(
-                [*(label.replace("_", " ") for label in labels), "count"],
-                [[*one["labels"].values(), one["count"]] for one in mine],
-            )
 
 
 @click.command(cls=Command)
@@ -161,7 +135,7 @@ def sweep(session: Session, scope: str | None, limit: int | None, wait: bool) ->
 def _sweep_scope(session: Session, scope: str, limit: int | None) -> None:
     with session.writing() as store:
         state = session.state(store, scope)
-        if not state.place()[2]:
+        if not handle_of(state).place()[2]:
             raise ScopeNotFoundError(f"there is no scope {state.scope} in this store")
         removed = state.sweep(limit=limit)
     if session.json:

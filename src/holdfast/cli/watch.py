@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain_results
+from holdfast.cli import output, plain
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, KeyMissingError, PrunedError
-from holdfast.store.tree.json import write
+from holdfast.store.inner import write
 
 if TYPE_CHECKING:
     from holdfast.store.names.items import Entry, Position
@@ -73,8 +73,8 @@ def watch(
 
 
 def _position(text: str) -> Position:
+    from holdfast.store.inner import check_position
     from holdfast.store.names.items import Position
-    from holdfast.store.read.follow import check_position
 
     if text == "start":
         return Position()
@@ -96,7 +96,7 @@ def _texts(position: dict[int, int] | None) -> dict[str, int]:
 
 def _show(entry: Entry, *, as_json: bool) -> None:
     if as_json:
-        click.echo(write({**plain_results.entry(entry), "position": _texts(entry.position)}))
+        click.echo(write({**plain.entry(entry), "position": _texts(entry.position)}))
     else:
         _line(entry)
     sys.stdout.flush()

@@ -9,28 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
+from holdfast.agents.agent_keys import own_change
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.errors import MissingError, PrunedError, StateIntegrityError
-from holdfast.recovery.records import GROUPS, ID, PREFIX, notices_scope, scope_of
-from holdfast.recovery.run_slot import correlation_of
-from holdfast.store.history.diff import index_of
-from holdfast.store.history.handle import LineHandle, StoreHandle
-from holdfast.store.journal.entry import KEYED, MERGE, RESTORE, Body, Cause
+from holdfast.recovery.records import ID, PREFIX, Record, correlation_of
+from holdfast.store.inner import (
+    KEYED,
+    MERGE,
+    READ,
+    RESTORE,
+    SWEPT,
+    Body,
+    LineHandle,
+    Sticky,
+    Timeline,
+    derived,
+    handle_of,
+    index_of,
+    sticky_prefixes,
+    tree_changes,
+)
 from holdfast.store.names import rowkinds
+from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import Entry
 from holdfast.store.names.scope import RESERVED
-from holdfast.store.rules.lookup import derived
-from holdfast.store.rules.sticky import sticky_prefixes
-from holdfast.store.tree.difference import tree_changes
-from holdfast.store.upkeep.expiry import READ, SWEPT
-
-if TYPE_CHECKING:
-    from holdfast.recovery.context import Context
+from holdfast.store.state import State
 
 CHECK = "check"
 """The component that checks act as: they are to look, and what they write is not the recovery's."""
+ACTOR = "recovery"
+"""Who a recovery acts as."""
+NOTHING = "nothing"
+"""What is lost if nothing is."""
 SHOWN = 10
 """Names that a text gives."""
 PAGE = 500
@@ -41,31 +53,15 @@ WHOLE = frozenset(("restore", "merge"))
 """What changes a state without naming keys."""
 
 
-class Makers:
-    """Tells entries that recoveries of an agent made from those of a program whose correlations
-    only begin like theirs: by what is kept of recoveries, of the agent or of a group."""
+def maker_of(cause: Cause | None) -> str:
+    """The recovery, of an agent or of a group, that made an entry; empty if none did.
 
-    def __init__(self, handle: LineHandle) -> None:
-        store = StoreHandle(handle.core)
-        self._places = [
-            (store.line(scope_of(handle.scope)).reader, PREFIX),
-            (store.line(notices_scope()).reader, GROUPS),
-        ]
-        self._known: dict[str, bool] = {}
-
-    def of(self, cause: Cause | None) -> str:
-        """The recovery that made an entry; empty if none did."""
-        said = (cause.correlation or "") if cause is not None else ""
-        begin = correlation_of("")
-        id_ = said.removeprefix(begin) if said.startswith(begin) else ""
-        if not ID.fullmatch(id_):
-            return ""
-        if id_ not in self._known:
-            try:
-                self._known[id_] = any(one.exists(prefix + id_) for one, prefix in self._places)
-            except StateIntegrityError:
-                self._known[id_] = True  # nobody can say, and it looks like one
-        return id_ if self._known[id_] else ""
+    A program may choose correlations that look like theirs: so who acted counts, too.
+    """
+    if cause is None or cause.actor != ACTOR:
+        return ""
+    id_ = (cause.correlation or "").removeprefix(correlation_of(""))
+    return id_ if ID.fullmatch(id_) else ""
 
 
 def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
@@ -85,7 +81,7 @@ def work_of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Ent
 def _changes(handle: LineHandle, recovery: str, head: int) -> Iterator[tuple[Entry, bool]]:
     """Changes behind an entry, the newest first, and whether a recovery made them."""
     ours, history = correlation_of(recovery), handle.history
-    with suppress(StateIntegrityError):
+    with suppress(StateIntegrityError):  # what lies below damage is not known
         for key, envelope, body in history.entries(low=head + 1):
             entry = history.entry(key, envelope, body)
             cause = entry.cause
@@ -107,7 +103,7 @@ def standing(handle: LineHandle, recovery: str, head: int | None) -> str:
     try:
         own = [entry for entry, own in _changes(handle, recovery, head) if own]
         changed = changed_since(handle, head) if own else []
-    except (MissingError, StateIntegrityError) as error:
+    except (MissingError, StateIntegrityError) as error:  # the state before, or of now, is damaged
         return f"; whether anything of it stands cannot be compared: {error}"
     if not changed:
         return ""
@@ -122,7 +118,7 @@ def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entr
     if head is None:
         return None
     sticky: tuple[str, ...] = ()
-    with suppress(StateIntegrityError):
+    with suppress(StateIntegrityError):  # unknown: then every write counts
         sticky = sticky_prefixes(handle.reader.declared())
     for entry in work_of_others(handle, recovery, head):
         stays = entry.keys and all(derived(key) or key.startswith(sticky) for key in entry.keys)
@@ -131,28 +127,28 @@ def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entr
     return None
 
 
-def theirs(context: Context) -> dict[str, int]:
+def theirs(handle: LineHandle, record: Record) -> dict[str, int]:
     """Keys that others changed since the recovery began, each with the entry that did so last.
 
     The empty one stands for all of them: somebody put the whole state back.
     """
-    head = context.record.data.get("head")
+    head = record.data.get("head")
     found: dict[str, int] = {}
     if head is not None:
-        for entry in of_others(context.handle, context.record.id, head):
+        for entry in of_others(handle, record.id, head):
             for key in entry.keys or ("",):
                 found.setdefault(key, entry.sequence)
     return found
 
 
-def on_top(context: Context) -> set[str]:
+def on_top(handle: LineHandle, record: Record) -> set[str]:
     """Keys that the recovery had changed when others added to them: what they held before it is
     not there any more, whatever is undone. Who sets a key whole means just that."""
-    head, handle = context.record.data.get("head"), context.handle
+    head = record.data.get("head")
     if head is None:
         return set()
     first: dict[str, tuple[str, int]] = {}
-    for entry in of_others(handle, context.record.id, head):  # the newest first
+    for entry in of_others(handle, record.id, head):  # the newest first
         first.update({key: (kind, entry.sequence) for kind, key in entry.operations})
     then = handle.view(head).reader
     return {
@@ -192,22 +188,26 @@ def changes_after(handle: LineHandle, sequence: int, head: int) -> int:
     line, known = handle.history.points.line(), Lineage(handle, head)
     try:
         declared = handle.reader.declared()
-    except StateIntegrityError:
+    except StateIntegrityError:  # of the newest state; the point is whole
         declared = handle.view(sequence).reader.declared()
     stay = sticky_prefixes(declared)
-    makers = Makers(handle)
-    low, high = rowkinds.entry(line.prefix, sequence + 1), rowkinds.entry(line.prefix, head) + b"\0"
     count = 0
-    while page := line.ledger.storage.scan(low, high, limit=PAGE):
-        for key, row in page:
-            if rowkinds.sequence_of(key) in known:
-                try:
-                    body = line.ledger.open_entry(key, row)[1]
-                    count += not makers.of(body.cause) and _takes_away(body, stay)
-                except (PrunedError, StateIntegrityError):
-                    count += 1
-        low = page[-1][0] + b"\0"
+    for key, row in entry_rows(line, sequence + 1, head):
+        if rowkinds.sequence_of(key) in known:
+            try:
+                body = line.ledger.open_entry(key, row)[1]
+                count += not maker_of(body.cause) and _takes_away(body, stay)
+            except (PrunedError, StateIntegrityError):  # it may have changed something
+                count += 1
     return count
+
+
+def entry_rows(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of entries from one to another, as they are stored, readable or not."""
+    low, high = rowkinds.entry(line.prefix, first), rowkinds.entry(line.prefix, last) + b"\0"
+    while page := line.ledger.storage.scan(low, high, limit=PAGE):
+        yield from page
+        low = page[-1][0] + b"\0"
 
 
 def _takes_away(body: Body, stay: tuple[str, ...]) -> bool:
@@ -220,15 +220,18 @@ def _takes_away(body: Body, stay: tuple[str, ...]) -> bool:
 
 def lost_text(after: int, others: int) -> str:
     """What going back loses, for people: entries since then, and what others wrote meanwhile."""
-    parts = [f"{after} entries after it"] if after > 0 else []
-    parts += [f"{others} entries that others wrote meanwhile"] if others else []
-    return "; ".join(parts) or "nothing"
+    mine = f"{after} entries after it" if after > 0 else ""
+    return together(mine, f"{others} entries that others wrote meanwhile" if others else "")
+
+
+def together(*lost: str) -> str:
+    """What is lost, of several things, for people; some of them may be nothing."""
+    return "; ".join(one for one in lost if one and one != NOTHING) or NOTHING
 
 
 def damage_text(lost: str, damaged: Collection[str]) -> str:
     """What going back loses, with sticky keys that cannot be read and so do not stay."""
-    more = [f"what damaged rows held of {named(damaged)}"] if damaged else []
-    return "; ".join([*([lost] if lost != "nothing" else []), *more]) or "nothing"
+    return together(lost, f"what damaged rows held of {named(damaged)}" if damaged else "")
 
 
 def named(keys: Iterable[str]) -> str:
@@ -241,3 +244,48 @@ def some(names: Iterable[str]) -> str:
     known = list(names)
     more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
     return ", ".join(known[:SHOWN]) + more
+
+
+# What a recovery leaves in the scope of the agent that went through it.
+#
+# Only that is sticky. How far a consumer of notices has read is kept under the same prefix, and
+# goes back together with what the consumer wrote: else it would never get again what it has lost.
+
+LAST = PREFIX + "last"
+"""In the agent's scope: the recovery that it went through last. No restore takes it back."""
+
+
+def untold(state: State, record: Record, point: str) -> None:
+    """Before a restore undoes a recovery: the agent knows nothing of it, and those keys are sticky
+    that were at a point.
+
+    Else what a step declared sticky would stay as the step left it. What parts of this library
+    declare stays: that is about what has happened in the world.
+    """
+    handle = handle_of(state)
+    left = theirs(handle, record)
+    if "" in left:
+        return  # somebody else put the whole state back: that stands
+    then = handle.view(point).reader
+    with suppress(StateIntegrityError):  # of the newest state: the restore puts back what it can
+        now = handle.reader.declared()
+        wanted: dict[str, Any] = dict.fromkeys(one.key for one in now.of(Sticky) if _own(one))
+        wanted |= {one.key: one.data() for one in then.declared().of(Sticky) if _own(one)}
+        wanted[LAST] = then.get(LAST, None, None, True)
+        parts = own_change(state, reason=f"recovery {record.id} failed")
+        part = parts.part(handle)
+        for key in wanted.keys() - left.keys():
+            if (value := wanted[key]) == part.get(key):
+                continue
+            if value is None:
+                part.delete(key)
+            else:
+                part.set(key, value)
+        plan = parts.plan()
+        if plan is not None:
+            state._run(plan)
+
+
+def _own(one: Sticky) -> bool:
+    """Whether a step of a user's own, or a recovery, declared it."""
+    return one.prefix == LAST or not one.prefix.startswith(RESERVED)

@@ -2,28 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.machines.definition import MachineDefinition
-from holdfast.errors import InvalidInputError, InvalidKeyError, InvalidValueError
+from holdfast.agents.agent_keys import MACHINE
+from holdfast.agents.machines.definition import MachineDefinition, check_blocking
+from holdfast.agents.machines.machine import Machine
+from holdfast.agents.machines.machine_records import MachineRecovered
+from holdfast.errors import (
+    InvalidInputError,
+    InvalidKeyError,
+    InvalidValueError,
+    LeaseLostError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+    StoreClosedError,
+    Unavailable,
+)
 from holdfast.recovery import failures
-from holdfast.recovery.failures import Failure
-from holdfast.recovery.machine_transitions import Machines
-from holdfast.recovery.records import Record
+from holdfast.recovery.failures import AgentFailure, log
+from holdfast.recovery.records import Record, RecoveryStepResult
 from holdfast.recovery.state_checks import Trials
-from holdfast.recovery.step_result import RecoveryStepResult
-from holdfast.recovery.strategies import STRATEGIES, Strategy
-from holdfast.store.commit.core import Core
-from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.inner import Core, LineHandle, StoreHandle, handle_of
 from holdfast.store.names.arguments import check_function, check_text, listed
+from holdfast.store.names.face import given
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.state import State
 
+if TYPE_CHECKING:
+    from holdfast.store.names.threads import OnLoop
+
+# Transitions of machines that were begun and have no end, settled as their arrows declare.
+
+INTENT = "/log/intent"
+UNKNOWN = "its definition was not given: machines has none of this name"
+ASK = "its arrow declares ask, or the machine is not where the work began: settle it"
+Recoverer = Callable[[State, MachineDefinition, str], MachineRecovered]
+
+
+def _recover(state: State, definition: MachineDefinition, name: str) -> MachineRecovered:
+    return Machine(state, definition, name).recover()
+
+
+class Machines(dict[str, MachineDefinition]):
+    """Definitions by the names of machines, and how one is recovered, in which the faces differ."""
+
+    def __init__(
+        self, given: Mapping[str, MachineDefinition] | None, recoverer: Recoverer = _recover
+    ) -> None:
+        known = given if given is not None else {}
+        if not isinstance(known, Mapping) or not all(
+            isinstance(one, MachineDefinition) for one in known.values()
+        ):
+            raise InvalidInputError("machines are definitions by the names of machines")
+        super().__init__(known)
+        self.recoverer = recoverer
+
+    def check_blocking(self) -> None:
+        """Refuse functions that nobody would await, where machines are recovered in a thread."""
+        if self.recoverer is _recover:
+            for one in self.values():
+                check_blocking(one)
+
+    def knows_one(self, handle: LineHandle) -> bool:
+        """Whether a transition is open whose machine is known; not, if that cannot be read."""
+        with suppress(ScopeNotFoundError, StateIntegrityError):
+            # What cannot be read is no reason to settle.
+            return any(name in self for name in interrupted(handle)) if self else False
+        return False
+
+    def settle(self, state: State) -> dict[str, Any]:
+        """Settle what is open: what became of each, and which are left to the caller, and why.
+
+        Raises what the work of one raised only if none was completed: what is raised may have the
+        state put back, and one that was completed would be begun again.
+        """
+        settled: dict[str, str] = {}
+        left: dict[str, str] = {}
+        wrong: Exception | None = None
+        for name in list(interrupted(handle_of(state))):
+            if name not in self:
+                left[name] = UNKNOWN
+                continue
+            try:
+                how = self.recoverer(state, self[name], name).how
+            except (LeaseLostError, StoreClosedError, Unavailable):
+                # Says nothing of the machine: tried again.
+                raise
+            except Exception as error:  # of a function of the user
+                log.warning("%s: machine %s cannot be settled", state.scope, name, exc_info=True)
+                left[name] = f"{type(error).__name__}: {error}"[:500]
+                wrong = wrong or error
+                continue
+            if how == "ask":
+                left[name] = ASK
+            else:
+                settled[name] = how
+        if wrong is not None and "complete" not in settled.values():
+            raise wrong
+        return {"settled": settled, "left": left}
+
+
+def machines_on_loop(known: Mapping[str, MachineDefinition] | None, on_loop: OnLoop) -> Machines:
+    """Machines whose functions run on the loop of who asks, as all functions of machines do."""
+
+    def recover(state: State, definition: MachineDefinition, name: str) -> MachineRecovered:
+        from holdfast.agents import Machine  # its async face, which only async programs load
+
+        answer: MachineRecovered = on_loop.wait(Machine(given(state), definition, name).recover())
+        return answer
+
+    return Machines(known, recover)
+
+
+def interrupted(handle: LineHandle) -> Iterator[str]:
+    """Names of machines with a transition that was begun."""
+    for key in handle.reader.keys(MACHINE, None, ""):
+        if key.endswith(INTENT) and handle.reader.get(key, None, None, False) is not None:
+            yield key[len(MACHINE) : -len(INTENT)]
+
+
+# what a recovery was made with, and what its steps see
+
 ANY = ""
 """In a mapping of orders: failures of every kind that it does not name."""
+Strategy = Callable[["Context"], Any]
+"""Gives a `Target`, or raises `Unfit`, which says why there is none; may be async."""
 StepFunction = Callable[["Context", Mapping[str, Any]], Any]
 """A type of step: what it returns is kept as its result (a mapping, or None); may be async."""
 
@@ -35,17 +142,16 @@ class Settings:
     copies: Sequence[Any] = ()
     defaults: Mapping[str, Any] | None = None
     validate: Sequence[Callable[[State], Any]] = ()
-    strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
+    strategies: Mapping[str, Strategy] = field(default_factory=dict)
     order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Pinned by the user, by kinds of failure: in place of what the kind says."""
-    fixed: tuple[str, ...] = ()
-    """The stated order, if `order` is one that was learned."""
     machines: Machines = field(default_factory=lambda: Machines(None))
 
     @classmethod
     def of(
         cls,
         core: Core,
+        built_in: Mapping[str, Strategy],
         strategies: Mapping[str, Strategy] | None,
         order: Sequence[str] | Mapping[str, Sequence[str]] | None,
         copies: Sequence[Any],
@@ -65,7 +171,7 @@ class Settings:
         for name, function in (strategies or {}).items():
             check_text(name, "the name of a strategy", 100, least=1)
             check_function(function, f"the strategy {name!r}")
-        known = {**STRATEGIES, **(strategies or {})}
+        known = {**built_in, **(strategies or {})}
         defined = machines if isinstance(machines, Machines) else Machines(machines)
         defined.check_blocking()
         pinned = order if isinstance(order, Mapping) else {ANY: order} if order is not None else {}
@@ -113,7 +219,7 @@ class Context:
         self.record = record
         self.settings = settings
         self.agent: Scope = record.agent
-        self.failure: Failure = record.failure
+        self.failure: AgentFailure = record.failure
         self.results: dict[str, RecoveryStepResult] = {}
         """Of this attempt, by the ids of steps."""
 
@@ -169,11 +275,6 @@ class Context:
         kind = self.failure.kind
         known = self.settings.pinned(kind) or failures.kind_of(kind).strategies
         return tuple(asked or action.get("strategies", ()) or known)
-
-    def turns(self, order: tuple[str, ...]) -> tuple[str, ...]:
-        """The order in which those of another one have their turn, which was learned or not."""
-        fixed = self.settings.fixed
-        return fixed if set(fixed) == set(order) else order
 
     def had(self, type: str) -> Mapping[str, Any] | None:
         """What the first step of a type came to in this attempt that succeeded; None if none has.

@@ -5,15 +5,19 @@ The kinds are names, and users may add their own: one that is unknown here is an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Codec
+from holdfast.store.inner import Finding
 from holdfast.store.names.arguments import check_moment, check_text
-from holdfast.store.proof.verify_report import Finding
 
+log = logging.getLogger("holdfast.recovery")
+
+"""Where recoveries tell of what they pass over, and go on."""
 SEVERITIES = ("low", "medium", "high", "critical")
 
 NEWEST, NAMED, TIME, KEYS, JOURNAL, TIMELINE, COPY, DEFAULTS, NOTHING = (
@@ -86,7 +90,7 @@ DAMAGED = frozenset((*CORRUPTION.values(), "corruption_detected", "partial_corru
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class AgentFailure:
     """Something that went wrong with an agent."""
 
     kind: str = "unknown"
@@ -102,7 +106,7 @@ class Failure:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     """Plain data that is kept with the report; never values of the state."""
 
-    def check(self) -> Failure:
+    def check(self) -> AgentFailure:
         """The failure with its severity; refused if it cannot be used."""
         check_text(self.kind, "the kind of a failure", 100, least=1)
         check_text(self.message, "the message of a failure", 2000)
@@ -115,7 +119,7 @@ class Failure:
             raise InvalidInputError("the point to return to has a name; it is empty")
         if not isinstance(self.evidence, Mapping):
             raise InvalidInputError("the evidence of a failure is a mapping")
-        return Failure(self.kind, self.message, severity, self.point, self.at, self.evidence)
+        return AgentFailure(self.kind, self.message, severity, self.point, self.at, self.evidence)
 
     @property
     def names_state(self) -> bool:
@@ -137,7 +141,7 @@ class Failure:
         return found
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Failure:
+    def of(cls, data: Mapping[str, Any]) -> AgentFailure:
         """What `data` gave."""
         return cls(**data)
 
@@ -147,7 +151,15 @@ def kind_of(name: str) -> Kind:
     return FAILURES.get(name, FAILURES["unknown"])
 
 
-def found_failure(findings: Sequence[Finding]) -> Failure | None:
+def grouped(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """Findings by their scopes; those about the store itself under the empty text."""
+    found: dict[str, list[Finding]] = {}
+    for one in findings:
+        found.setdefault(one.scope, []).append(one)
+    return found
+
+
+def found_failure(findings: Sequence[Finding]) -> AgentFailure | None:
     """The failure that findings of `verify` amount to; None if there are none."""
     if not findings:
         return None
@@ -161,17 +173,17 @@ def found_failure(findings: Sequence[Finding]) -> Failure | None:
     }
     kind = "partial_corruption" if named and kinds == ["hash_mismatch"] else kinds[0]
     first = findings[0]
-    return Failure(kind, f"{first.place}: {first.message}"[:1000], evidence=evidence).check()
+    return AgentFailure(kind, f"{first.place}: {first.message}"[:1000], evidence=evidence).check()
 
 
 def given_failure(
-    codec: Codec, failure: Failure | str, point: Any = None, at: Any = None
-) -> Failure:
+    codec: Codec, failure: AgentFailure | str, point: Any = None, at: Any = None
+) -> AgentFailure:
     """A failure as a caller names it, checked; `codec` is of the store that is to keep it."""
-    if not isinstance(failure, str | Failure):
-        raise InvalidInputError("a failure is its kind, for example agent_crash, or a Failure")
+    if not isinstance(failure, str | AgentFailure):
+        raise InvalidInputError("a failure is its kind, for example agent_crash, or a AgentFailure")
     if isinstance(failure, str):
-        failure = Failure(failure, point=point, at=at)
+        failure = AgentFailure(failure, point=point, at=at)
     else:
         failure = replace(
             failure,

@@ -5,7 +5,7 @@ believed only for what this store itself commits to: all of the scope is verifie
 its place, before anything is written. So a copy that was changed, or that went its own way since,
 can give nothing wrong. The damaged row is set aside first; then one storage commit puts the other
 in its place, if it is still the damaged one that is there. What no copy has is made again, if its
-content follows from the rest (`derived_rows`).
+content follows from the rest (`made_again`).
 """
 
 from __future__ import annotations
@@ -13,27 +13,118 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from holdfast.errors import (
     Conflict,
+    HoldfastError,
     InvalidInputError,
     PrunedError,
     ReadOnlyError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.derived_rows import ledgers_of, made_again, name_lost, standing
+from holdfast.recovery.failures import DAMAGED, AgentFailure
 from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import Tail, notices_scope
+from holdfast.recovery.strategies import unreadable
+from holdfast.recovery.tails import Tails
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.wrappers.base import Around
-from holdfast.store.commit.core import Core
-from holdfast.store.commit.storage_view import seen_in
-from holdfast.store.history.handle import StoreHandle
-from holdfast.store.journal import entry
+from holdfast.store.inner import (
+    Core,
+    Finding,
+    Ledger,
+    StoreHandle,
+    begun_at,
+    core_of,
+    entry,
+    make_room,
+    numbered,
+    read_tombstone,
+    readable_timelines,
+    seen_in,
+    verify_store,
+)
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
-from holdfast.store.proof.verify import verify_store
-from holdfast.store.proof.verify_report import Finding
+
+# Rows that can be made again without a copy, since what they hold follows from what else is
+# there.
+#
+# The row of a correlation is empty. The row of the timeline `main` is the same in every scope.
+# That of another timeline says where it starts, as its first entry does, and its name, which
+# stands nowhere else: so it is made only for who asks for it, under a name that says so.
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def ledgers_of(core: Core, scope: Scope) -> dict[int, Ledger]:
+    """The scopes that have, or had, a name, by their numbers, as far as the directory tells."""
+    prefix = b"D" + core.tag(b"directory", str(scope))
+    found: dict[int, Ledger] = {}
+    for key, row in core.storage.scan(prefix, rowkinds.after(prefix)):
+        try:
+            if rowkinds.state_of(key) == rowkinds.THERE:
+                ledger = core.ledger_of(key, row)
+                found[ledger.number] = ledger
+        except (HoldfastError, ValueError):
+            continue  # damaged, which is found with the directory, or erased
+    return found
+
+
+def standing(core: Core, scope: Scope) -> list[bytes]:
+    """Rows that must be absent still when something is put back into a scope: it is not erased
+    since, and what was sealed, or opened, was so under the newest data key."""
+    found = ledgers_of(core, scope).values()
+    return [key for ledger in found for key in (ledger.tombstone, ledger.next_epoch())]
+
+
+def made_again(
+    core: Core, scope: Scope, keys: Iterable[bytes], *, rename: bool
+) -> dict[bytes, bytes]:
+    """Those of a scope's damaged or missing rows that can be made again; with `rename` timelines
+    other than main, too, under another name."""
+    found = {key: b"" for key in keys if key[:1] == b"R" and len(key) == rowkinds.CORRELATION}
+    lines = [key for key in keys if key[:1] == b"T" and (rename or not rowkinds.line_of(key))]
+    ledgers = ledgers_of(core, scope) if lines else {}
+    for key in lines:
+        ledger = ledgers.get(rowkinds.scope_of(key))
+        content = _line(core, ledger, rowkinds.line_of(key)) if ledger is not None else None
+        if ledger is not None and content is not None:
+            found[key] = ledger.seal_row(key, _encode(content), ledger.commit_line)
+    return found
+
+
+def _line(core: Core, ledger: Ledger, number: int) -> tuple[object, ...] | None:
+    """What the row of a timeline says; None if the entry that began it cannot be read."""
+    begun = begun_at(ledger, number)
+    if begun is None or not number:
+        return begun
+    taken = set(readable_timelines(core, ledger).values())
+    name = new_name(number)
+    while name in taken:
+        name += "-again"
+    return (name, *begun)
+
+
+def new_name(number: int) -> str:
+    """What a timeline is called whose name is lost."""
+    return f"timeline-{number}"
+
+
+def name_lost(core: Core, scope: Scope, key: bytes) -> str:
+    """What is lost with the row of a timeline that was made again, for people."""
+    ledger = ledgers_of(core, scope).get(rowkinds.scope_of(key))
+    name = (
+        readable_timelines(core, ledger).get(rowkinds.line_of(key)) if ledger is not None else None
+    )
+    return f"the name of timeline {rowkinds.line_of(key)}, which is called {name!r} now"
+
+
+# rows of a scope
 
 ROUNDS = 5
 """Times that a scope is verified with rows of one copy, each time without those that do not fit."""
@@ -173,23 +264,17 @@ def would_heal(
     left, given = list(findings), dict[bytes, bytes]()
     for last in (False, True) if rename else (False,):
         while left:
-            seen = looking(core, given)
-            try:
+            more: dict[bytes, bytes] = {}
+            with looking(core, given) as seen:
                 keys = [bytes.fromhex(one.row) for one in left if one.row]
-                more: dict[bytes, bytes] = {}
                 for _, other in _sources(copies):
                     wanted = [key for key in keys if key not in more]
                     more |= _fitting(seen, scope, _offered(seen, other, scope, wanted, last))
-            finally:
-                seen.close()
             if not more:
                 break
             given |= more
-            seen = looking(core, given)
-            try:
+            with looking(core, given) as seen:
                 left = _still(seen, scope)
-            finally:
-                seen.close()
     return left, given
 
 
@@ -272,7 +357,7 @@ def _deletions(core: Core, other: Core, scope: Scope, keys: list[bytes]) -> dict
             continue
         ended = rowkinds.deletion(ledger.tombstone)
         mine, theirs = core.storage.get([key, ended]), other.storage.get([ended])[0]
-        with suppress(StateIntegrityError, PrunedError):
+        with suppress(StateIntegrityError, PrunedError):  # then it says nothing of an end
             ops = ledger.open_entry(key, mine[0])[1].ops
             if mine[1] is None and theirs is not None and ops[-1][0] == entry.GONE:
                 given[ended] = theirs
@@ -301,12 +386,8 @@ def _fitting(core: Core, scope: Scope, given: dict[bytes, bytes]) -> dict[bytes,
     for _ in range(ROUNDS):
         if not given:
             break
-        seen = looking(core, given)
-        storage = seen.storage
-        try:
-            report = verify_store(seen, scope)
-        finally:
-            seen.close()
+        with looking(core, given) as seen:
+            storage, report = seen.storage, verify_store(seen, scope)
         wrong = {bytes.fromhex(one.row) for one in report.findings if one.row}
         wrong |= {key for key in given if key[:1] == b"C" and b"E" + key[1:14] in wrong}
         left = {key: row for key, row in given.items() if key not in wrong}
@@ -335,9 +416,14 @@ def _followed(
     return good
 
 
-def looking(core: Core, over: Mapping[bytes, bytes]) -> Core:
+@contextmanager
+def looking(core: Core, over: Mapping[bytes, bytes]) -> Iterator[Core]:
     """The same store, read as if some rows were others, with nothing that was read before."""
-    return seen_in(core, Overlay(core.storage, over))
+    seen = seen_in(core, Overlay(core.storage, over))
+    try:
+        yield seen
+    finally:
+        seen.close()
 
 
 def replace(core: Core, key: bytes, row: bytes, absent: Sequence[bytes] = ()) -> bool:
@@ -348,6 +434,208 @@ def replace(core: Core, key: bytes, row: bytes, absent: Sequence[bytes] = ()) ->
         batch = Batch(swaps=[(key, before, row)], absent=list(absent))
     try:
         core.leases.commit(batch)
-    except Conflict:
+    except Conflict:  # it is healed, or changed, by another
         return False
     return True
+
+
+# Healing the directory: without its row nobody knows that a scope is there.
+#
+# A row that is damaged is found by its key. One that is missing is found by the feed, which names
+# each scope that was ever written to by its number: a copy's row of that number is the one. A
+# copy is believed as far as what lies here speaks for it:
+#
+# | a copy's row | is believed if |
+# | --- | --- |
+# | of a scope | its name is that of the key, and it opens rows that lie here under its number |
+# | that a scope is deleted | it names the number of the scope in whose place it lies |
+# | that a scope is erased | the feed names its number, and no row of it lies here |
+# | that a subject is erased | it opens in its place, and lay there before |
+
+_decode = msgspec.msgpack.Decoder().decode
+_Rows = dict[bytes, tuple[bytes, int]]
+LOOKS = 100
+"""Rows of a kind that are tried: one that opens is enough, and some may be damaged, too."""
+
+
+def heal_directory(
+    store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
+) -> list[Healed]:
+    """Heal rows of the directory that copies still have, and of those that findings of `verify` are
+    about, those that say that a scope is deleted or a subject erased."""
+    named = {bytes.fromhex(one.row): one for one in findings if one.row}
+    done: list[Healed] = []
+    for key, (row, copy) in _fitting_directory(store, findings, copies).items():
+        place = rowkinds.describe(key)
+        lost = Finding("feed", place, "it is missing", "", (), key.hex())
+        Quarantine(store, notices_scope()).add([named.get(key, lost)])
+        if replace(store.core, key, row):
+            done.append(Healed(None, key.hex(), place, copy))
+    if done:
+        store.core.lost()  # what is held was read as if these scopes were not there
+    return done
+
+
+def would_heal_directory(
+    store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
+) -> tuple[list[Finding], dict[bytes, bytes]]:
+    """What `heal_directory` would leave of findings that belong to no scope, and the rows that it
+    would put in; nothing is written."""
+    given = {key: row for key, (row, _) in _fitting_directory(store, findings, copies).items()}
+    if not given:
+        return list(findings), given
+    with looking(store.core, given) as seen:
+        return [one for one in verify_store(seen).findings if not one.scope], given
+
+
+def _fitting_directory(
+    store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
+) -> _Rows:
+    """Rows of copies that are right here, and which copy has each."""
+    core = store.core
+    given: _Rows = {}
+    check_copies(core, copies)
+    damaged = {bytes.fromhex(one.row) for one in findings if one.row}
+    unlisted = Tails(store).unlisted() if copies else set()
+    for number, other in enumerate(copies) if damaged or unlisted else ():
+        there = {at: key for at, key in numbered(other) if at in unlisted}
+        wanted = {key for key in damaged if key[:1] in b"DU"} | set(there.values())
+        # Of one scope the row that names it comes before the one that says that it is deleted.
+        for key, row in zip(sorted(wanted), other.storage.get(sorted(wanted)), strict=True):
+            if row is not None and key not in given and _is_right(core, key, row, given, unlisted):
+                given[key] = row, number
+    return given
+
+
+def _is_right(core: Core, key: bytes, row: bytes, given: _Rows, unlisted: set[int]) -> bool:
+    """Whether what lies here speaks for a copy's row, and for none that is here in its place."""
+    if len(key) != (rowkinds.DIRECTORY if key[:1] == b"D" else rowkinds.SUBJECT_TOMBSTONE):
+        return False
+    with suppress(HoldfastError):  # damaged: a copy's may stand here
+        mine = core.storage.get([key])[0]
+        if mine is not None:
+            core.open_row(key, mine)
+            return False  # another scope's, which was made under the name since
+    with suppress(HoldfastError, ValueError):  # a copy's row that cannot be read is not right
+        if key[:1] == b"U":
+            return bool(core.open_row(key, row))
+        if rowkinds.state_of(key) == rowkinds.THERE:
+            return _opens(core, key, row)
+        if rowkinds.state_of(key) == rowkinds.DELETED:
+            first = rowkinds.directory(key[1:17], int.from_bytes(key[17:21], "big"), rowkinds.THERE)
+            there = core.storage.get([first])[0] or given.get(first, (b"", 0))[0]
+            number: int = core.ledger_of(first, there).number
+            return bool(_decode(core.open_row(key, row))[0] == number)
+        number = read_tombstone(core, key, row).number
+        return number in unlisted and not _lies_here(core, number)
+    return False
+
+
+def _opens(core: Core, key: bytes, row: bytes) -> bool:
+    """Whether a row of the directory names its scope, and opens a row of it that lies here."""
+    ledger = core.ledger_of(key, row)
+    named = core.tag(b"directory", str(ledger.scope)) == key[1:17]
+    erased = core.storage.get([rowkinds.tombstone(key)])[0] is not None
+    return named and not erased and _opens_any(ledger)
+
+
+def _opens_any(ledger: Ledger) -> bool:
+    for kind in (b"T", b"E"):
+        prefix = kind + ledger.number.to_bytes(rowkinds.SCOPE, "big")
+        for key, row in ledger.storage.scan(prefix, rowkinds.after(prefix), limit=LOOKS):
+            with suppress(StateIntegrityError, PrunedError):  # one that opens is enough
+                (ledger.open_entry if kind == b"E" else ledger.open_row)(key, row)
+                return True
+    return False
+
+
+def _lies_here(core: Core, number: int) -> bool:
+    prefixes = [kind + number.to_bytes(rowkinds.SCOPE, "big") for kind in rowkinds.OF_SCOPE]
+    return any(core.storage.scan(one, rowkinds.after(one), limit=1) for one in prefixes)
+
+
+# What is done about damaged and lost rows of an agent before anything is written to it.
+#
+# They are set aside, and healed if a copy of the store still has them: that comes first, for
+# whatever is written takes the number of a lost entry.
+
+BUDGET = 10.0
+"""Seconds in which damage is looked for, unless a step says otherwise."""
+
+
+def is_called_for(failure: AgentFailure, tail: Tail | None, why: str | None) -> bool:
+    """Whether damage is to be looked for; `why` the newest state cannot be read, if it cannot."""
+    return tail is not None or failure.kind in DAMAGED or why is not None
+
+
+def copies_of(core: Core, stores: Sequence[Any]) -> list[Core]:
+    """Those stores that were made by copying this one: rows can be healed from them."""
+    return [core_of(one) for one in stores if core_of(one).lineage == core.lineage]
+
+
+def set_aside(
+    store: StoreHandle, agent: Scope, copies: Sequence[Core], recovery: str, budget: float = BUDGET
+) -> dict[str, Any]:
+    """Set aside what is damaged or lost, as much as is found in the time, and heal it.
+
+    A timeline whose name is lost gets another, for without one nobody reaches it, and no scope with
+    such a row can be forked; `lost_rows` says so, for people.
+
+    Of entries that stay lost, what else was written with them would stand in the way of what is
+    written next: it goes, or their numbers are taken if other timelines may lead to it.
+    """
+    aside, result = Quarantine(store, agent), dict[str, Any]()
+    found: list[Finding] = []
+    with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
+        if not _is_listed(store.core, agent):
+            heal_directory(store, [], copies)
+    with suppress(ScopeNotFoundError):  # then nothing of it is damaged
+        found = verify_store(store.core, agent, budget=budget).findings
+    result["quarantined"] = aside.add(found, recovery)
+    try:
+        left, healed = heal_all(store, agent, found, copies, rename=True)
+        result["healed"] = [one.row for one in healed]
+        result["lost_rows"] = [one.lost for one in healed if one.lost] + _unreachable(left)
+    except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing
+        result["unhealed"] = f"{type(error).__name__}: {error}"[:500]
+    for timeline, (_, last) in (Tails(store).lost(agent) or {}).items():
+        with suppress(StateIntegrityError):  # nothing can be written to it in any case
+            dropped = make_room(store.line(agent, timeline), last)
+            result["dropped"] = result.get("dropped", 0) + dropped
+    return result
+
+
+def _is_listed(core: Core, agent: Scope) -> bool:
+    try:
+        return core.known(agent) is not None
+    except StateIntegrityError:  # its row is damaged
+        return False
+
+
+def _unreachable(left: Sequence[Finding]) -> list[str]:
+    """Timelines that nobody can name any more, for people; what else is wrong, others tell of."""
+    keys = [key for one in left if rowkinds.is_fork(key := bytes.fromhex(one.row))]
+    return [
+        f"timeline {rowkinds.line_of(key)}, whose row and first entry are damaged" for key in keys
+    ]
+
+
+@contextmanager
+def as_if_healed(
+    store: StoreHandle,
+    agent: Scope,
+    failure: AgentFailure,
+    tail: Tail | None,
+    copies: Sequence[Core],
+) -> Iterator[tuple[StoreHandle, int]]:
+    """The store as it is after `set_aside`, and how many rows that heals; nothing is written."""
+    given: dict[bytes, bytes] = {}
+    with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
+        if copies and is_called_for(failure, tail, unreadable(store.line(agent))):
+            found = verify_store(store.core, agent, budget=BUDGET).findings
+            given = would_heal(store.core, agent, found, copies, rename=True)[1]
+    if not given:
+        yield store, 0
+        return
+    with looking(store.core, given) as seen:
+        yield StoreHandle(seen), len(given)

@@ -7,31 +7,95 @@ thousand small remarks do not hide what is grave. Nothing is written.
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from holdfast.agents.effect_book import Book
 from holdfast.agents.handover import Handovers
-from holdfast.agents.machines.record_reader import Looker, machines_of
+from holdfast.agents.machines.machine_records import Looker, machines_of
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.recovery.agent_group import Together
 from holdfast.recovery.context import Settings
-from holdfast.recovery.group import Together
+from holdfast.recovery.failures import grouped
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, is_own
-from holdfast.recovery.recovered_scopes import every_scope
-from holdfast.recovery.setup.placement import Placement
+from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, every_scope, is_own
 from holdfast.recovery.strategies import readable
-from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.inner import (
+    Finding,
+    LineHandle,
+    Report,
+    StoreHandle,
+    held,
+    moment,
+    verify_store,
+)
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
-from holdfast.store.proof.verify import verify_store
-from holdfast.store.proof.verify_report import Finding, Report
-from holdfast.store.read.reader import moment
-from holdfast.store.rules.checkpoint_holds import held
-from holdfast.store.state import Store
+from holdfast.store.store import Store
+
+# Where a store and its secrets lie, and whether there is room: what only its arguments tell.
+
+_FEW = 1 << 30
+"""Bytes free below which the disk is called nearly full; and a tenth of it."""
+_NONE = 100 << 20
+"""Bytes free below which it is called full: a long value may not fit any more."""
+Remark = tuple[str, str, int, str]
+"""Kind, what it is, points, what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What a store was opened with; only files are looked at, and their content never."""
+
+    url: str = ""
+    key: str | None = None
+    signer: str | None = None
+    durability: str = "full"
+
+    def concerns(self) -> Iterator[Remark]:
+        """What is wrong with it."""
+        engine, _, path = self.url.partition(":")
+        if engine == "memory":
+            what = "the store is in memory: all of it ends with the process"
+            yield "in_memory", what, 30, "open sqlite:PATH instead"
+        if self.durability == "normal":
+            what = "durability is normal: a power loss may take the last acknowledged writes"
+            yield "durability", what, 5, "open it with durability full"
+        if engine != "sqlite" or not path:
+            return
+        folder = Path(path).parent.resolve()
+        yield from _beside(folder, "key", self.key, 10)
+        yield from _beside(folder, "signer", self.signer, 5)
+        yield from _room(folder, path)
+
+
+def _beside(folder: Path, what: str, source: str | None, points: int) -> Iterator[Remark]:
+    kind, _, name = (source or "").partition(":")
+    if kind == "file" and Path(name).expanduser().parent.resolve() == folder:
+        text = f"the {what} file lies in the same folder as the store: who copies it has both"
+        yield f"{what}_beside_store", text, points, f"move the {what} file to another disk"
+
+
+def _room(folder: Path, path: str) -> Iterator[Remark]:
+    try:
+        disk = shutil.disk_usage(folder)
+        size = os.path.getsize(path)
+    except OSError:
+        return  # opening the store has said so already
+    step = "make room: holdfast retention run, holdfast sweep, or a larger disk"
+    if disk.free < _NONE:
+        yield "disk_full", f"{disk.free >> 20} MiB are free on the disk", 30, step
+    elif disk.free < min(_FEW, disk.total // 10) or disk.free < size // 10:
+        yield "disk_nearly_full", f"{disk.free >> 20} MiB are free on the disk", 10, step
+
+
+# what is wrong
 
 BUDGET = 10.0
 """Seconds that are spent on `verify`, and as many on the agents one by one."""
@@ -39,10 +103,8 @@ MOST = 200
 """Concerns that are told; the others are counted."""
 OLD = timedelta(days=1)
 """A newest checkpoint that is older than this, with changes since, is a concern."""
-
 HEAL = "holdfast repair --copy URL; what that leaves needs a copy of the store that is whole"
 """What to do about rows that belong to no scope."""
-
 POINTS = {
     "damaged_state": 60,
     "damaged_store": 40,
@@ -66,7 +128,7 @@ POINTS = {
     "known_loss": 0,
     "known_damage": 0,
 }
-"""What each kind of concern takes from 100; those of a place's are with `placement`."""
+"""What each kind of concern takes from 100; those of a place's are with `Placement`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +223,7 @@ def _scopes(store: StoreHandle) -> Iterator[Scope]:
 
 def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
     """One concern for each scope, of what is graver: damage of its newest state."""
-    scopes: dict[str, list[Finding]] = {}
-    for one in findings:
-        scopes.setdefault(one.scope, []).append(one)
-    for scope, mine in scopes.items():
+    for scope, mine in grouped(findings).items():
         first = mine[0]
         more = f" (and {len(mine) - 1} more)" if len(mine) > 1 else ""
         what = first.message if first.place in first.message else f"{first.place}: {first.message}"
@@ -191,7 +250,7 @@ def _is_dealt_with(store: StoreHandle, scope: Scope, findings: list[Finding]) ->
     """Whether all damaged rows were set aside, and somebody said that they are dealt with."""
     try:
         aside = Quarantine(store, scope).list()
-    except StateIntegrityError:
+    except StateIntegrityError:  # nobody can say that it is
         return False
     open_ = {one.id.partition(".")[0] for one in aside if one.released_at is None}
     known = {one.id.partition(".")[0] for one in aside} - open_
@@ -257,7 +316,7 @@ def _answered_since(store: StoreHandle, scope: Scope, time: datetime) -> bool:
     newest = Records(store, scope).all(1)
     try:
         gone = not store.line(scope).place()[2]
-    except StateIntegrityError:
+    except StateIntegrityError:  # told of as damage
         gone = False
     return gone or bool(newest and newest[0].data["started_at"] > time)
 
@@ -310,7 +369,7 @@ def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
         yield _concern("failed_recovery", scope, what, step)
     try:
         aside = [one for one in Quarantine(store, scope).list() if one.released_at is None]
-    except StateIntegrityError as error:
+    except StateIntegrityError as error:  # of the quarantine, not of the agent
         yield _damaged(records.handle, str(error))
         return
     if aside:

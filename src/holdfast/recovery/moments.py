@@ -21,16 +21,14 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery import failures
-from holdfast.recovery.changes_of_others import PAGE
+from holdfast.recovery.changes_of_others import entry_rows
 from holdfast.recovery.context import Settings
-from holdfast.recovery.failures import Failure
+from holdfast.recovery.failures import AgentFailure
+from holdfast.recovery.records import Tail
 from holdfast.recovery.state_checks import Trials, Unasked, Untried, refusal
-from holdfast.recovery.strategies import check_state, newest_of, readable
-from holdfast.recovery.tails import MAIN, Tail, tail_text
-from holdfast.recovery.target import Unfit
-from holdfast.store.history.handle import LineHandle, StoreHandle
-from holdfast.store.journal.timeline import Timeline
-from holdfast.store.names import rowkinds
+from holdfast.recovery.strategies import UnfitTarget, check_state, newest_of, readable
+from holdfast.recovery.tails import MAIN, tail_text
+from holdfast.store.inner import LineHandle, StoreHandle, Timeline
 from holdfast.store.names.items import Checkpoint, said
 from holdfast.store.names.scope import Scope
 from holdfast.store.state import State
@@ -110,12 +108,9 @@ def undivided_cuts(lines: Mapping[Scope, Timeline], cuts: Mapping[Scope, int]) -
 
 def _changed_along(line: Timeline, first: int, last: int) -> Iterator[tuple[int, int, int]]:
     """Entries of other timelines that are of one change with some of these."""
-    low, high = rowkinds.entry(line.prefix, first), rowkinds.entry(line.prefix, last) + b"\0"
-    while page := line.ledger.storage.scan(low, high, limit=PAGE):
-        for key, row in page:
-            with suppress(PrunedError, StateIntegrityError):
-                yield from line.ledger.open_entry(key, row)[1].also
-        low = page[-1][0] + b"\0"
+    for key, row in entry_rows(line, first, last):
+        with suppress(PrunedError, StateIntegrityError):  # whom it was changed along with is lost
+            yield from line.ledger.open_entry(key, row)[1].also
 
 
 def _lacking(gone: Mapping[Scope, Tail]) -> str:
@@ -130,7 +125,7 @@ class Moments:
         self._store = store
         self._settings = settings
 
-    def check_asked(self, scopes: Sequence[Scope], failure: Failure) -> None:
+    def check_asked(self, scopes: Sequence[Scope], failure: AgentFailure) -> None:
         """Refuse a time or a group that is not there, before anything is kept."""
         if failure.at is not None:
             self._at(scopes, failure.at)
@@ -148,7 +143,7 @@ class Moments:
         lost = {Scope.parse(one): tail for one, tail in data["gone"].items()}
         gone = {one: tail for one, tail in lost.items() if MAIN in tail}
         passed: dict[str, str] = {}
-        for name, found in self._moments(scopes, Failure.of(data["failure"]), gone, passed):
+        for name, found in self._moments(scopes, AgentFailure.of(data["failure"]), gone, passed):
             try:
                 for scope in scopes:
                     self._check(scope, found.points.get(scope))
@@ -157,7 +152,7 @@ class Moments:
                 passed[name] = str(error)
                 break
             except (
-                Unfit,
+                UnfitTarget,
                 MissingError,
                 StateIntegrityError,
                 RecoveryValidationError,
@@ -168,7 +163,7 @@ class Moments:
     def _moments(
         self,
         scopes: Sequence[Scope],
-        failure: Failure,
+        failure: AgentFailure,
         gone: Mapping[Scope, Tail],
         passed: dict[str, str],
     ) -> Iterator[tuple[str, Moment]]:
@@ -224,6 +219,7 @@ class Moments:
             try:
                 members = {made.scope: made for made in group_of(self._store, one).checkpoints}
             except (CheckpointNotFoundError, StateIntegrityError) as error:
+                # Damaged, or not whole: an older may serve.
                 passed[one.name or one.id] = str(error)[:500]
                 continue
             if not members.keys() >= set(scopes):
@@ -269,6 +265,6 @@ class Moments:
         """Why checks refuse a state; of a damaged agent they are asked as it was then."""
         checks = self._settings.validate
         if readable(handle):
-            with suppress(Untried), Trials(handle) as trials:
+            with suppress(Untried), Trials(handle) as trials:  # else they are asked of a view
                 return trials.refused(checks, handle, timeline, sequence)
         return refusal(checks, State(handle).at(f"{timeline}@{sequence}"), later=True)

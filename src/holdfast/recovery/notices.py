@@ -8,14 +8,13 @@ notice: a crash in between does neither.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agents.again import again
 from holdfast.agents.agent_keys import own_change
-from holdfast.recovery.agent_track import narrow
-from holdfast.recovery.failures import Failure
+from holdfast.recovery.failures import AgentFailure
 from holdfast.recovery.records import (
     GROUPS,
     NOTICES,
@@ -24,12 +23,12 @@ from holdfast.recovery.records import (
     Records,
     notice_of,
     notices_scope,
+    recovered_agents,
 )
-from holdfast.recovery.recovered_scopes import recovered_agents
-from holdfast.recovery.user_calls import called
-from holdfast.store.history.handle import ChangeParts, StoreHandle
+from holdfast.store.inner import ChangeParts, StoreHandle, handle_of
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
+from holdfast.store.names.threads import called
 from holdfast.store.state import State
 
 CURSOR = PREFIX + "cursor/"
@@ -40,7 +39,7 @@ PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class RecoveryNotice:
     """The end of a recovery."""
 
     number: int
@@ -54,16 +53,11 @@ class Notice:
     """What the procedure's step `notify_systems` had to say besides."""
 
 
-def notices(store: StoreHandle, since: int = 0, limit: int = PAGE) -> list[Notice]:
+def notices(store: StoreHandle, since: int = 0, limit: int = PAGE) -> list[RecoveryNotice]:
     """Notices from a number on."""
     reader = store.line(notices_scope()).reader
     found: list[Mapping[str, Any]] = reader.slice(NOTICES, since, since + limit, False)
-    return [Notice(since + n, **one) for n, one in enumerate(found)]
-
-
-def told(store: StoreHandle) -> Sequence[Mapping[str, Any]]:
-    """All notices, as they are kept."""
-    return store.line(notices_scope()).reader.get(NOTICES, None, None, False) or ()
+    return [RecoveryNotice(since + n, **one) for n, one in enumerate(found)]
 
 
 def make_up(store: StoreHandle) -> int:
@@ -97,14 +91,14 @@ def _ended(store: StoreHandle) -> list[dict[str, Any]]:
                 found.append((record.data["finished_at"], record.notice()))
     for key, data in store.line(notices_scope()).reader.items(GROUPS, None, "", False):
         if data["status"] != RUNNING:
-            failure, id_ = Failure.of(data["failure"]), key[len(GROUPS) :]
+            failure, id_ = AgentFailure.of(data["failure"]), key[len(GROUPS) :]
             told = (notice_of(one, id_, failure, data["status"]) for one in data["agents"])
             found += [(data["finished_at"], one) for one in told]
     return [notice for _, notice in sorted(found, key=lambda one: one[0])]
 
 
 def deliver(
-    store: StoreHandle, state: State, consumer: str, function: Callable[[Any, Notice], Any]
+    store: StoreHandle, state: State, consumer: str, function: Callable[[Any, RecoveryNotice], Any]
 ) -> int:
     """Give a consumer each notice that it has not had; how many there were.
 
@@ -112,7 +106,6 @@ def deliver(
     committed together with the note that the notice was had.
     """
     check_text(consumer, "the name of a consumer", 100, least=1)
-    narrow(state)
     reading = _Reading(store, state, consumer, function)
     while reading.page():
         pass
@@ -131,7 +124,7 @@ class _Reading:
         store: StoreHandle,
         state: State,
         consumer: str,
-        function: Callable[[Any, Notice], Any],
+        function: Callable[[Any, RecoveryNotice], Any],
     ) -> None:
         self._store = store
         self._state = state
@@ -150,7 +143,7 @@ class _Reading:
         if self._state.length(self._had) > since:
             had.update(self._state.get(self._had, ()))
         found = notices(self._store, since)
-        passed: Notice | None = None
+        passed: RecoveryNotice | None = None
         for one in found:
             passed = one if _mark(one) in had else None
             if passed is None:
@@ -168,14 +161,14 @@ class _Reading:
         return bool(last) and last != [_mark(one) for one in notices(self._store, since - 1, 1)]
 
     def _hand_over(
-        self, one: Notice, at: int, function: Callable[[Any, Notice], Any] | None
+        self, one: RecoveryNotice, at: int, function: Callable[[Any, RecoveryNotice], Any] | None
     ) -> bool:
         """Give a notice to a function, if it is not passed over, and note that all is read up to
         it; False if another process of this consumer was faster."""
 
         def step() -> bool:
             parts = own_change(self._state, reason=f"notice of recovery {one.recovery}")
-            part = parts.part(self._state._handle)
+            part = parts.part(handle_of(self._state))
             if int(part.get(self._cursor) or 0) != at:
                 return False
             if function is not None:
@@ -190,6 +183,6 @@ class _Reading:
         return again(step)
 
 
-def _mark(one: Notice) -> str:
+def _mark(one: RecoveryNotice) -> str:
     """What stands for a notice: a recovery of a group has one for each agent."""
     return hashlib.sha256(f"{one.recovery} {one.agent}".encode("utf-8", "replace")).hexdigest()[:24]

@@ -9,6 +9,7 @@ import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from holdfast.checkpoints.policy.policy import milliseconds
@@ -276,24 +277,10 @@ def _named_procedures(data: Mapping[Any, Any]) -> Sequence[Any]:
 
 def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Steps that wait for each other, if there are such."""
-    done: set[str] = set()
-    for first in needs:
-        path: list[str] = []
-        walk = [(first, iter(needs[first]))]
-        while walk:
-            key, rest = walk[-1]
-            if key not in path:
-                path.append(key)
-            for other in rest:
-                if other in path:
-                    return [*path[path.index(other) :], other]
-                if other in needs and other not in done:
-                    walk.append((other, iter(needs[other])))
-                    break
-            else:
-                done.add(key)
-                path.remove(key)
-                walk.pop()
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
     return []
 
 
@@ -381,3 +368,75 @@ def _step(data: Any, part: str, problems: list[str]) -> RecoveryStep | None:
     if given.get("dependencies") is not None:
         given["dependencies"] = tuple(_items(given["dependencies"], "dependencies", problems))
     return None if problems else RecoveryStep(**given)
+
+
+# Procedures that are there without being set.
+
+BACKUP = RecoveryStep("backup_current", timeout=30_000.0)
+LOCATE = RecoveryStep("locate_checkpoint", timeout=60_000.0)
+VERIFY = RecoveryStep("verify_integrity", timeout=30_000.0)
+RESTORE = RecoveryStep("restore_state", timeout=120_000.0)
+VALIDATE = RecoveryStep("validate_state", timeout=60_000.0)
+TRACK = RecoveryStep("update_tracking", timeout=30_000.0)
+NOTIFY = RecoveryStep("notify_systems", timeout=30_000.0, critical=False)
+CLEAN = RecoveryStep("cleanup", timeout=30_000.0, critical=False)
+SETTLE = RecoveryStep("settle_transitions", timeout=120_000.0)
+STANDARD = Procedure(
+    "standard_recovery",
+    ("agent_crash", "corruption_detected"),
+    (BACKUP, LOCATE, VERIFY, RESTORE, VALIDATE),
+    timeout=300_000.0,
+    retries=3,
+)
+"""Exactly the steps, times and retries that its name stands for."""
+_RESTORED = (BACKUP, LOCATE, VERIFY, RESTORE, VALIDATE, TRACK)
+_ALL = (*_RESTORED, NOTIFY, CLEAN)
+DAMAGED_STATE = Procedure(
+    "damaged_state",
+    (
+        "state_corruption",
+        "hash_mismatch",
+        "signature_invalid",
+        "structure_invalid",
+        "data_inconsistent",
+        "partial_corruption",
+        "validation_failed",
+    ),
+    _ALL,
+    name="a damaged state",
+    retries=3,
+)
+LOST_STORAGE = Procedure(
+    "lost_storage", ("storage_failure",), _ALL, name="storage that lost rows", retries=3
+)
+FAILED_TRANSITION = Procedure(
+    "failed_transition",
+    ("failed_transition",),
+    (*_RESTORED, SETTLE, NOTIFY, CLEAN),  # nothing critical behind it undoes what was completed
+    name="a failed transition",
+    retries=3,
+)
+DRIFTED = Procedure("drifted_agent", ("drift", "error_rate"), _ALL, name="drift", retries=1)
+INTERRUPTED_HANDOVER = Procedure(
+    "interrupted_handover",
+    ("interrupted_handover",),
+    _ALL,
+    name="an interrupted handover",
+    retries=3,
+)
+RESTART = Procedure(
+    "restart",
+    ("missed_beats", "memory_leak", "network_partition", "unknown"),
+    _ALL,
+    name="an agent that is not heard",
+    retries=3,
+)
+BUILT_IN = (
+    STANDARD,
+    DAMAGED_STATE,
+    LOST_STORAGE,
+    FAILED_TRANSITION,
+    DRIFTED,
+    INTERRUPTED_HANDOVER,
+    RESTART,
+)

@@ -14,13 +14,12 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.recovery.failures import log
 from holdfast.recovery.records import PREFIX, scope_of, write
-from holdfast.recovery.user_calls import log
-from holdfast.store.history.handle import LineHandle, StoreHandle
+from holdfast.store.inner import Finding, LineHandle, StoreHandle, moment
 from holdfast.store.names.arguments import check_text
+from holdfast.store.names.face import faced, writes
 from holdfast.store.names.scope import Scope
-from holdfast.store.proof.verify_report import Finding
-from holdfast.store.read.reader import moment
 
 PLACE = PREFIX + "quarantine/"
 MOST_BYTES = 1 << 20
@@ -51,6 +50,7 @@ class Quarantined:
     """SHA-256 of the row as it was found, in hexadecimal; empty if it was missing."""
 
 
+@faced
 class Quarantine:
     """The damaged rows of one agent that were set aside."""
 
@@ -59,6 +59,7 @@ class Quarantine:
         self._core = store.core
         self._handle: LineHandle = store.line(scope_of(agent))
 
+    @writes
     def add(self, findings: Iterable[Finding], recovery: str = "") -> list[str]:
         """Set aside what findings of `verify` are about; the ids of what was not there before."""
         rows = {one.row: one for one in findings if one.row and one.kind != "signature"}
@@ -106,6 +107,7 @@ class Quarantine:
             raise MissingError(f"{self.agent}: nothing was set aside as {id!r}; `list` has them")
         return self._read(id, value)
 
+    @writes
     def release(self, id: str, reason: str = "") -> Quarantined:
         """Say that one is dealt with; its copy is let go, and stays in the history alone.
 
@@ -116,18 +118,9 @@ class Quarantine:
         if found.released_at is not None:
             return found
         now = moment(self._core.clock.claimed())
-        kept = {
-            "place": found.place,
-            "kind": found.kind,
-            "why": found.why,
-            "content": None,
-            "recovery": found.recovery,
-            "found_at": found.found_at,
-            "released_at": now,
-            "reason": reason,
-            "digest": found.digest,
-        }
-        write(self._handle, {PLACE + id: kept})
+        kept = {name: getattr(found, name) for name in Quarantined.__slots__[2:]}
+        more = {"content": None, "released_at": now, "reason": reason}
+        write(self._handle, {PLACE + id: kept | more})
         return self.get(id)
 
     def _value(self, key: str) -> Any:
@@ -137,7 +130,7 @@ class Quarantine:
         """Of a row that was set aside; None if that is damaged in its turn."""
         try:
             return self._read("", self._value(key)).digest
-        except StateIntegrityError:
+        except StateIntegrityError:  # then it is set aside once more
             return None
 
     def _read(self, id: str, value: Mapping[str, Any]) -> Quarantined:

@@ -10,47 +10,226 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
+from holdfast.checkpoints.release import plan_release
 from holdfast.errors import (
     GateRefusedError,
     HoldfastError,
     InvalidInputError,
+    InvalidScopeError,
     MissingError,
     RecoveryFailedError,
     ScopeErasedError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.damaged_records import pass_over, readable
-from holdfast.recovery.end_signature import sign_along, signed_as
-from holdfast.recovery.erased_agents import ended_since, scope_now
-from holdfast.recovery.failures import Failure
-from holdfast.recovery.hold_release import letting_go
+from holdfast.recovery.failures import AgentFailure, log
 from holdfast.recovery.procedure import Procedure
-from holdfast.recovery.step_result import RecoveryStepResult
-from holdfast.recovery.user_calls import log
-from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.meter import RECOVERIES, Meter
-from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.handle import ChangeParts, LineHandle, StoreHandle
-from holdfast.store.journal.tombstones import erased_ids
-from holdfast.store.lease.lease import leases_now
+from holdfast.store.inner import (
+    RECOVERIES,
+    Body,
+    Change,
+    ChangeParts,
+    Core,
+    Held,
+    Ledger,
+    LineHandle,
+    Meter,
+    Plan,
+    Stage,
+    StoreHandle,
+    Target,
+    directory,
+    erase_scope,
+    erased_ids,
+    held,
+    leases_now,
+    moment,
+)
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.scope import BESIDE, Scope, beside
-from holdfast.store.read.reader import moment
-from holdfast.store.upkeep.erase import erase_scope
 
-if TYPE_CHECKING:
-    from holdfast.recovery.tails import Tail
+# What steps of recoveries come to.
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryStepResult:
+    """What became of one step; an error becomes a result that says so."""
+
+    step: str
+    success: bool
+    result: Mapping[str, Any]
+    error: str
+    seconds: float
+    attempt: int
+    skipped: bool = False
+    """Left out, because a step that it depends on had failed."""
+    verdict: str = ""
+    """refused: a check refused the state; hopeless: there is no state left to try"""
+    validation: Mapping[str, bool] = field(default_factory=dict)
+    """For each field that the step's `validation` names, whether the result held that value; empty
+    if it names none, or the step came to no result."""
+    executed_at: datetime | None = None
+    """When it began; None if it was left out."""
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, for people."""
+        return "done" if self.success else "left out" if self.skipped else self.error
+
+    def data(self) -> dict[str, Any]:
+        """Plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+# Reading what is kept of recoveries past what of it is damaged.
+
+_T = TypeVar("_T")
+
+
+def readable(items: Iterable[Any], read: Callable[[Any], _T]) -> list[_T]:
+    """What is read of each; those that are damaged are passed over, with a warning."""
+    found = []
+    for one in items:
+        try:
+            found.append(read(one))
+        except StateIntegrityError as error:
+            pass_over(one, error)
+    return found
+
+
+def pass_over(what: object, error: Exception) -> None:
+    """Warn of something that is left out."""
+    log.warning("%s: what is kept of recoveries is damaged, and passed over: %s", what, error)
+
+
+# The checkpoint that signs how a recovery ended, made in the commit that ends it.
+
+
+def signed_as(recovery: str) -> str:
+    """The name of the checkpoint that signs how a recovery ended, which its tag says."""
+    return f"recovery {recovery}"
+
+
+def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
+    """Let the entry that a change makes in a scope be followed by a checkpoint, in its commit."""
+    target = next(one for one in change.targets if one.scope == handle.scope)
+    signs = sign[0].targets[0].special
+    assert signs is not None
+
+    def special(stage: Stage, body: Body) -> None:
+        stage.add(handle.core.prepared(stage.ledger, target), body)
+        signs(stage, Body(body.time, [], [], body.cause))
+
+    target.special = special
+
+
+# An agent that was deleted or erased, also while it is recovered, does not come back by that.
+
+
+def is_erased(record: Record, core: Core, there: LineHandle, erased: set[bytes]) -> bool:
+    """Whether what a copy has was erased here; `erased` are scopes that bore the agent's name.
+
+    If nothing had the name again when the recovery began, nothing of the name comes back, from
+    whatever store.
+    """
+    gone = record.absent or core.known(record.agent) is None
+    return bool(erased) and (gone or there.history.points.line().ledger.id in erased)
+
+
+def stays_erased(agent: Scope) -> str:
+    """What is said of an agent that a copy still has."""
+    return f"{agent} was erased in this store, and stays erased"
+
+
+def scope_now(core: Core, agent: Scope) -> Ledger | None:
+    """A scope as it is now; None if it is not there, or was erased or deleted since."""
+    with suppress(StateIntegrityError):  # then it is there, and damaged
+        core.current(agent)
+    return core.known(agent)
+
+
+def ended_since(core: Core, agent: Scope, id: bytes | None) -> str:
+    """How a scope that had an id has ended since, for people; empty if it has not, or had none.
+
+    What bears its name by now may be another one.
+    """
+    now = scope_now(core, agent) if id is not None else None
+    if id is None or (now is not None and now.id == id):
+        return ""
+    return f"{agent} was {'erased' if id in erased_ids(core, agent) else 'deleted'} since it began"
+
+
+def unless_erased(record: Record, core: Core, there: LineHandle) -> Callable[[Ledger], None]:
+    """Asked of the scope that an entry is about to be written to, raises if what a copy has was
+    erased here by then; raises at once if it was before.
+
+    A scope of another number than now has, or of any if there is none, was made since. Whoever
+    erases the scope itself later keeps the entry from being written.
+    """
+    agent = record.agent
+    ledger = scope_now(core, agent)
+    number = ledger.number if ledger is not None else None
+    if is_erased(record, core, there, erased_ids(core, agent)):
+        raise ScopeErasedError(stays_erased(agent))
+
+    def check(ledger: Ledger) -> None:
+        if record.scope_id not in (None, ledger.id):
+            raise ScopeNotFoundError(ended_since(core, agent, record.scope_id))
+        erased = erased_ids(core, agent)
+        if is_erased(record, core, there, erased) or (erased and ledger.number != number):
+            raise ScopeErasedError(stays_erased(agent))
+
+    return check
+
+
+def correlation_of(recovery: str) -> str:
+    """What entries of a recovery are known by."""
+    return f"recovery/{recovery}"
+
+
+# What a recovery has held of an agent, let go when it is over.
+
+
+def letting_go(line: LineHandle, recovery: str, since: int, outcome: str) -> Plan | None:
+    """The change that lets go of the state before a recovery, and of the backups of its restores,
+    those that undid it included; None if nothing is held, or that is not known.
+
+    `since` is an entry that all of them come behind.
+    """
+    try:
+        known = [one.checkpoint.id for one in held(line, since) if _is_of(one, recovery)]
+        if known:
+            plan = plan_release(line, known, outcome, f"after recovery {recovery}")
+            plan[0].targets[0].create = False  # an agent that is no more does not come back by this
+            return plan
+    except ScopeNotFoundError:
+        pass  # it was taken back, or erased meanwhile
+    except HoldfastError:  # its end is worth more than what it holds
+        log.warning("%s: the state before is still held", line.scope, exc_info=True)
+    return None
+
+
+def _is_of(one: Held, recovery: str) -> bool:
+    if one.why == "recovery":
+        return bool(one.checkpoint.metadata["recovery"] == recovery)
+    cause = one.checkpoint.cause
+    return one.why == "restore" and cause.correlation == correlation_of(recovery)
+
+
+# one recovery, and those of one agent, as they are kept
 
 OWNER = BESIDE
 PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
+Tail = dict[str, list[int]]
+"""Timelines that lost entries: the first and the last of them."""
 ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 NOTICES = PREFIX + "notices"
 GROUPS = PREFIX + "group/"
@@ -58,7 +237,6 @@ GROUPS = PREFIX + "group/"
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 FOUND = ("strategy", "point", "copy")
 """What names a state that was found."""
-ENDS = frozenset((SUCCEEDED, ROLLED_BACK, FAILED))
 REFUSED, HOPELESS = "refused", "hopeless"
 
 
@@ -121,32 +299,41 @@ def notices_scope() -> Scope:
     return Scope("custom", OWNER)
 
 
-def write(
+def planned(
     handle: LineHandle,
     values: Mapping[str, Any],
+    *,
+    drop: str | None = None,
+    notices: Iterable[Mapping[str, Any]] = (),
     sign: Plan | None = None,
-    notice: Mapping[str, Any] | None = None,
-    along: Plan | None = None,
-) -> None:
-    """Set keys that this layer owns, and add a notice, in one change.
+    along: Iterable[Target] = (),
+    reason: str | None = None,
+) -> Change:
+    """Set keys that this layer owns, drop one, and add notices, in one change.
 
     A checkpoint that is to sign it is made in the same commit, and what else is planned of another
     scope: none of it is there without the rest.
     """
     store = StoreHandle(handle.core)
-    parts = ChangeParts(store, cause_now(), None, owner=True)
+    parts = ChangeParts(store, cause_now(reason=reason), None, owner=True)
     part = parts.part(handle)
+    if drop is not None:
+        part.delete(drop)
     for key, value in values.items():
         part.set(key, value)
-    if notice is not None:
+    for notice in notices:
         parts.part(store.line(notices_scope())).append(NOTICES, notice)
     plan = parts.plan()
     assert plan is not None
     if sign is not None:
         sign_along(handle, plan[0], sign)
-    if along is not None:
-        plan[0].targets.extend(along[0].targets)
-    handle.core.run(plan[0])
+    plan[0].targets.extend(along)
+    return plan[0]
+
+
+def write(handle: LineHandle, values: Mapping[str, Any], **more: Any) -> None:
+    """The same, done at once."""
+    handle.core.run(planned(handle, values, **more))
 
 
 def new_id(now: datetime, newest: str = "") -> str:
@@ -162,7 +349,7 @@ def new_id(now: datetime, newest: str = "") -> str:
 
 
 def notice_of(
-    agent: str, recovery: str, failure: Failure, status: str, message: str = ""
+    agent: str, recovery: str, failure: AgentFailure, status: str, message: str = ""
 ) -> dict[str, Any]:
     """What dependent systems are told of the end of a recovery."""
     return {
@@ -178,7 +365,9 @@ def notice_of(
 def counted(meter: Meter, data: Mapping[str, Any]) -> None:
     """Tell a meter of a recovery, of one agent or of a group, that came to an end."""
     seconds = (data["finished_at"] - data["started_at"]).total_seconds()
-    meter.add(RECOVERIES, (Failure.of(data["failure"]).kind, data["status"]), max(0.0, seconds))
+    meter.add(
+        RECOVERIES, (AgentFailure.of(data["failure"]).kind, data["status"]), max(0.0, seconds)
+    )
 
 
 class Record:
@@ -205,9 +394,9 @@ class Record:
         return str(self.data["status"])
 
     @property
-    def failure(self) -> Failure:
+    def failure(self) -> AgentFailure:
         """What it answers."""
-        return Failure.of(self.data["failure"])
+        return AgentFailure.of(self.data["failure"])
 
     @cached_property
     def procedure(self) -> Procedure:
@@ -256,12 +445,6 @@ class Record:
     def gone(self) -> Tail | None:
         """The newest entries that were lost before it began, by timeline, if any were."""
         return self.data.get("gone")
-
-    @property
-    def anchors(self) -> Sequence[int]:
-        """Entries that cannot be read and were anchors, which do nothing to a state; none if newest
-        entries are lost, for others may have taken their numbers."""
-        return () if self.gone else self.data.get("anchors", ())
 
     @property
     def absent(self) -> bool:
@@ -387,7 +570,10 @@ class Record:
         """Keep what was held back, in one change, with what is planned of another scope."""
         with self._lock:
             if self._held or along is not None:  # a step beside may have kept it meanwhile
-                write(self.handle, self._held or {self.key: self.data}, sign, notice, along)
+                values = self._held or {self.key: self.data}
+                notices = [notice] if notice is not None else []
+                targets = along[0].targets if along is not None else ()
+                write(self.handle, values, sign=sign, notices=notices, along=targets)
                 self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
@@ -419,7 +605,9 @@ class Records:
         self._store = store
         self.handle = store.line(scope_of(agent))
 
-    def begin(self, failure: Failure, procedure: Procedure, gone: Tail | None = None) -> Record:
+    def begin(
+        self, failure: AgentFailure, procedure: Procedure, gone: Tail | None = None
+    ) -> Record:
         """A new one, which is kept before anything is done, or with the first thing that is."""
         record = self.draft(failure, procedure)
         record.data["gone"] = gone
@@ -428,13 +616,13 @@ class Records:
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
             head = record.data["head"] = self._store.line(self.agent).place()[2]
             record.data["absent"] = not head and self._store.core.known(self.agent) is None
-        with suppress(StateIntegrityError):
+        with suppress(StateIntegrityError):  # its row is damaged, so is its id
             there = self._store.core.known(self.agent)
             record.data["scope"] = there.id if there is not None else None
         record.begin()
         return record
 
-    def draft(self, failure: Failure, procedure: Procedure) -> Record:
+    def draft(self, failure: AgentFailure, procedure: Procedure) -> Record:
         """A new one that is not kept yet."""
         now = moment(self.handle.core.clock.claimed())
         id_ = new_id(now)
@@ -464,7 +652,7 @@ class Records:
         """The same, and what of it is damaged, if something is."""
         try:
             ids = self._ids()[:limit]
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # told of, and mended by who recovers next
             pass_over(self.handle.scope, error)
             return [], str(error)
         found = readable(ids, self.get)
@@ -480,3 +668,45 @@ class Records:
     def running(self) -> list[Record]:
         """Those that did not come to an end."""
         return [record for record in self.all() if record.status == RUNNING]
+
+
+# Which scopes of a store recoveries have to do with.
+
+
+def recovered_agents(store: StoreHandle) -> list[Scope]:
+    """Every scope that has had a recovery, or damaged rows that were set aside.
+
+    One whose name is too long to be part of another is known by its recoveries only.
+    """
+    found: list[Scope | None] = []
+    for scope in every_scope(store):
+        if not is_own(scope) or scope.id == OWNER:
+            continue
+        name = scope.id.removeprefix(PREFIX)
+        if ":" in name or name == "global":
+            with suppress(InvalidScopeError):  # else a scope of somebody else, who may call it so
+                found.append(Scope.parse(name))
+        else:
+            found += readable([scope], lambda one: _agent_of(store.line(one)))
+    return [one for one in found if one is not None]
+
+
+def _agent_of(handle: LineHandle) -> Scope | None:
+    """Whose recoveries a scope keeps, as the first of them says."""
+    first = handle.reader.items(PREFIX, 1, "", False)
+    return Scope.parse(first[0][1]["agent"]) if first and "agent" in first[0][1] else None
+
+
+def every_scope(store: StoreHandle, damaged: directory.Told | None = None) -> list[Scope]:
+    """The scopes of a store by their names, as far as the directory can be read.
+
+    A row of it that is damaged is told to `damaged`, or else logged: what is done for the others
+    does not wait for it.
+    """
+    found = directory.scopes(store.core, damaged or _unnamed)
+    return sorted((one[0] for one in found), key=str)
+
+
+def _unnamed(key: bytes, error: Exception) -> None:
+    del key
+    log.warning("a scope is passed over: %s", error)

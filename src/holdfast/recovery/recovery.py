@@ -12,22 +12,31 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
+    InvalidValueError,
     LeaseHeldError,
     MissingError,
+    ProcedureNotFoundError,
     ProcedureValidationError,
     RecoveryFailedError,
     StateIntegrityError,
 )
-from holdfast.recovery.builtin_procedures import BUILT_IN, FAILED_TRANSITION, SETTLE, STANDARD
+from holdfast.recovery.agent_group import TIMEOUT, Together
 from holdfast.recovery.changes_of_others import first_of_others, standing
-from holdfast.recovery.context import ANY, Context, Settings, StepFunction
-from holdfast.recovery.endings import ended_before
+from holdfast.recovery.context import (
+    ANY,
+    Context,
+    Settings,
+    StepFunction,
+    Strategy,
+    machines_on_loop,
+)
 from holdfast.recovery.failures import (
     COPY,
     DEFAULTS,
@@ -35,61 +44,96 @@ from holdfast.recovery.failures import (
     KEYS,
     NEWEST,
     NOTHING,
-    Failure,
+    AgentFailure,
+    given_failure,
     kind_of,
+    log,
 )
-from holdfast.recovery.group import TIMEOUT, Together
-from holdfast.recovery.group_report import GroupRecoveryReport
-from holdfast.recovery.heal_agent import as_if_healed, copies_of
+from holdfast.recovery.heal import as_if_healed, copies_of
+from holdfast.recovery.health import BUDGET, Health, Placement, health_of
 from holdfast.recovery.moments import named_group
-from holdfast.recovery.notices import make_up
-from holdfast.recovery.plan import RecoveryPlan, looked_for
-from holdfast.recovery.procedure import Procedure, twice
-from holdfast.recovery.procedure_table import Procedures
+from holdfast.recovery.notices import PAGE, RecoveryNotice, deliver, make_up, notices
+from holdfast.recovery.procedure import (
+    BUILT_IN,
+    FAILED_TRANSITION,
+    RESTORE,
+    SETTLE,
+    STANDARD,
+    VALIDATE,
+    Procedure,
+    RecoveryStep,
+    twice,
+)
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
+    GROUPS,
     RUNNING,
     Record,
     Records,
     check_there,
     check_writable,
+    correlation_of,
     given_scope,
     is_own,
     notices_scope,
+    readable,
+    recovered_agents,
 )
-from holdfast.recovery.recovered_scopes import recovered_agents
-from holdfast.recovery.recovery_queries import Looking
-from holdfast.recovery.report import RecoveryReport, report_of, with_tail
-from holdfast.recovery.run import Progress, Running
-from holdfast.recovery.run_slot import correlation_of, recovering
-from holdfast.recovery.steps import STEPS, losing_by
-from holdfast.recovery.strategies import Strategy
-from holdfast.recovery.strategy_order import Proposal, outcomes, propose
+from holdfast.recovery.report import (
+    SLOW,
+    GroupRecoveryReport,
+    RecoveryPlan,
+    RecoveryReport,
+    RecoveryStatistics,
+    looked_for,
+    report_of,
+    statistics_of,
+    with_tail,
+)
+from holdfast.recovery.run import Progress, Running, recovering
+from holdfast.recovery.steps import STEPS, action_problems, losing_by
+from holdfast.recovery.strategies import STRATEGIES
 from holdfast.recovery.tails import NEWEST_ROWS, Tails, depth_for
-from holdfast.recovery.user_calls import log
-from holdfast.store.commit.core import Core
-from holdfast.store.history.handle import StoreHandle
-from holdfast.store.journal.tombstones import erased_ids
+from holdfast.store.inner import Core, LineHandle, StoreHandle, erased_ids, moment
 from holdfast.store.names.arguments import (
     check_count,
     check_function,
+    check_limit,
     check_seconds,
     check_text,
     listed,
 )
 from holdfast.store.names.cause import acting
+from holdfast.store.names.face import calls, faced, here, writes
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import safe_point, undivided
-from holdfast.store.state import Store
+from holdfast.store.state import State
+from holdfast.store.store import Store
 
 OWN_ORDER = (NOTHING, KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
 """How the scopes that keep recoveries are mended: what loses least first."""
-REMEMBERED = 200
-"""Recoveries of an agent that the order of strategies is learned from: the newest."""
+
+WAITING = 32
+"""Recoveries that one `Recovery` has at work, or waiting for each other, at a time, on the async
+face: nothing else is to wait for a thread meanwhile."""
+
+_Report = TypeVar("_Report", RecoveryReport, GroupRecoveryReport)
 
 
-class Recovery(Procedures, Looking):
+def _told(records: Records, record: Record) -> RecoveryReport:
+    return _still_signed(report_of(record), records.handle, record.key)
+
+
+def _still_signed(report: _Report, line: LineHandle, key: str) -> _Report:
+    """A report that is signed only if a checkpoint behind it is there: that may be lost since."""
+    if not report.signed or line.reader.version(key) < line.history.points.line().checkpoint:
+        return report
+    return replace(report, signed=False)
+
+
+@faced
+class Recovery:
     """Recovers the agents of a store, one recovery at a time for each agent, in any process.
 
     `procedures` stand over the built-in ones of their ids, and answer their triggers before them;
@@ -104,8 +148,13 @@ class Recovery(Procedures, Looking):
     moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.
     `machines` are definitions by the names of machines: `failed_transition` settles an open
     transition of those as its arrow declares, where the agent stands, if that state is good.
+
+    Functions of yours may be async. Also on the async face they run on threads, and get the state
+    as `holdfast.sync` has it; only functions of `machines` run on the loop there, as they always
+    do.
     """
 
+    @calls(machines=machines_on_loop)
     def __init__(
         self,
         store: Any,
@@ -129,21 +178,104 @@ class Recovery(Procedures, Looking):
         self.steps = {**STEPS}
         for name, function in (steps or {}).items():
             self.register(name, function)
-        self._settings = Settings.of(core, strategies, order, copies, defaults, validate, machines)
+        self._settings = Settings.of(
+            core, STRATEGIES, strategies, order, copies, defaults, validate, machines
+        )
         self._together = Together(self._handle, self._settings)
         self._tails = Tails(self._handle)
-        self._procedures = {}
+        self._procedures: dict[str, Procedure] = {}
         for one in BUILT_IN:
             self.set(one)
         if problems := twice("procedures", [self.set(one) for one in procedures]):
             raise ProcedureValidationError(problems)
 
+    # procedures
+
+    @here
+    def register(self, type: str, function: StepFunction) -> None:
+        """Give a type of step of your own its function."""
+        check_text(type, "the type of a step", 100, least=1)
+        check_function(function, "the function of a step")
+        self.steps[type] = function
+
+    @here
+    def set(self, procedure: Procedure | Mapping[str, Any]) -> Procedure:
+        """Add a procedure, or put it in place of the one of its id.
+
+        Refused with `ProcedureValidationError`, which lists everything that is wrong, and with
+        `UnknownStepTypeError` if it has steps of a type that is not there.
+        """
+        made = procedure if isinstance(procedure, Procedure) else Procedure.of(procedure)
+        made.check(self.steps)
+        problems = list(action_problems(made, self.steps, self._settings.strategies))
+        try:
+            self._handle.core.codec.plain(made.data())  # it is kept with each recovery
+        except InvalidValueError as error:
+            problems.append(f"it cannot be kept: {error}")
+        if problems:
+            raise ProcedureValidationError(problems)
+        self._procedures.pop(made.id, None)
+        self._procedures[made.id] = made
+        return made
+
+    @here
+    def procedures(self) -> list[Procedure]:
+        """All procedures, those set last first: the first that has a failure's trigger is used."""
+        return list(reversed(self._procedures.values()))
+
+    @here
+    def select(self, failure: AgentFailure, procedure: str | None = None) -> Procedure:
+        """The procedure of an id, or the one that answers a failure."""
+        if procedure is not None:
+            check_text(procedure, "the id of a procedure", 200)
+            if procedure not in self._procedures:
+                raise ProcedureNotFoundError(
+                    f"there is no procedure {procedure!r}; there are {', '.join(self._procedures)}"
+                )
+            return self._procedures[procedure]
+        for one in self.procedures():
+            if failure.kind in one.triggers:
+                return one
+        return self._procedures["standard_recovery"]
+
+    def _asked(
+        self, failure: AgentFailure | str, point: Any = None, at: Any = None
+    ) -> AgentFailure:
+        """A failure as a caller names it, checked."""
+        return given_failure(self._handle.core.codec, failure, point, at)
+
+    def _answering(self, failure: AgentFailure, procedure: str | None) -> Procedure:
+        """The same, as it is done: the functions in `validate` are asked by each procedure.
+
+        A point that none of its steps could return to is refused.
+        """
+        found = self.select(failure, procedure)
+        if failure.names_state and not any(self._may_restore(step) for step in found.steps):
+            raise InvalidInputError(
+                f"the procedure {found.id!r} restores nothing, so it does not return to a point or "
+                "time: give it steps of type locate_checkpoint and restore_state, name another "
+                "procedure, such as standard_recovery, or leave point and at out"
+            )
+        checking = (*found.steps, *found.validation)
+        if not self._settings.validate or any(step.type == VALIDATE.type for step in checking):
+            return found
+        keys = {step.key for step in found.validation}
+        named = (f"{VALIDATE.type}{more}" for more in ("", *range(len(keys))))
+        step = replace(VALIDATE, id=next(name for name in named if name not in keys))
+        return replace(found, validation=(*found.validation, step))
+
+    def _may_restore(self, step: RecoveryStep) -> bool:
+        """Whether a step may return to a point: steps of users' own may do whatever they like."""
+        return step.type == RESTORE.type or self.steps.get(step.type) is not STEPS.get(step.type)
+
     # recovering
 
+    @calls()
+    @writes(threads=WAITING)
     def recover(
         self,
         agent: Any,
-        failure: Failure | str = "unknown",
+        failure: AgentFailure | str = "unknown",
         *,
         procedure: str | None = None,
         point: Any = None,
@@ -165,7 +297,7 @@ class Recovery(Procedures, Looking):
     def _recover(
         self,
         scope: Scope,
-        asked: Failure,
+        asked: AgentFailure,
         procedure: str | None,
         wait: float,
         progress: Progress | None = None,
@@ -186,10 +318,10 @@ class Recovery(Procedures, Looking):
             settled = all(one.status != RUNNING for one in past)  # then nothing is written here
             self._end_unfinished(scope, past)
             begun = self._begun(scope, self._found(scope, asked), chosen, looked=settled)
-            return self._go_on(begun, progress, past)
+            return self._go_on(begun, progress)
 
     def _begun(
-        self, scope: Scope, failure: Failure, procedure: Procedure, *, looked: bool
+        self, scope: Scope, failure: AgentFailure, procedure: Procedure, *, looked: bool
     ) -> Record:
         gone = self._tails.lost(scope, depth_for(failure), looked=looked)
         record = Records(self._handle, scope).begin(failure, procedure, gone)
@@ -199,7 +331,7 @@ class Recovery(Procedures, Looking):
             Quarantine(self._handle, scope).add(found, record.id)
         return record
 
-    def _found(self, scope: Scope, failure: Failure) -> Failure:
+    def _found(self, scope: Scope, failure: AgentFailure) -> AgentFailure:
         """The failure with its point as TIMELINE@NUMBER: a name may be given to another checkpoint
         before a recovery that was killed goes on. Refused if that, or its time, is not there."""
         points = self._handle.line(scope).history.points
@@ -210,7 +342,7 @@ class Recovery(Procedures, Looking):
                 return replace(failure, point="{}@{}".format(*points.find(failure.point)))
         return failure
 
-    def _chosen(self, scope: Scope, asked: Failure, procedure: str | None) -> Procedure:
+    def _chosen(self, scope: Scope, asked: AgentFailure, procedure: str | None) -> Procedure:
         """What answers a failure; of records themselves, what changes nothing but damage."""
         if not is_own(scope):
             return self._answering(asked, procedure)
@@ -231,7 +363,7 @@ class Recovery(Procedures, Looking):
         if why is None:
             return found
         try:
-            self.recover(records.handle.scope, Failure("corruption_detected", why[:1000]))
+            self.recover(records.handle.scope, AgentFailure("corruption_detected", why[:1000]))
         except RecoveryFailedError as error:  # it names a recovery of the records
             raise RecoveryFailedError(f"{scope}: recoveries cannot be kept: {error}") from error
         return records.all()
@@ -254,10 +386,12 @@ class Recovery(Procedures, Looking):
             self._take_up(record, progress)
         return report_of(record)
 
+    @calls()
+    @writes(threads=WAITING)
     def recover_each(
         self,
         agents: Iterable[Any],
-        failure: Failure | str = "unknown",
+        failure: AgentFailure | str = "unknown",
         *,
         procedure: str | None = None,
         wait: float = 0,
@@ -276,9 +410,9 @@ class Recovery(Procedures, Looking):
         def one(scope: Scope) -> RecoveryReport | HoldfastError:
             try:
                 return self._recover(scope, asked, procedure, wait, looked=True)
-            except RecoveryFailedError as error:
+            except RecoveryFailedError as error:  # its report says more
                 return self._named_by(scope, error) or error
-            except HoldfastError as error:
+            except HoldfastError as error:  # one keeps no other from being recovered
                 return error
 
         context = contextvars.copy_context()
@@ -286,10 +420,12 @@ class Recovery(Procedures, Looking):
             done = pool.map(lambda scope: context.copy().run(one, scope), scopes)
             return dict(zip(scopes, done, strict=True))
 
+    @calls()
+    @writes(threads=WAITING)
     def recover_group(
         self,
         agents: Iterable[Any],
-        failure: Failure | str = "unknown",
+        failure: AgentFailure | str = "unknown",
         *,
         point: Any = None,
         at: Any = None,
@@ -314,6 +450,8 @@ class Recovery(Procedures, Looking):
         self._mend_groups()
         return self._together.recover(scopes, asked, wait, timeout, self._end_unfinished)
 
+    @calls()
+    @writes(threads=WAITING)
     def resume_groups(self, agent: Any = None, *, wait: float = 0) -> list[GroupRecoveryReport]:
         """Go on with recoveries of groups, of all or of those with an agent, whose process ended
         in the middle.
@@ -331,13 +469,13 @@ class Recovery(Procedures, Looking):
         """What is kept of groups, of notices and of scrubbing is in one scope."""
         try:
             self._together.reports(None)
-        except StateIntegrityError as error:
-            self.recover(notices_scope(), Failure("corruption_detected", str(error)[:1000]))
+        except StateIntegrityError as error:  # mended before it is written to
+            self.recover(notices_scope(), AgentFailure("corruption_detected", str(error)[:1000]))
 
     def plan(
         self,
         agent: Any,
-        failure: Failure | str = "unknown",
+        failure: AgentFailure | str = "unknown",
         *,
         procedure: str | None = None,
         point: Any = None,
@@ -355,9 +493,8 @@ class Recovery(Procedures, Looking):
         tail = self._tails.lost(scope, depth_for(asked))
         heals = any(step.type == "backup_current" for step in chosen.steps)
         copies = copies_of(self._handle.core, settings.copies) if heals else []
-        with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed, anchors):
+        with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed):
             record.data["gone"] = Tails(store).lost(scope) if healed else tail
-            record.data |= anchors
             context = Context(store, record, settings)
             looked = looked_for(context, locating)
             target = looked.target
@@ -378,20 +515,8 @@ class Recovery(Procedures, Looking):
             healed,
         )
 
-    def proposal(self, agent: Any, kind: str) -> Proposal:
-        """The order of strategies that an agent's past recoveries speak for.
-
-        It is used unless `order` pins another one.
-        """
-        check_text(kind, "the kind of a failure", 100, least=1)
-        return self._proposed(Records(self._handle, given_scope(self._handle, agent)), kind)
-
-    def _proposed(
-        self, records: Records, kind: str, past: Sequence[Record] | None = None
-    ) -> Proposal:
-        newest = past[:REMEMBERED] if past is not None else records.all(REMEMBERED)
-        return propose(kind, kind_of(kind).strategies, outcomes(newest, kind))
-
+    @calls()
+    @writes(threads=WAITING)
     def resume(
         self, agent: Any, *, wait: float = 0, progress: Progress | None = None
     ) -> list[RecoveryReport]:
@@ -415,6 +540,7 @@ class Recovery(Procedures, Looking):
         except LeaseHeldError:
             return []  # somebody is at it
 
+    @writes
     def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
         """End a recovery that was begun and never ended, of an agent or of a group.
 
@@ -432,7 +558,7 @@ class Recovery(Procedures, Looking):
             if any(one.id == id for one in records.running()):
                 with recovering(self._store, scope, 0):
                     record = records.get(id)
-                    if record.status == RUNNING and not ended_before(self._handle, record):
+                    if record.status == RUNNING:
                         with suppress(RecoveryFailedError):  # its agent has ended, and it with that
                             record.finish(FAILED, why + self._standing(record))
                     return report_of(record)
@@ -440,8 +566,6 @@ class Recovery(Procedures, Looking):
 
     def _take_up(self, record: Record, progress: Progress | None) -> RecoveryReport:
         """Go on with one that another began, unless that would undo what was done since."""
-        if ended_before(self._handle, record):
-            return report_of(record)
         record.end_with_agent()
         handle = self._handle.line(record.agent)
         other = first_of_others(handle, record.id, record.data.get("head"))
@@ -454,13 +578,11 @@ class Recovery(Procedures, Looking):
     def _standing(self, record: Record) -> str:
         return standing(self._handle.line(record.agent), record.id, record.data.get("head"))
 
-    def _go_on(
-        self, record: Record, progress: Progress | None, past: Sequence[Record] | None = None
-    ) -> RecoveryReport:
+    def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         unknown = record.procedure.unknown(self.steps)
         lost = "what is kept of it was damaged" if not record.procedure.steps else ""
         with undivided(), acting("recovery", correlation=correlation_of(record.id)):
-            running = Running(self._context(record, past), self.steps, progress)
+            running = Running(self._context(record), self.steps, progress)
             if lost or unknown:
                 why = lost or f"Unknown recovery step type: {', '.join(unknown)}"
                 running.abandon(f"it cannot go on here: {why}")
@@ -473,17 +595,13 @@ class Recovery(Procedures, Looking):
             log.warning("%s: recovery %s: %s", record.agent, record.id, report.warning)
         return report
 
-    def _context(self, record: Record, past: Sequence[Record] | None = None) -> Context:
-        """What a recovery has to work with; `past` are those before it, if they are known."""
+    def _context(self, record: Record) -> Context:
+        """What a recovery has to work with."""
         settings, kind = self._settings, record.failure.kind
         if is_own(record.agent):  # checks and defaults are for agents
-            settings = Settings(settings.copies, {}, order={ANY: OWN_ORDER})
-        elif settings.pinned(kind) is None:
-            found = self._proposed(Records(self._handle, record.agent), kind, past)
-            first = (NOTHING,) if self._settles(record) else ()
-            settings = replace(
-                settings, order={kind: first + found.order}, fixed=first + found.fixed
-            )
+            settings = Settings(settings.copies, {}, strategies=STRATEGIES, order={ANY: OWN_ORDER})
+        elif settings.pinned(kind) is None and self._settles(record):
+            settings = replace(settings, order={kind: (NOTHING, *kind_of(kind).strategies)})
         return Context(self._handle, record, settings)
 
     def _settles(self, record: Record) -> bool:
@@ -493,3 +611,94 @@ class Recovery(Procedures, Looking):
             and any(step.type == SETTLE.type for step in record.procedure.steps)
             and self._settings.machines.knows_one(self._handle.line(record.agent))
         )
+
+    # what can be asked about recoveries: nothing here recovers anything
+
+    def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
+        """What became of an agent's recoveries, the newest first."""
+        check_limit(limit)
+        records = Records(self._handle, given_scope(self._handle, agent))
+        return readable(records.all(limit), partial(_told, records))
+
+    def report(self, agent: Any, id: str) -> RecoveryReport:
+        """What became of one recovery."""
+        check_text(id, "the id of a recovery", 100, least=1)
+        records = Records(self._handle, given_scope(self._handle, agent))
+        return _told(records, records.get(id))
+
+    def _named_by(self, agent: Any, error: RecoveryFailedError) -> RecoveryReport | None:
+        """The report that an error names, as far as there is one of this agent to be read."""
+        with suppress(MissingError, StateIntegrityError):  # the error says enough
+            if error.recovery:
+                return self.report(agent, error.recovery)
+        return None
+
+    def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
+        """What became of the recoveries of groups, the newest first."""
+        check_limit(limit)
+        pages = readable([notices_scope()], lambda _: self._together.reports(limit))
+        line = self._handle.line(notices_scope())
+        return [_still_signed(one, line, GROUPS + one.id) for page in pages for one in page]
+
+    def statistics(self, agent: Any = None, *, slow: float = SLOW) -> RecoveryStatistics:
+        """How recoveries went, of one agent or of all, with groups that it was part of.
+
+        Alarms tell of those that failed, took longer than `slow` seconds, or are still running
+        after that time.
+        """
+        check_seconds(slow, "slow")
+        wanted = given_scope(self._handle, agent) if agent is not None else None
+        agents = [wanted] if wanted is not None else recovered_agents(self._handle)
+        found = [one for scope in agents for one in self.reports(scope)]
+        groups = [one for one in self.group_reports() if wanted is None or wanted in one.agents]
+        return statistics_of([*found, *groups], slow, moment(self._handle.core.clock.claimed()))
+
+    # those who want to know
+
+    def notices(self, since: int = 0, limit: int = PAGE) -> list[RecoveryNotice]:
+        """Notices of recoveries of the whole store that ended, from a number on."""
+        check_count(since, "since")
+        check_count(limit, "limit")
+        return notices(self._handle, since, limit)
+
+    @writes
+    def deliver(
+        self, state: Any, consumer: str, function: Callable[[Any, RecoveryNotice], Any]
+    ) -> int:
+        """Give a consumer each notice exactly once; how many there were.
+
+        `function` gets a change of the consumer's state and the notice: what it writes there is
+        committed together with the note that the notice was had, in whatever process.
+        """
+        check_function(function, "the function that gets notices")
+        return deliver(self._handle, State(self._handle.of(state)), consumer, function)
+
+    # how it is, and what was damaged
+
+    def health(
+        self,
+        agent: Any = None,
+        *,
+        budget: float = BUDGET,
+        url: str = "",
+        key: str | None = None,
+        signer: str | None = None,
+        durability: str = "full",
+    ) -> Health:
+        """How healthy the store, or one agent, is: from 0 to 100, with reasons and next steps.
+
+        `budget` is for `verify`, in seconds, and again for the agents one by one. With what the
+        store was opened with (`url`, `key`, `signer`, `durability`), it is also told whether
+        secrets lie beside the store and whether the disk is full.
+        """
+        check_seconds(budget, "budget")
+        for what, text in {"url": url, "key": key or "", "signer": signer or ""}.items():
+            check_text(text, what)
+        scope = given_scope(self._handle, agent) if agent is not None else None
+        placement = Placement(url, key, signer, durability)
+        return health_of(self._handle, scope, budget=budget, placement=placement)
+
+    @here
+    def quarantine(self, agent: Any) -> Quarantine:
+        """The damaged rows of an agent that recoveries set aside: list, get, release."""
+        return Quarantine(self._handle, given_scope(self._handle, agent))

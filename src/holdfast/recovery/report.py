@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from holdfast.recovery import report_page
-from holdfast.recovery.failures import COPY, DEFAULTS, Failure
-from holdfast.recovery.records import FAILED, SUCCEEDED, Record
-from holdfast.recovery.step_result import RecoveryStepResult
+from holdfast.recovery.changes_of_others import together
+from holdfast.recovery.context import Context
+from holdfast.recovery.failures import COPY, DEFAULTS, AgentFailure
+from holdfast.recovery.procedure import Procedure, RecoveryStep
+from holdfast.recovery.records import (
+    FAILED,
+    SUCCEEDED,
+    Record,
+    RecoveryStepResult,
+    notices_scope,
+    scope_of,
+)
+from holdfast.recovery.report_page import Page, kept_as
+from holdfast.recovery.strategies import Looked, look
 from holdfast.recovery.tails import MAIN, tail_text
 from holdfast.store.names.scope import Scope
 
 
-class Ending:
-    """How something ended, and when."""
+class Ending(ABC):
+    """How a recovery, of one agent or of a group, ended, and when."""
 
     __slots__ = ()
 
+    id: str
     status: str
+    failure: AgentFailure
+    why: str
     started_at: datetime
     finished_at: datetime | None
+    signed: bool | None
+
+    @property
+    @abstractmethod
+    def about(self) -> str:
+        """Whom it is about."""
+
+    @abstractmethod
+    def _page(self) -> Page:
+        """The page that tells of it."""
 
     @property
     def success(self) -> bool:
@@ -35,6 +59,29 @@ class Ending:
         end = self.finished_at
         return (end - self.started_at).total_seconds() if end is not None else 0.0
 
+    def markdown(self) -> str:
+        """The report as a page of Markdown; what users wrote is escaped."""
+        return self._page().markdown()
+
+    def html(self) -> str:
+        """The report as one page of HTML that needs nothing else; what users wrote is escaped."""
+        return self._page().html()
+
+    def _facts(self, scope: Scope, *own: tuple[str, str]) -> list[tuple[str, str]]:
+        """What a page tells, with what is told of one kind of report alone; `scope` keeps it."""
+        failure, ended = self.failure, self.finished_at
+        return [
+            ("status", self.status),
+            ("recovery", self.id),
+            ("failure", f"{failure.kind} ({failure.severity})"),
+            ("message", failure.message),
+            *own,
+            ("started", self.started_at.isoformat()),
+            ("finished", ended.isoformat() if ended is not None else ""),
+            ("took", f"{self.seconds:.3f} s" if ended is not None else ""),
+            (kept_as(self.signed), str(scope)),
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport(Ending):
@@ -44,7 +91,7 @@ class RecoveryReport(Ending):
     agent: Scope
     status: str
     """running, succeeded, rolled_back or failed"""
-    failure: Failure
+    failure: AgentFailure
     procedure: str
     attempts: int
     steps: tuple[tuple[str, RecoveryStepResult], ...]
@@ -79,13 +126,27 @@ class RecoveryReport(Ending):
         """Whom it is about."""
         return str(self.agent)
 
-    def markdown(self) -> str:
-        """The report as a page of Markdown; what users wrote is escaped."""
-        return report_page.page_of(self).markdown()
-
-    def html(self) -> str:
-        """The report as one page of HTML that needs nothing else; what users wrote is escaped."""
-        return report_page.page_of(self).html()
+    def _page(self) -> Page:
+        served = f"{self.strategy}, {self.restored_from or 'nothing'}" if self.strategy else ""
+        facts = self._facts(
+            scope_of(self.agent),
+            ("agent", str(self.agent)),
+            *((f"evidence: {name}", str(it)) for name, it in self.failure.evidence.items()),
+            ("procedure", self.procedure),
+            ("attempts", str(self.attempts)),
+            ("served" if self.success else "tried last", served),
+            ("lost", self.lost),
+            ("warning", self.warning),
+            *((f"transition of {name}", how) for name, how in self.transitions.items()),
+            ("why it did not succeed", self.why),
+        )
+        title = f"Recovery of {self.agent}: {self.status.replace('_', ' ')}"
+        columns = ("attempt", "part", "step", "outcome", "seconds")
+        steps = [
+            [str(one.attempt), part, one.step, one.outcome, f"{one.seconds:.3f}"]
+            for part, one in self.steps
+        ]
+        return Page(title, self.status, facts, self.passed, columns, steps)
 
     def __str__(self) -> str:
         head = f"recovery {self.id} of {self.agent}: {self.status} ({self.procedure})"
@@ -100,8 +161,9 @@ class RecoveryReport(Ending):
         if self.why:
             lines.append(f"  why: {self.why}")
         for part, one in self.steps:
-            said = "done" if one.success else "left out" if one.skipped else one.error
-            lines.append(f"  {one.attempt}. {part}: {one.step}: {said} ({one.seconds:.3f} s)")
+            lines.append(
+                f"  {one.attempt}. {part}: {one.step}: {one.outcome} ({one.seconds:.3f} s)"
+            )
         return "\n".join([head, *lines])
 
 
@@ -163,18 +225,14 @@ def with_tail(record: Record, strategy: str | None, lost: str) -> str:
     gone = record.gone or {}
     if strategy == COPY:
         gone = {name: tail for name, tail in gone.items() if name != MAIN}
-    parts = [tail_text(gone)] if gone else []
-    parts += record.data.get("unanchored", ())
-    parts += [lost] if lost != "nothing" else []
-    return "; ".join([*parts, *record.data.get("tasks", ())]) or "nothing"
+    return together(tail_text(gone), lost)
 
 
 def _with_rows(results: Sequence[tuple[str, RecoveryStepResult]], lost: str) -> str:
     """The same with what was lost with damaged rows, in whichever attempt they were mended."""
     told = [one.result.get("lost_rows") for _, one in results if one.success]
     texts = [str(text) for some in told if isinstance(some, list) for text in some]
-    parts = [*([lost] if lost != "nothing" else []), *dict.fromkeys(texts)]
-    return "; ".join(parts) or "nothing"
+    return together(lost, *dict.fromkeys(texts))
 
 
 SLOW = 300.0
@@ -201,28 +259,7 @@ class RecoveryStatistics:
         return self.succeeded / ended if ended else 1.0
 
 
-class Told(Protocol):
-    """What statistics need to know of a recovery, of one agent or of a group."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def about(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def why(self) -> str: ...
-    @property
-    def success(self) -> bool: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def started_at(self) -> datetime: ...
-    @property
-    def finished_at(self) -> datetime | None: ...
-
-
-def statistics_of(reports: Sequence[Told], slow: float, now: datetime) -> RecoveryStatistics:
+def statistics_of(reports: Sequence[Ending], slow: float, now: datetime) -> RecoveryStatistics:
     """Count reports; `slow` are the seconds that one may take."""
     ended = [one for one in reports if one.finished_at is not None]
     alarms = [
@@ -241,3 +278,151 @@ def statistics_of(reports: Sequence[Told], slow: float, now: datetime) -> Recove
         max((one.seconds for one in ended), default=0.0),
         tuple(alarms),
     )
+
+
+# What became of the recovery of several agents together.
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecoveryReport(Ending):
+    """One recovery of several agents, from its failure to its end, or to where it stands."""
+
+    id: str
+    agents: tuple[Scope, ...]
+    status: str
+    """running, succeeded or failed; one that failed has changed nothing, unless `why` says that all
+    are back and cannot be read whole, or that one was deleted or erased and the others are back"""
+    failure: AgentFailure
+    strategy: str | None
+    points: Mapping[str, str]
+    """The point that each was put back to, by its scope; none if they were left as they are."""
+    passed: Mapping[str, str]
+    """Moments that did not serve, and why."""
+    unsent: Mapping[str, int]
+    """How many letters between them were taken out of whose inbox, because they are sent again."""
+    lost: Mapping[str, str]
+    """By the scope: newest entries that were lost before it began, which the feed names, and what
+    going back lost."""
+    steps: Mapping[str, float]
+    """What was done (`set_aside`, `look`, `put_back`, `reconcile`, `check`), and how many seconds
+    it took."""
+    why: str
+    """Why it failed; or, of one that succeeded, what was left undone, who goes back further than
+    the time that was asked for, or why the agents, as they are, are not of one moment: one has lost
+    entries, and there was nothing to return to."""
+    started_at: datetime
+    finished_at: datetime | None
+    signed: bool | None = None
+    """Whether a checkpoint that covers it is there and signed; None until it ended, or if that is
+    not known of an older one."""
+
+    @property
+    def about(self) -> str:
+        """Whom it is about."""
+        return f"a group of {len(self.agents)} agents"
+
+    def __str__(self) -> str:
+        lines = [f"recovery {self.id} of {len(self.agents)} agents: {self.status}"]
+        lines.append(f"  failure: {self.failure.kind} ({self.failure.severity})")
+        lines += [f"  served: {self.strategy}"] if self.strategy is not None else []
+        lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
+        lines += [f"  lost: {scope}: {what}" for scope, what in self.lost.items()]
+        lines += [f"  why: {self.why}"] if self.why else []
+        lines += [f"  {step} ({took:.3f} s)" for step, took in self.steps.items()]
+        return "\n".join(lines)
+
+    def _page(self) -> Page:
+        facts = self._facts(
+            notices_scope(),
+            ("served", self.strategy or ""),
+            *((str(scope), self.points.get(str(scope), "as it is")) for scope in self.agents),
+            *((f"lost of {scope}", what) for scope, what in self.lost.items()),
+            *((f"letters to {scope} taken back", str(n)) for scope, n in self.unsent.items()),
+            ("why", self.why),
+        )
+        title = f"Recovery of {len(self.agents)} agents: {self.status}"
+        steps = [[step, "done", f"{took:.3f}"] for step, took in self.steps.items()]
+        columns = ("step", "outcome", "seconds")
+        return Page(title, self.status, facts, self.passed, columns, steps)
+
+
+def _lost(data: Mapping[str, Any]) -> dict[str, str]:
+    """What each agent lost, of those that lost something."""
+    before = {agent: tail_text(tail) for agent, tail in data.get("gone", {}).items()}
+    back = {agent: text for agent, text in data.get("lost", {}).items() if text != "nothing"}
+    every = {agent: [before.get(agent, ""), back.get(agent, "")] for agent in data["agents"]}
+    return {agent: "; ".join(filter(None, texts)) for agent, texts in every.items() if any(texts)}
+
+
+def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
+    """The report of a recovery of a group as it is kept."""
+    return GroupRecoveryReport(
+        id_,
+        tuple(Scope.parse(one) for one in data["agents"]),
+        data["status"],
+        AgentFailure.of(data["failure"]),
+        data.get("strategy"),
+        data.get("points", {}),
+        data.get("passed", {}),
+        data.get("unsent", {}),
+        _lost(data),
+        data.get("steps", {}),
+        data.get("why", ""),
+        data["started_at"],
+        data.get("finished_at"),
+        data.get("signed"),
+    )
+
+
+# What a recovery would do.
+
+
+def looked_for(context: Context, steps: Iterable[RecoveryStep]) -> Looked:
+    """What the steps of a procedure that look for a state would come to.
+
+    What the first finds that finds something is put back; a critical one that does not ends it.
+    """
+    looked = Looked()
+    for step in steps:
+        looked = look(context, context.order(step.action))
+        if looked.target is not None or step.critical:
+            break
+    return looked
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What a recovery would do."""
+
+    agent: Scope
+    failure: AgentFailure
+    procedure: Procedure
+    strategy: str | None
+    """None if none serves."""
+    point: str | None
+    lost: str | None
+    """None if none serves: then nothing is changed, and nothing is recovered."""
+    passed: dict[str, str]
+    """Strategies that would not serve, and why."""
+    keys: tuple[str, ...] = ()
+    """The keys that would go back, if not all of them."""
+    healed: int = 0
+    """Damaged or lost rows that copies of the store would give back before."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether it would come to a state, as far as that shows before, or looks for none."""
+        return self.lost is not None
+
+    def __str__(self) -> str:
+        head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
+        lines = [f"  {step.key}" for step in self.procedure.steps]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        none = "none serves" if self.passed else "the procedure looks for no state"
+        served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else none
+        lines += [f"  healed from copies: {self.healed} rows"] if self.healed else []
+        keys = [f"  keys: {', '.join(self.keys)}"] if self.keys else []
+        lost = [f"  lost: {self.lost}"] if self.lost is not None else []
+        return "\n".join([head, *lines, f"  strategy: {served}", *keys, *lost])

@@ -7,17 +7,10 @@ from __future__ import annotations
 
 import html as entities
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from holdfast.recovery.records import scope_of
-
-if TYPE_CHECKING:
-    from holdfast.recovery.report import RecoveryReport
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|&~#])")
-_STEPS = ("attempt", "part", "step", "outcome", "seconds")
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -92,45 +85,6 @@ def kept_as(signed: bool | None) -> str:
     if signed is None:
         return "kept in"
     return "kept and signed in" if signed else "kept, unsigned, in"
-
-
-def page_of(report: RecoveryReport) -> Page:
-    """The page of a recovery of one agent."""
-    title = f"Recovery of {report.agent}: {report.status.replace('_', ' ')}"
-    steps = list(_steps(report))
-    return Page(title, report.status, _facts(report), report.passed, _STEPS, steps)
-
-
-def _facts(report: RecoveryReport) -> tuple[tuple[str, str], ...]:
-    """What is known, without the steps."""
-    failure = report.failure
-    served = f"{report.strategy}, {report.restored_from or 'nothing'}" if report.strategy else ""
-    ended = report.finished_at
-    return (
-        ("status", report.status),
-        ("recovery", report.id),
-        ("agent", str(report.agent)),
-        ("failure", f"{failure.kind} ({failure.severity})"),
-        ("message", failure.message),
-        *((f"evidence: {name}", str(found)) for name, found in failure.evidence.items()),
-        ("procedure", report.procedure),
-        ("attempts", str(report.attempts)),
-        ("served" if report.success else "tried last", served),
-        ("lost", report.lost),
-        ("warning", report.warning),
-        *((f"transition of {name}", how) for name, how in report.transitions.items()),
-        ("why it did not succeed", report.why),
-        ("started", report.started_at.isoformat()),
-        ("finished", ended.isoformat() if ended is not None else ""),
-        ("took", f"{report.seconds:.3f} s" if ended is not None else ""),
-        (kept_as(report.signed), str(scope_of(report.agent))),
-    )
-
-
-def _steps(report: RecoveryReport) -> Iterator[list[str]]:
-    for part, one in report.steps:
-        outcome = "done" if one.success else "left out" if one.skipped else one.error
-        yield [str(one.attempt), part, one.step, outcome, f"{one.seconds:.3f}"]
 
 
 def _mark(text: str) -> str:

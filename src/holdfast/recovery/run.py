@@ -8,18 +8,23 @@ it. Python cannot end the thread itself; it runs until it returns.
 
 from __future__ import annotations
 
+import contextvars
 import queue
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 from holdfast.errors import (
     CheckpointNotFoundError,
     CriticalStepFailureError,
     HoldfastError,
     InvalidInputError,
+    LeaseHeldError,
     LeaseLostError,
     MissingError,
     RecoveryFailedError,
@@ -29,6 +34,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery.changes_of_others import changed_since, named, on_top, theirs
 from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.failures import log
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import (
     FAILED,
@@ -37,22 +43,115 @@ from holdfast.recovery.records import (
     ROLLED_BACK,
     SUCCEEDED,
     Record,
+    RecoveryStepResult,
 )
-from holdfast.recovery.run_slot import Slot, recovering_lease
 from holdfast.recovery.state_checks import UNANSWERED, VALIDATE, end_trials
-from holdfast.recovery.step_result import RecoveryStepResult
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
-from holdfast.recovery.tails import mend_handovers, tell_tail
-from holdfast.recovery.user_calls import called, log
-from holdfast.store.read.reader import moment
-from holdfast.store.state import Store
+from holdfast.recovery.tails import tell_tail
+from holdfast.store.inner import Asking, Lease, core_of, lease_name, leases_now, moment, taken
+from holdfast.store.names.threads import called
+from holdfast.store.store import Store
+
+# Slots, in which the steps of a recovery are done, and the leases that they are done under.
+
+T = TypeVar("T")
+LEASE = 30.0
+"""Seconds after which the recovery of a process that died can be taken up by another."""
+FIRST = "0"
+"""The slot that every recovery needs."""
+
+
+def recovering_lease(agent: object, *slot: str) -> str:
+    """The lease under which an agent is recovered, one recovery at a time, or of a slot of it."""
+    return lease_name("recovery", str(agent), *slot)
+
+
+@contextmanager
+def recovering(store: Store, agent: object, wait: float) -> Iterator[None]:
+    """A block under the lease of an agent's recovery; that of its first slot is taken along."""
+    name, first = recovering_lease(agent), recovering_lease(agent, FIRST)
+    lease = taken(Asking(core_of(store), name, LEASE, wait, None, first))
+    try:
+        with lease.fencing():
+            yield
+    finally:
+        lease.release()
+
+
+def _had_along(store: Store, name: str) -> Lease | None:
+    """The lease of a slot, if it was taken along, and nobody was given up in it."""
+    others = (one.along for one in leases_now() if one.core is core_of(store))
+    return next((one for one in others if one and one.name == name and not one.over), None)
+
+
+class Slot:
+    """A thread and a lease, under which one step after the other is done.
+
+    All slots of an agent are of whoever holds the lease of the agent: one that is held is of a step
+    that was given up, or of a process that died.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._lease = _had_along(store, name) or self._taken()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # A daemon: a step that hangs does not keep the process from ending. Starting one takes a
+        # tenth of a millisecond, for a whole recovery most often.
+        run = partial(contextvars.copy_context().run, self._run)
+        threading.Thread(target=run, name="holdfast-recovery", daemon=True).start()
+
+    def _taken(self) -> Lease:
+        try:
+            return self._asked(0)
+        except LeaseHeldError:  # by a step that was given up, or one that died
+            self._store.break_lease(self._name)
+            return self._asked(LEASE)
+
+    def _asked(self, wait: float) -> Lease:
+        return taken(Asking(core_of(self._store), self._name, LEASE, wait, None))
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Let the thread do something."""
+        self._work.put(work)
+
+    def answer(self, work: Callable[[], T]) -> Future[T]:
+        """Let the thread do something, and give what it gives or raises."""
+        future: Future[T] = Future()
+
+        def answered() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # raised where it is waited for
+                future.set_exception(error)
+
+        self.do(answered)
+        return future
+
+    def _run(self) -> None:
+        with self._lease.fencing():
+            while (work := self._work.get()) is not None:
+                work()
+
+    def close(self, *, idle: bool) -> None:
+        """Nothing more is to be done; what is still being done is refused if it writes."""
+        self._work.put(None)
+        if not (idle and _had_along(self._store, self._name) is self._lease):
+            self._lease.release()
+
+    def give_up(self) -> None:
+        """What it writes from now on is refused; its thread ends once its step returns."""
+        self._store.break_lease(self._name)
+        self._lease.over = True
+
+
+# a procedure at work
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
 """Seconds between two attempts, at most; and at least, if storage does not answer."""
 OUTAGE = 30.0
 """Seconds; after as long an outage of storage, leases are lost, too."""
 BACKUP, LOCATE, RESTORE = "backup_current", "locate_checkpoint", "restore_state"
-
 Progress = Callable[[str, str], Any]
 """Gets the title of each step that ended, and how; may be async."""
 
@@ -173,6 +272,7 @@ class Running:
             self._part("steps", self.procedure.steps)
             self._part("validation", self.procedure.validation)
         except (CriticalStepFailureError, RecoveryValidationError) as error:
+            # The attempt failed; it is undone by the caller.
             return str(error)
         restoring = [step.key for step in self.procedure.steps if step.type == RESTORE]
         results = self.context.results
@@ -180,8 +280,7 @@ class Running:
             return f"nothing was restored: {restoring[0]}: {results[restoring[0]].error}"
         if self.record.gone is not None:
             self.record.end_with_agent()
-            tasks = mend_handovers(self.context.store, self.context.agent)
-            self.record.note(tasks=tasks)  # before it is told: then nobody finds it again
+            self.record.note()  # before it is told: then nobody finds it again
             tell_tail(self.context.handle, self.record.gone, self.record.id)
         self.record.finish(SUCCEEDED, "")
         return None
@@ -231,7 +330,7 @@ class Running:
         known = all(step.type in self._types for step in steps)
         try:
             self._part("rollback", steps if steps and known else ROLLBACK)
-        except CriticalStepFailureError as error:
+        except CriticalStepFailureError as error:  # the undoing failed: told, and left as it is
             return f"could not be undone: {error}"
         return self._not_back()
 
@@ -245,16 +344,16 @@ class Running:
             if head is None:
                 raise StateIntegrityError("the state before is not known")
             changed = changed_since(self.context.handle, head)
-            lost = on_top(self.context) if changed else set()
-        except (MissingError, StateIntegrityError) as error:
+            lost = on_top(self.context.handle, self.record) if changed else set()
+        except (MissingError, StateIntegrityError) as error:  # nothing to compare with
             return f"is not known to be undone, for that cannot be compared: {error}"
-        left = theirs(self.context)
+        left = theirs(self.context.handle, self.record)
         wrong = [k for k in changed if k in lost or (k not in left and "" not in left)]
         return f"is not undone: other than before are the keys {named(wrong)}" if wrong else None
 
     def _left(self) -> str:
         """What others wrote meanwhile, which stands."""
-        left = theirs(self.context)
+        left = theirs(self.context.handle, self.record)
         return f"; others wrote meanwhile, and that stands: {named(left)}" if left else ""
 
     def _text(self, why: str) -> str:

@@ -12,29 +12,31 @@ library keep, that is known without it; for other keys, from the newest state, i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.agents.agent_keys import DRIFT, EFFECTS, LOOP, MACHINE
 from holdfast.agents.handover_records import LOG
-from holdfast.agents.machines.records import Keys
-from holdfast.agents.mailbox_book import INBOX
+from holdfast.agents.machines.machine_records import Keys
+from holdfast.agents.mailbox import INBOX
 from holdfast.checkpoints.partial import put_together
 from holdfast.errors import PrunedError, StateIntegrityError
-from holdfast.recovery.agent_track import LAST
-from holdfast.recovery.changes_of_others import some
-from holdfast.store.history.handle import LineHandle
-from holdfast.store.journal import entry as entries
-from holdfast.store.journal.entry import Body, Envelope
-from holdfast.store.journal.slot import Slot
-from holdfast.store.journal.timeline import Timeline
+from holdfast.recovery.changes_of_others import LAST, entry_rows, some
+from holdfast.store.inner import (
+    Body,
+    Envelope,
+    LineHandle,
+    Slot,
+    Sticky,
+    Timeline,
+    refs,
+    sticky_prefixes,
+)
+from holdfast.store.inner import entry as entries
 from holdfast.store.names import rowkinds
-from holdfast.store.rules.sticky import Sticky, sticky_prefixes
-from holdfast.store.tree import refs
 
-PAGE = 500
 MOST_NAMED = 1000
 """Entries and keys that a report names, of each kind."""
 _STICKY = (DRIFT, EFFECTS, INBOX, LOG, LOOP, LAST)
@@ -69,8 +71,7 @@ class Salvaged:
 class Salvage:
     """Entries of one timeline behind a state that is whole, replayed in memory."""
 
-    def __init__(self, handle: LineHandle, whole: int, last: int, idle: Sequence[int] = ()) -> None:
-        """`idle` are entries that are known to have done nothing, readable or not."""
+    def __init__(self, handle: LineHandle, whole: int, last: int) -> None:
         self._handle = handle
         source = handle.history.points.view(handle.timeline, whole)
         self._line = Timeline(source.ledger, source.number)
@@ -78,7 +79,6 @@ class Salvage:
             self._line.load(whole)
         self._whole = whole
         self._last = last
-        self._idle = frozenset(idle)
         self._sure: set[str] | None = None
         """Keys that were set since an entry was lost; None as long as none was."""
         self._doubtful: set[str] = set()
@@ -87,7 +87,7 @@ class Salvage:
     def replay(self) -> Salvaged:
         """Go through the entries."""
         expected = self._line.sequence + 1
-        for key, row in self._rows(expected):
+        for key, row in entry_rows(self._line, expected, self._last):
             sequence = rowkinds.sequence_of(key)
             for missing in range(expected, sequence):
                 self._lose(missing)
@@ -95,7 +95,7 @@ class Salvage:
             try:
                 envelope, body = self._line.ledger.open_entry(key, row)
                 self._entry(sequence, envelope, body)
-            except (PrunedError, StateIntegrityError):
+            except (PrunedError, StateIntegrityError):  # named as lost; what follows is done again
                 self._lose(sequence)
         for missing in range(expected, self._last + 1):
             self._lose(missing)
@@ -113,20 +113,13 @@ class Salvage:
         some = sticky_prefixes(self._line.declared) if sticky_alone else None
         return put_together(self._handle, self._whole, self._line, label, reason, some)
 
-    def _rows(self, first: int) -> Iterator[tuple[bytes, bytes]]:
-        line = self._line
-        low, high = rowkinds.entry(line.prefix, first), rowkinds.entry(line.prefix, self._last + 1)
-        while page := line.ledger.storage.scan(low, high, limit=PAGE):
-            yield from page
-            low = page[-1][0] + b"\0"
-
     def _declare_again(self) -> None:
         """Let keys be sticky whose declaration may have been in a lost entry."""
         line = self._line
         wanted = {prefix for prefix in _STICKY if next(line.scan(prefix), None) is not None}
         machines = {key[len(MACHINE) :].partition("/")[0] for key, _ in line.scan(MACHINE)}
         wanted.update(Keys.of(name).sticky for name in machines)
-        with suppress(StateIntegrityError):
+        with suppress(StateIntegrityError):  # then the parts of this library alone
             wanted.update(self._handle.reader.declared().prefixes(Sticky))
         codec = line.ledger.codec
         for rule in map(Sticky, sorted(wanted - set(line.declared.prefixes(Sticky)))):
@@ -135,8 +128,6 @@ class Salvage:
         line.redeclare()
 
     def _lose(self, sequence: int) -> None:
-        if sequence in self._idle:
-            return
         self._sure = set()
         self.result.lost.append(sequence)
 
@@ -201,9 +192,7 @@ class Salvage:
 
 
 @contextmanager
-def sticky_replayed(
-    handle: LineHandle, point: Any, reason: str, *, damaged: bool, idle: Sequence[int] = ()
-) -> Iterator[Any]:
+def sticky_replayed(handle: LineHandle, point: Any, reason: str, *, damaged: bool) -> Iterator[Any]:
     """A point to return to, in the block, with the sticky keys that were written since it.
 
     A restore keeps those by itself, unless they cannot be read, all or some (`damaged`): what has
@@ -214,7 +203,7 @@ def sticky_replayed(
     if (line.stranded is None and not damaged) or timeline != handle.timeline:
         yield point
         return
-    salvage = Salvage(handle, sequence, line.sequence, idle)
+    salvage = Salvage(handle, sequence, line.sequence)
     salvage.replay()
     with salvage.put_together(reason, sticky_alone=True) as there:
         yield there

@@ -10,8 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from holdfast.errors import (
     InvalidInputError,
@@ -20,23 +19,18 @@ from holdfast.errors import (
     StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery.failures import Failure
-from holdfast.recovery.heal import Healed, check_copies, heal_all
-from holdfast.recovery.heal_directory import heal_directory
+from holdfast.recovery.failures import AgentFailure, grouped, log
+from holdfast.recovery.heal import Healed, check_copies, heal_all, heal_directory
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX, notices_scope, write
 from holdfast.recovery.recovery import Recovery
-from holdfast.recovery.user_calls import called, log
-from holdfast.store.commit.core import Core
-from holdfast.store.history.handle import StoreHandle
-from holdfast.store.lease.wait import LONGEST
+from holdfast.store.inner import LONGEST, Core, Finding, StoreHandle, moment, verify_store
 from holdfast.store.names.arguments import check_function, check_seconds
+from holdfast.store.names.background import Background, Startable
+from holdfast.store.names.face import calls, ends, faced, here, writes
 from holdfast.store.names.scope import Scope
-from holdfast.store.proof.verify import verify_store
-from holdfast.store.proof.verify_report import Finding
-from holdfast.store.read.reader import moment
-from holdfast.store.state import Store
-from holdfast.store.upkeep.background import Background
+from holdfast.store.names.threads import called
+from holdfast.store.store import Store
 
 POSITION = PREFIX + "scrub"
 LEASE = "recovery/scrub"
@@ -76,7 +70,8 @@ class ScrubStatus:
     """When the last pass ended."""
 
 
-class Scrubber:
+@faced
+class Scrubber(Startable):
     """Verifies a store little by little, and heals what one of its copies still has.
 
     `copies` are other open stores of the same lineage. A slice takes about `budget` seconds, and
@@ -89,6 +84,7 @@ class Scrubber:
     a copy, rows whose content follows from the rest are made again.
     """
 
+    @calls("found")
     def __init__(
         self,
         store: Any,
@@ -112,33 +108,31 @@ class Scrubber:
         self._found = found
         self._background = Background(self._core, "holdfast-scrub", interval, self.slice)
 
-    def __enter__(self) -> Scrubber:
-        self.start()
-        return self
+    @calls()
+    @here
+    def __enter__(self) -> Self:
+        return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
+    @calls()
+    @here(awaited=True)
     def start(self) -> None:
         """Scrub in a thread, until `stop` or the end of the store."""
         self._core.check_writable()
         self._background.start()
 
+    @ends
     def stop(self) -> None:
         """Stop, after the slice at work."""
         self._background.stop()
 
+    @calls()
+    @writes
     def slice(self) -> Scrubbed | None:
         """Look at the next part of the store, now; None if another is at it."""
         try:
             with Store(self._handle).lease(LEASE, duration=max(30.0, 2 * self._budget), wait=0):
                 return self._slice()
-        except LeaseHeldError:
+        except LeaseHeldError:  # another scrubs
             return None
 
     def status(self) -> ScrubStatus:
@@ -158,7 +152,7 @@ class Scrubber:
         except StateIntegrityError as error:
             # Where it was is lost; what else is kept there is not, as far as it can be read.
             copies = [Store(StoreHandle(one)) for one in self._copies]
-            failure = Failure("corruption_detected", str(error)[:1000])
+            failure = AgentFailure("corruption_detected", str(error)[:1000])
             Recovery(Store(self._handle), copies=copies).recover(notices_scope(), failure)
             kept = self._kept()
         position = kept.get("position")
@@ -190,9 +184,9 @@ class Scrubber:
             return True
         try:
             called(self._found, new)
-        except (LeaseLostError, StoreClosedError):
+        except (LeaseLostError, StoreClosedError):  # another goes on with it
             raise
-        except Exception:
+        except Exception:  # theirs; scrubbing goes on
             log.warning("what scrubbing found is told again when found again", exc_info=True)
             return False
         return True
@@ -221,14 +215,6 @@ class Scrubber:
         for scope, those in grouped(findings).items():
             if scope:
                 Quarantine(self._handle, Scope.parse(scope)).add(those)
-
-
-def grouped(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """Findings by their scopes; those about the store itself under the empty text."""
-    found: dict[str, list[Finding]] = {}
-    for one in findings:
-        found.setdefault(one.scope, []).append(one)
-    return found
 
 
 def _digest(one: Finding) -> str:

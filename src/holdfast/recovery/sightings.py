@@ -7,18 +7,17 @@ watchdog that takes over from one that died goes on with it, and removed when it
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.recovery.failures import DAMAGED, Failure
+from holdfast.recovery.failures import DAMAGED, AgentFailure
 from holdfast.recovery.records import PREFIX, notices_scope, write
-from holdfast.recovery.watchdog_beats import SILENT, Sighting
-from holdfast.store.history.handle import ChangeParts, StoreHandle
-from holdfast.store.names.cause import cause_now
+from holdfast.store.inner import StoreHandle, moment
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.reader import moment
+
+SILENT = ("agent_crash", "missed_beats")
+"""Kinds of failure of which nobody is heard any more: whoever ran the agent does not."""
 
 OPEN = PREFIX + "watch/open/"
 CYCLES = PREFIX + "watch/cycles/"
@@ -30,11 +29,23 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
+class Sighting:
+    """Something that is wrong with a scope."""
+
+    scope: Scope
+    failure: AgentFailure
+    term: int = 0
+    """Of the lease under which the agent ran; 0 if it ran under none."""
+    cycle: int = 0
+    """The newest cycle that speaks for it; 0 if it is not that."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unanswered:
     """A failure that was found, and not answered yet."""
 
     agent: Scope
-    failure: Failure
+    failure: AgentFailure
     found_at: datetime
     tries: int
     """How often it was answered in vain."""
@@ -87,11 +98,10 @@ class Sightings:
             return
         now = self._now()
         failure = sighting.failure.check()
-        self._put(
-            Unanswered(
-                sighting.scope, failure, now, 0, "", now, term=sighting.term, cycle=sighting.cycle
-            )
+        one = Unanswered(
+            sighting.scope, failure, now, 0, "", now, term=sighting.term, cycle=sighting.cycle
         )
+        write(self._handle, {OPEN + _name(one.agent): _data(one)})
 
     def failed(self, one: Unanswered, error: str, **more: Any) -> None:
         """An answer failed; the next is tried after a pause, which doubles each time.
@@ -108,8 +118,9 @@ class Sightings:
         """It is over; or all is done about damage that can be done, and it is still there."""
         self._pauses.pop(_name(one.agent), None)
         name = _name(one.agent)
-        kept = {CYCLES + name: one.cycle} if one.cycle else {}
-        self._drop(OPEN + name, kept | ({LASTING + name: str(one.agent)} if lasts else {}))
+        kept: dict[str, Any] = {CYCLES + name: one.cycle} if one.cycle else {}
+        kept |= {LASTING + name: str(one.agent)} if lasts else {}
+        write(self._handle, kept, drop=OPEN + name)
 
     def lasting(self) -> set[Scope]:
         """Scopes whose damage was answered, and was still there then."""
@@ -117,7 +128,7 @@ class Sightings:
 
     def mended(self, scope: Scope) -> None:
         """Such a scope can be read again: what is damaged next is answered."""
-        self._drop(LASTING + _name(scope), {})
+        write(self._handle, {}, drop=LASTING + _name(scope))
 
     def settled(self, one: Unanswered) -> None:
         """Its state is recovered: whatever else is to be done, its alarms are answered."""
@@ -129,28 +140,13 @@ class Sightings:
         """The cycle up to which alarms of an agent are answered."""
         return int(self._handle.reader.get(CYCLES + _name(scope), 0, None, False))
 
-    def _drop(self, key: str, kept: Mapping[str, Any]) -> None:
-        """Delete a key, and set others in the same change."""
-        parts = ChangeParts(self._store, cause_now(), None, owner=True)
-        part = parts.part(self._handle)
-        part.delete(key)
-        for name, value in kept.items():
-            part.set(name, value)
-        plan = parts.plan()
-        assert plan is not None
-        change, finish = plan
-        finish(self._store.core.run(change))
-
-    def _put(self, one: Unanswered) -> None:
-        write(self._handle, {OPEN + _name(one.agent): _data(one)})
-
 
 def _goes_before(sighting: Sighting, kept: Unanswered) -> bool:
     """Whether a failure is not to wait for the answer of another one of the agent."""
     return _grave(sighting.failure) > _grave(kept.failure)
 
 
-def _grave(failure: Failure) -> int:
+def _grave(failure: AgentFailure) -> int:
     """A holder that is gone comes before damage, and that before one that went astray."""
     return 2 if failure.kind in SILENT else 1 if failure.kind in DAMAGED else 0
 
@@ -166,5 +162,5 @@ def _data(one: Unanswered) -> dict[str, Any]:
 
 
 def _read(data: Any) -> Unanswered:
-    scope, failure = Scope.parse(data["agent"]), Failure.of(data["failure"])
+    scope, failure = Scope.parse(data["agent"]), AgentFailure.of(data["failure"])
     return Unanswered(**{**data, "agent": scope, "failure": failure})

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.checkpoints.partial import Bringing
-from holdfast.checkpoints.restore import failed
+from holdfast.checkpoints.restore_request import failed
 from holdfast.errors import (
     Conflict,
     HoldfastError,
@@ -30,17 +29,11 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.recovery.changes_of_others import CHECK
-from holdfast.recovery.user_calls import called, log
-from holdfast.store.history.diff import index_of
-from holdfast.store.history.handle import LineHandle
+from holdfast.recovery.failures import log
+from holdfast.store.inner import LineHandle, end_line
 from holdfast.store.names.cause import acting, cause_now
-from holdfast.store.names.scope import RESERVED
-from holdfast.store.rules.sticky import keep_sticky, sticky_prefixes
+from holdfast.store.names.threads import called
 from holdfast.store.state import State
-from holdfast.store.upkeep.end import end_line
-
-if TYPE_CHECKING:
-    from holdfast.recovery.context import Context
 
 VALIDATE = "validate_state"
 """The type of step that asks them."""
@@ -71,12 +64,12 @@ def refusal(
         try:
             with acting(component=CHECK):
                 why = failed(called(check, state))
-        except OSError as error:
+        except OSError as error:  # its own outside does not answer
             text = f"a check could not be made: {type(error).__name__}: {error}"
             raise Unasked(text[:500]) from error
-        except UNANSWERED:
+        except UNANSWERED:  # the store does not answer: no verdict
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # a check says no by raising, too
             unfit = later and _is_for_elsewhere(error, state)
             why = None if unfit else f"{type(error).__name__}: {error}"
         if why is not None:
@@ -126,9 +119,10 @@ class Trials:
         """
         try:
             line = self._put(source, timeline, sequence)
-        except UNANSWERED:
+        except UNANSWERED:  # asked again by the next attempt
             raise
         except (Conflict, MissingError, RefusedError, StateIntegrityError) as error:
+            # Asked once it is put back.
             raise Untried(str(error)) from error
         head = line.place()[2]
         try:
@@ -179,7 +173,7 @@ def end_trials(handle: LineHandle) -> None:
         for one in handle.history.timelines():
             if is_trial(line := handle.on(one.name)):
                 _end(line)
-    except HoldfastError as error:
+    except HoldfastError as error:  # what is left is ended by the next
         log.warning("%s: timelines of trials may be left behind: %s", handle.scope, error)
 
 
@@ -195,56 +189,8 @@ def is_trial(line: LineHandle) -> bool:
 def _end(line: LineHandle) -> None:
     try:
         end_line(line, _REASON)
-    except HoldfastError as error:
+    except HoldfastError as error:  # the next recovery ends it
         log.warning("%s: the timeline %s is left behind: %s", line.scope, line.timeline, error)
-
-
-def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: int) -> str | None:
-    """Why a state would be refused once it is returned to, as far as that shows before."""
-    steps = [
-        step
-        for name, part in context.record.procedure.parts()
-        for step in part
-        if step.type == VALIDATE and name != "rollback"
-    ]
-    checks = context.settings.validate if steps else ()
-    keys = {key for step in steps for key in step.action.get("keys", ())}
-    if not checks and not keys:
-        return None
-    then = State(handle).at(f"{timeline}@{sequence}")
-    missing = {key for key in keys if not then.exists(key)}
-    if missing:
-        sticky = sticky_prefixes(handle.reader.declared())
-        missing = {key for key in missing if not key.startswith(sticky)}
-    if missing:
-        return missing_text(missing)
-    if not checks or (context.had("backup_current") or {}).get("why"):
-        return None
-    trials = context.trials
-    if trials is None:
-        unlike = _sticky_differ(context.handle, handle, timeline, sequence)
-        return None if unlike else refusal(checks, then, later=True)
-    known = trials.asked
-    place = (id(handle.core), timeline, sequence)
-    if place not in known:
-        try:
-            known[place] = trials.refused(checks, handle, timeline, sequence)
-        except Untried:
-            known[place] = None
-    return known[place]
-
-
-def _sticky_differ(here: LineHandle, source: LineHandle, timeline: str, sequence: int) -> bool:
-    """Whether the state would have other sticky keys, of the user's, once it is put back."""
-    now = here.reader.now()
-    if now is None or source.core is not here.core:
-        return False
-    then = here.history.points.view(timeline, sequence)
-    with suppress(StateIntegrityError):
-        prefixes = sticky_prefixes(here.reader.declared())
-        kept = keep_sticky(now.ledger.trees, index_of(then), index_of(now), prefixes)
-        return not all(key.startswith(RESERVED) for key in kept.keys)
-    return False
 
 
 def missing_text(keys: Iterable[str]) -> str:

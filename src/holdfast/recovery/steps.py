@@ -6,20 +6,19 @@ things as if it had been done once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from holdfast.agents.again import again
 from holdfast.agents.agent_keys import own_change, sticky
-from holdfast.agents.handover_book import HandoverBook
+from holdfast.agents.handover import HandoverBook
 from holdfast.agents.mailbox_restores import mend_numbers
 from holdfast.checkpoints.create import plan_request
 from holdfast.checkpoints.partial import Bringing, put_together
 from holdfast.checkpoints.request import CheckpointRequest, RestoreRequest
-from holdfast.checkpoints.restore import confirm, restore
-from holdfast.checkpoints.restore_past_damage import damaged_sticky, stand_ins
+from holdfast.checkpoints.restore_request import confirm, damaged_sticky, restore, stand_ins
 from holdfast.errors import (
     CheckpointNotFoundError,
     InvalidInputError,
@@ -30,34 +29,35 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.recovery import failures
-from holdfast.recovery.agent_track import LAST, narrow, untold
 from holdfast.recovery.changes_of_others import (
     CHECK,
+    LAST,
     changed_since,
     damage_text,
     has_changed,
     lost_text,
     theirs,
+    together,
+    untold,
     work_of_others,
 )
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.erased_agents import ledger_now, unless_erased
-from holdfast.recovery.heal_agent import (
-    ABOUT_ANCHORS,
-    BUDGET,
-    copies_of,
-    is_called_for,
-    set_aside,
-)
+from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
+from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.records import scope_now, unless_erased
 from holdfast.recovery.salvage import MOST_NAMED, Salvage, sticky_replayed
 from holdfast.recovery.state_checks import Trials, missing_text, refusal
-from holdfast.recovery.strategies import check_state, is_empty, look, readable, unreadable
-from holdfast.recovery.tails import Tails, mend_handovers
-from holdfast.recovery.target import Target
-from holdfast.store.commit.lookup_build import settle_after
-from holdfast.store.history.diff import index_of
-from holdfast.store.history.handle import LineHandle, StoreHandle
-from holdfast.store.state import Store
+from holdfast.recovery.strategies import (
+    RecoveryTarget,
+    check_state,
+    is_empty,
+    look,
+    readable,
+    unreadable,
+)
+from holdfast.recovery.tails import Tails
+from holdfast.store.inner import LineHandle, StoreHandle, core_of, handle_of, index_of, settle_after
+from holdfast.store.store import Store
 
 
 def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +75,6 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         copies = copies_of(context.store.core, context.copies)
         budget = float(action.get("budget", BUDGET))
         result |= set_aside(context.store, context.agent, copies, record.id, budget)
-        record.note(hold=True, **{name: result[name] for name in ABOUT_ANCHORS if name in result})
         if record.gone is not None:
             tail = Tails(context.store).lost(context.agent)
             record.note(hold=True, gone=tail)
@@ -118,7 +117,7 @@ def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, 
         reasons = "; ".join(f"{name}: {why}" for name, why in looked.passed.items())
         kind = Unavailable if looked.unreached else CheckpointNotFoundError
         raise kind(f"{context.agent}: no strategy serves: {reasons}"[:2000])
-    return {**looked.target.data(), "passed": looked.passed, "seconds": looked.seconds}
+    return {**looked.target.data(), "passed": looked.passed}
 
 
 def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,15 +133,15 @@ def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, A
     return {"values": check_state(handle, timeline, _number(target.point))}
 
 
-def _located(context: Context) -> Target:
+def _located(context: Context) -> RecoveryTarget:
     found = context.result_of("locate_checkpoint")
-    lacking = [name for name in Target.__slots__ if name not in found]
+    lacking = [name for name in RecoveryTarget.__slots__ if name not in found]
     if lacking:
         raise InvalidInputError(
             f"what locate_checkpoint gave has no {', '.join(lacking)}: a step of your own gives "
-            "what `Target(…).data()` does"
+            "what `RecoveryTarget(…).data()` does"
         )
-    return Target.of(found)
+    return RecoveryTarget.of(found)
 
 
 def _number(point: str) -> int:
@@ -156,9 +155,8 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     if target.strategy == failures.NOTHING:
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
-    narrow(context.state)
     reason = f"recovery {context.record.id}"
-    damaged, stranded = _damaged_sticky(context)
+    damaged = _damaged_sticky(context)
     lost = _lost(context, target, damaged)
     more: dict[str, Any] = {"damaged_keys": damaged[:MOST_NAMED]} if damaged else {}
     if target.copy is not None:
@@ -169,17 +167,14 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         entry, backup = _keys_of(context, target, reason)
     elif target.replay:
         number = _number(target.point)
-        salvage = Salvage(context.handle, number, target.replay, context.record.anchors)
+        salvage = Salvage(context.handle, number, target.replay)
         more |= salvage.replay().data()
         with salvage.put_together(reason) as point:
             entry, backup = _to(context, point, reason)
     else:
         entry, backup = _back(context, target.point, reason, damaged)
-    if damaged or stranded:
-        tasks = mend_handovers(context.store, context.agent)
-        context.record.note(hold=True, tasks=tasks)
     more |= _reconciled(context)
-    if context.record.absent and (made := ledger_now(context)) is not None:
+    if context.record.absent and (made := scope_now(context.store.core, context.agent)) is not None:
         context.record.note(hold=True, scope=made.id)
     return {"restored": entry, "backup": backup, "lost": lost, **more}
 
@@ -198,37 +193,35 @@ def _reconciled(context: Context) -> dict[str, Any]:
     return {"reconciled": tasks} if tasks else {}
 
 
-def _damaged_sticky(context: Context) -> tuple[list[str], bool]:
-    """Sticky keys that cannot be read, and so do not stay; and whether none of them can be."""
+def _damaged_sticky(context: Context) -> list[str]:
+    """Sticky keys that cannot be read, and so do not stay."""
     known = (context.had("backup_current") or {}).get("backup") is not None
     if known or context.store.core.known(context.agent) is None:
-        return [], False
-    stranded = context.handle.history.points.line().stranded is not None
-    return damaged_sticky(context.handle), stranded
+        return []
+    return damaged_sticky(context.handle)
 
 
-def _lost(context: Context, target: Target, damaged: list[str]) -> str:
+def _lost(context: Context, target: RecoveryTarget, damaged: list[str]) -> str:
     """What returning to a state loses; with what others wrote since the recovery began."""
     head = context.first_head()
     if target.keys:
         return target.lost
     count = sum(1 for _ in work_of_others(context.handle, context.record.id, head))
-    known = [one for one in (target.lost, lost_text(0, count)) if one != "nothing"]
-    lost = "; ".join(known) or "nothing"
+    lost = together(target.lost, lost_text(0, count))
     return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
 
 
-def losing_by(context: Context, target: Target) -> str:
+def losing_by(context: Context, target: RecoveryTarget) -> str:
     """What returning to a state would lose, before anything is done."""
     unchanged = target.strategy == failures.NOTHING
-    return target.lost if unchanged else _lost(context, target, _damaged_sticky(context)[0])
+    return target.lost if unchanged else _lost(context, target, _damaged_sticky(context))
 
 
 def _copy(context: Context, number: int) -> LineHandle:
     """The agent in a copy; whoever goes on with a recovery may have been given other ones."""
     if number >= len(context.copies):
         raise MissingError(f"copy {number}, in which the state was found, was not given here")
-    return StoreHandle(context.copies[number]._core).line(context.agent)
+    return StoreHandle(core_of(context.copies[number])).line(context.agent)
 
 
 def _to(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
@@ -240,12 +233,11 @@ def _to(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
 
 def _back(context: Context, point: Any, reason: str, damaged: list[str]) -> tuple[str, str | None]:
     """Return to a point. Sticky keys that cannot be read are replayed as far as they can be."""
-    handle, idle = context.handle, context.record.anchors
-    with sticky_replayed(handle, point, reason, damaged=bool(damaged), idle=idle) as there:
+    with sticky_replayed(context.handle, point, reason, damaged=bool(damaged)) as there:
         return _to(context, there, reason)
 
 
-def _keys_of(context: Context, target: Target, reason: str) -> tuple[str, str | None]:
+def _keys_of(context: Context, target: RecoveryTarget, reason: str) -> tuple[str, str | None]:
     """Give damaged keys, sticky ones too, what they held at a point."""
     timeline, _, number = target.point.rpartition("@")
     source = context.handle.history.points.view(timeline, int(number))
@@ -265,13 +257,13 @@ def _brought(context: Context, bringing: Bringing) -> tuple[str, str | None]:
     return f"{handle.timeline}@{done.sequence}", done.backup.id if done.backup else None
 
 
-def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str | None]:
+def _from_copy(context: Context, target: RecoveryTarget, reason: str) -> tuple[str, str | None]:
     """Take over what a copy has; its sticky keys and declarations, too, if ours are not there or
     cannot be read."""
     assert target.copy is not None
     there = _copy(context, target.copy)
     source = there.history.points.view("main", _number(target.point))
-    handle, guard = context.handle, unless_erased(context, there)
+    handle, guard = context.handle, unless_erased(context.record, context.store.core, there)
     label = f"copy {target.copy}, {target.point}"
     known = (context.had("backup_current") or {}).get("backup") is not None
     if known or readable(handle):
@@ -284,7 +276,7 @@ def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str 
 
 
 def _defaults(context: Context, reason: str, damaged: list[str]) -> tuple[str, str | None]:
-    there = not context.record.absent or ledger_now(context) is not None
+    there = not context.record.absent or scope_now(context.store.core, context.agent) is not None
     done = _back(context, 0, reason, damaged) if there else None
     state = context.state
     assert context.defaults is not None
@@ -292,7 +284,7 @@ def _defaults(context: Context, reason: str, damaged: list[str]) -> tuple[str, s
         for key, value in context.defaults.items():
             change.set(key, value)
     if done is None:
-        return "{1}@{2}".format(*state.place()), None
+        return "{1}@{2}".format(*handle_of(state).place()), None
     return done
 
 
@@ -381,7 +373,7 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
     point = f"{handle.timeline}@{head}"
-    again(lambda: untold(context, point))
+    again(lambda: untold(context.state, context.record, point))
     return again(lambda: _put_back(context, point))
 
 
@@ -405,7 +397,7 @@ def _put_back(context: Context, point: str) -> dict[str, Any]:
     """Return to a point, but for keys that others changed since: those are as they left them."""
     handle = context.handle
     head = handle.place()[2]
-    left = theirs(context)
+    left = theirs(handle, context.record)
     if "" in left:
         raise RecoveryValidationError(
             f"{context.agent}: somebody else put it back meanwhile (entry {left['']}): that stands"
@@ -442,9 +434,76 @@ STEPS: dict[str, StepFunction] = {
         restore_backup,
     )
 }
-
 LOOKING = frozenset(("backup_current", "locate_checkpoint", "verify_integrity", "validate_state"))
 """Types that leave the state as it is."""
 CAREFUL = LOOKING | {"restore_state"}
 """Types of which most change nothing: what steps came to is kept by the first of these that does,
 before it does; a crash before that only has them done again."""
+
+
+# What may be wrong with the steps of a procedure, so far as they are of types that are there.
+
+LOCATED = frozenset(("verify_integrity", "restore_state"))
+"""Types that rest on what locate_checkpoint found."""
+_FIELDS = {
+    "backup_current": ("budget",),
+    "locate_checkpoint": ("strategies",),
+    "validate_state": ("keys",),
+    "notify_systems": ("message",),
+}
+"""What the actions of steps take that are there without being registered."""
+
+
+def action_problems(
+    procedure: Procedure, types: Mapping[str, StepFunction], strategies: Collection[str]
+) -> Iterator[str]:
+    """What is wrong with the actions of the steps that are there without being registered, and
+    with their order."""
+    yield from _order_problems(procedure, types)
+    for name, part in procedure.parts():
+        for step in part:
+            if types.get(step.type) is not STEPS.get(step.type):
+                continue  # the user's own says itself what it takes
+            taken = _FIELDS.get(step.type, ())
+            for other in sorted(str(one) for one in step.action.keys() - set(taken)):
+                takes = f"it takes {', '.join(taken)}" if taken else "it takes nothing"
+                yield f"{name}: {step.key}: {other} is no field of its action: {takes}"
+            for field, given in step.action.items():
+                wrong = _problem(field, given, strategies)
+                if wrong:
+                    yield f"{name}: {step.key}: {field} {wrong}"
+
+
+def _order_problems(procedure: Procedure, types: Mapping[str, StepFunction]) -> Iterator[str]:
+    """Steps that rest on a state that was located, and do not wait for that."""
+    found = {step.key for step in procedure.steps if step.type == "locate_checkpoint"}
+    for name, part in procedure.parts():
+        needs = procedure.needs(part)
+        for step in part:
+            if step.type not in LOCATED or types.get(step.type) is not STEPS.get(step.type):
+                continue
+            before = {one.key for one in procedure.steps} if name != "steps" else set[str]()
+            waiting = [step.key] if name == "steps" else []
+            while waiting:
+                more = set(needs.get(waiting.pop(), ())) - before
+                before |= more
+                waiting += more
+            if not before & found:
+                yield f"{name}: {step.key} rests on a step of type locate_checkpoint before it"
+
+
+def _problem(field: str, given: Any, strategies: Collection[str]) -> str:
+    """What is wrong with a field of an action; empty if nothing is."""
+    some = isinstance(given, list | tuple)
+    if field == "strategies" and some and given:
+        unknown = [name for name in given if not isinstance(name, str) or name not in strategies]
+        names = ", ".join(map(repr, unknown))
+        there = ", ".join(strategies)
+        return f"has no strategy called {names}; there are {there}" if unknown else ""
+    good, kind = {
+        "strategies": (False, "a list of names of strategies"),
+        "keys": (some and all(isinstance(key, str) for key in given), "a list of keys"),
+        "budget": (type(given) in (int, float) and given >= 0, "a number of seconds"),
+        "message": (isinstance(given, str), "a text"),
+    }.get(field, (True, ""))
+    return "" if good else f"is {kind}"

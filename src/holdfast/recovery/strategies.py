@@ -19,101 +19,183 @@ reached, or a strategy of a user's own that raises, has failed, and the next is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.checkpoints.locate import candidates, examine
 from holdfast.checkpoints.partial import is_put_together
 from holdfast.checkpoints.request import Locator
-from holdfast.checkpoints.restore_past_damage import damaged_keys
+from holdfast.checkpoints.restore_request import damaged_keys
 from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
     MissingError,
+    OutcomeUnknown,
     PrunedError,
     ScopeNotFoundError,
     StateIntegrityError,
+    Unavailable,
 )
 from holdfast.recovery import failures
-from holdfast.recovery.changes_of_others import Makers, changed_since, changes_after, lost_text
+from holdfast.recovery.changes_of_others import (
+    changed_since,
+    changes_after,
+    lost_text,
+    maker_of,
+    together,
+)
 from holdfast.recovery.changes_of_others import named as names_of
-from holdfast.recovery.erased_agents import is_erased, stays_erased
-from holdfast.recovery.foreign_subjects import check_opens
-from holdfast.recovery.records import SUCCEEDED, Records
+from holdfast.recovery.context import Context
+from holdfast.recovery.failures import DEFAULTS, NOTHING
+from holdfast.recovery.records import SUCCEEDED, Records, is_erased, stays_erased
 from holdfast.recovery.salvage import Salvage
-from holdfast.recovery.state_checks import is_trial, refused_at
+from holdfast.recovery.state_checks import VALIDATE, Untried, is_trial, missing_text, refusal
 from holdfast.recovery.tails import MAIN
-from holdfast.recovery.target import Target, Unfit, Unreached, failing, target_of
-from holdfast.recovery.user_calls import called
-from holdfast.store.history.handle import LineHandle, StoreHandle
-from holdfast.store.journal import entry as entries
-from holdfast.store.journal.feed_heads import names
-from holdfast.store.journal.tombstones import erased_ids
+from holdfast.store.inner import (
+    Core,
+    LineHandle,
+    StoreHandle,
+    core_of,
+    erased_ids,
+    index_of,
+    keep_sticky,
+    loss_text,
+    names,
+    sticky_prefixes,
+)
+from holdfast.store.inner import entry as entries
 from holdfast.store.names import rowkinds
-from holdfast.store.upkeep.losses import loss_text
+from holdfast.store.names.arguments import check_count, check_text, listed
+from holdfast.store.names.scope import RESERVED, check_key
+from holdfast.store.names.threads import called
+from holdfast.store.state import State
 
-if TYPE_CHECKING:
-    from holdfast.recovery.context import Context
+# States to return to, as strategies give them, and why there is none.
+
+
+class UnfitTarget(HoldfastError):
+    """A strategy does not serve here; the text says why."""
+
+
+class Unreached(UnfitTarget):
+    """It could not be tried to the end; it may serve when it is tried again."""
+
+
+PASSING = (Conflict, LeaseLostError, OutcomeUnknown, Unavailable)
+
+
+def failing(error: Exception, what: str = "failed") -> UnfitTarget:
+    """What an error says of a strategy: that it may serve when it is tried again, or not.
+
+    Of Holdfast's errors those that say so, and what the system raises (`OSError`), may pass; other
+    built-in ones are bugs, which stay; what libraries raise, nobody knows.
+    """
+    if isinstance(error, HoldfastError):
+        passes = isinstance(error, PASSING)
+    else:
+        passes = isinstance(error, OSError) or type(error).__module__ != "builtins"
+    return (Unreached if passes else UnfitTarget)(f"{what}: {type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryTarget:
+    """A state to return to: what a strategy gives."""
+
+    strategy: str
+    """Its name; one of a user's own gets the name under which it was given."""
+    point: str
+    """TIMELINE@NUMBER; empty for `defaults`. Of a user's own also a checkpoint's name."""
+    lost: str
+    """What is lost by returning to it, for people."""
+    keys: tuple[str, ...] = ()
+    """Only these keys go back, sticky ones too, if there are any."""
+    copy: int | None = None
+    """Which of the copies it is in: its place in `copies`, from 0."""
+    replay: int = 0
+    """The last entry that is to be replayed behind the point; 0 for none."""
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, kept as the result of a step."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"keys": list(self.keys)}
+
+    @classmethod
+    def of(cls, data: Any) -> RecoveryTarget:
+        """What `data` gave."""
+        fields = {name: data[name] for name in cls.__slots__}
+        return cls(**{**fields, "keys": tuple(data["keys"])})
+
+
+def target_of(context: Context, name: str, found: Any) -> RecoveryTarget:
+    """What a user's own strategy gave, if it can be returned to; its point as TIMELINE@NUMBER.
+
+    It is known by the name it was given under, unless it leaves the state, or defaults, to ours.
+    """
+    if not isinstance(found, RecoveryTarget):
+        raise UnfitTarget(f"failed: a strategy gives a RecoveryTarget, not {type(found).__name__}")
+    try:
+        check_text(found.lost, "what is lost")
+        if found.strategy == DEFAULTS and context.defaults is not None and not found.point:
+            return RecoveryTarget(DEFAULTS, "", found.lost)
+        keys = tuple(check_key(key, owner=True) for key in listed(found.keys, "keys"))
+        handle = context.handle
+        if found.copy is not None:
+            check_count(found.copy, "the number of a copy")
+            if found.copy >= len(context.copies):
+                raise InvalidInputError(f"there is no copy {found.copy}")
+            handle = StoreHandle(core_of(context.copies[found.copy])).line(context.agent)
+        timeline, sequence = handle.history.points.find(found.point)
+        check_count(found.replay, "the last entry to replay")
+        if found.replay and (timeline, found.copy, keys) != (MAIN, None, ()):
+            raise InvalidInputError("entries are replayed behind a point of main, with all keys")
+        if found.replay and not sequence < found.replay <= handle.place()[2]:
+            raise InvalidInputError(f"there is nothing to replay up to entry {found.replay}")
+        if found.copy is not None and (keys or timeline != MAIN):
+            raise InvalidInputError("of a copy all of the timeline main is taken")
+    except InvalidInputError as error:
+        raise UnfitTarget(f"failed: its Target cannot be used: {error}") from error
+    point = f"{timeline}@{sequence}"
+    if found.strategy == NOTHING and (timeline, sequence) == (MAIN, context.handle.place()[2]):
+        name = NOTHING
+    return RecoveryTarget(name, point, found.lost, keys, found.copy, found.replay)
+
+
+# trying strategies
 
 _UNFIT = ("recovery", "post_operation")
 """Types of checkpoints that are made when something went wrong, or say what became of something."""
-
-
 NO_CHECKPOINT = "no checkpoint is whole; those that a restore left behind are not asked"
-
-
-Strategy = Callable[["Context"], Any]
-"""Gives a `Target`, or raises `Unfit`, which says why there is none; may be async."""
 
 
 @dataclass(slots=True)
 class Looked:
     """What came of trying strategies in an order."""
 
-    target: Target | None = None
+    target: RecoveryTarget | None = None
     passed: dict[str, str] = field(default_factory=dict)
     """Those that did not serve, and why."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """How long each took that was tried."""
     unreached: bool = False
     """Whether one of them may serve when it is tried again."""
 
 
 def look(context: Context, order: tuple[str, ...]) -> Looked:
-    """Try strategies until one finds a target.
-
-    What one finds before its turn, because the order was learned, serves at once only if it loses
-    nothing: else those whose turn comes before are tried first.
-    """
-    looked, turns = Looked(), context.turns(order)
+    """Try strategies until one finds a target."""
+    looked = Looked()
     for name in order:
-        target = _tried(context, name, looked)
-        if target is None:
-            continue
-        if target.lost != "nothing":
-            for other in turns[: turns.index(name)]:
-                if other not in looked.seconds:
-                    looked.target = looked.target or _tried(context, other, looked)
-        looked.target = looked.target or target
-        break
+        try:
+            looked.target = _found(context, name)
+            break
+        except (UnfitTarget, MissingError, StateIntegrityError) as error:  # the next may serve
+            looked.passed[name] = str(error)[:500]
+            looked.unreached |= isinstance(error, Unreached)
     return looked
 
 
-def _tried(context: Context, name: str, looked: Looked) -> Target | None:
-    """What a strategy finds; None if it does not serve, which is noted."""
-    begun = time.monotonic()
-    try:
-        return _found(context, name)
-    except (Unfit, MissingError, StateIntegrityError) as error:
-        looked.passed[name] = str(error)[:500]
-        looked.unreached |= isinstance(error, Unreached)
-        return None
-    finally:
-        looked.seconds[name] = time.monotonic() - begun
-
-
-def _found(context: Context, name: str) -> Target:
+def _found(context: Context, name: str) -> RecoveryTarget:
     """What a strategy finds. A user's own one may fail in any way: then it does not serve.
 
     What one of ours raises because storage does not answer just now is no reason to lose more than
@@ -121,14 +203,14 @@ def _found(context: Context, name: str) -> Target:
     """
     strategy = context.strategies.get(name)
     if strategy is None:
-        raise Unfit("there is no such strategy")
+        raise UnfitTarget("there is no such strategy")
     if strategy is STRATEGIES.get(name):
         return STRATEGIES[name](context)
     try:
         found = called(strategy, context)
-    except (Unfit, MissingError, StateIntegrityError):
+    except (UnfitTarget, MissingError, StateIntegrityError):  # says itself why it does not serve
         raise
-    except Exception as error:
+    except Exception as error:  # a user's function may raise anything
         raise failing(error) from error
     target = target_of(context, name, found)
     _check_not_barred(context, target.strategy, target.point, target.copy)
@@ -143,14 +225,62 @@ def _check_not_barred(context: Context, strategy: str, point: str, copy: int | N
     own = context.strategies.get(strategy) is not STRATEGIES.get(strategy)
     for one in context.barred(strategy):
         if own or strategy == failures.NOTHING or (point, copy) == (one["point"], one["copy"]):
-            raise Unfit(f"{one['point'] or 'its state'}: {one['why']}")
+            raise UnfitTarget(f"{one['point'] or 'its state'}: {one['why']}")
 
 
 def _accepted(context: Context, handle: LineHandle, timeline: str, sequence: int) -> None:
     """Refuse a state that checks would refuse once it is put back."""
     why = refused_at(context, handle, timeline, sequence)
     if why is not None:
-        raise Unfit(f"{timeline}@{sequence}: {why}")
+        raise UnfitTarget(f"{timeline}@{sequence}: {why}")
+
+
+def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: int) -> str | None:
+    """Why a state would be refused once it is returned to, as far as that shows before."""
+    steps = [
+        step
+        for name, part in context.record.procedure.parts()
+        for step in part
+        if step.type == VALIDATE and name != "rollback"
+    ]
+    checks = context.settings.validate if steps else ()
+    keys = {key for step in steps for key in step.action.get("keys", ())}
+    if not checks and not keys:
+        return None
+    then = State(handle).at(f"{timeline}@{sequence}")
+    missing = {key for key in keys if not then.exists(key)}
+    if missing:
+        sticky = sticky_prefixes(handle.reader.declared())
+        missing = {key for key in missing if not key.startswith(sticky)}
+    if missing:
+        return missing_text(missing)
+    if not checks or (context.had("backup_current") or {}).get("why"):
+        return None
+    trials = context.trials
+    if trials is None:
+        unlike = _sticky_differ(context.handle, handle, timeline, sequence)
+        return None if unlike else refusal(checks, then, later=True)
+    known = trials.asked
+    place = (id(handle.core), timeline, sequence)
+    if place not in known:
+        try:
+            known[place] = trials.refused(checks, handle, timeline, sequence)
+        except Untried:  # asked once it is put back
+            known[place] = None
+    return known[place]
+
+
+def _sticky_differ(here: LineHandle, source: LineHandle, timeline: str, sequence: int) -> bool:
+    """Whether the state would have other sticky keys, of the user's, once it is put back."""
+    now = here.reader.now()
+    if now is None or source.core is not here.core:
+        return False
+    then = here.history.points.view(timeline, sequence)
+    with suppress(StateIntegrityError):  # unknown: then as it is
+        prefixes = sticky_prefixes(here.reader.declared())
+        kept = keep_sticky(now.ledger.trees, index_of(then), index_of(now), prefixes)
+        return not all(key.startswith(RESERVED) for key in kept.keys)
+    return False
 
 
 def check_state(handle: LineHandle, timeline: str, sequence: int) -> int:
@@ -163,7 +293,7 @@ def _is_whole(handle: LineHandle, sequence: int) -> bool:
     try:
         check_state(handle, handle.timeline, sequence)
         return True
-    except (StateIntegrityError, MissingError):
+    except (StateIntegrityError, MissingError):  # that is the question
         return False
 
 
@@ -196,10 +326,10 @@ def is_empty(handle: LineHandle) -> bool:
     before = line.ledger.before
     if line.sequence == before:
         return True
-    made, makers = set(), Makers(handle)
+    made = set()
     try:
         for _, _, body in handle.history.entries():
-            maker = makers.of(body.cause)
+            maker = maker_of(body.cause)
             if not maker or any(op[0] == entries.LOST for op in body.ops):
                 return False
             made.add(maker)
@@ -219,7 +349,7 @@ def _succeeded(handle: LineHandle, recovery: str) -> bool:
 def newest_of(handle: LineHandle) -> int:
     """The newest entry of a timeline; refused if there is none, since all of them are lost."""
     if is_empty(handle):
-        raise Unfit(f"{handle.scope}: nothing of it is left")
+        raise UnfitTarget(f"{handle.scope}: nothing of it is left")
     return int(handle.place()[2])
 
 
@@ -227,19 +357,19 @@ def _after(context: Context, sequence: int) -> str:
     """What lies between an entry and the newest one, for people."""
     try:
         head = context.first_head()
-    except StateIntegrityError:
+    except StateIntegrityError:  # how much cannot be counted
         return "all that came after it"
     return lost_text(changes_after(context.handle, sequence, head), 0)
 
 
-def _whole(context: Context, strategy: str, timeline: str, sequence: int) -> Target:
+def _whole(context: Context, strategy: str, timeline: str, sequence: int) -> RecoveryTarget:
     point = f"{timeline}@{sequence}"
     _check_not_barred(context, strategy, point)
     check_state(context.handle, timeline, sequence)
     _accepted(context, context.handle, timeline, sequence)
     if timeline == context.handle.timeline:
-        return Target(strategy, point, _after(context, sequence))
-    return Target(strategy, point, lacking(context.handle, timeline, context.first_head()))
+        return RecoveryTarget(strategy, point, _after(context, sequence))
+    return RecoveryTarget(strategy, point, lacking(context.handle, timeline, context.first_head()))
 
 
 def lacking(handle: LineHandle, timeline: str, head: int) -> str:
@@ -251,26 +381,26 @@ def lacking(handle: LineHandle, timeline: str, head: int) -> str:
     return "what that timeline lacks"
 
 
-def as_it_is(context: Context) -> Target:
+def as_it_is(context: Context) -> RecoveryTarget:
     """The newest state."""
     if context.record.unread:
-        raise Unfit("the state before could not be read")
+        raise UnfitTarget("the state before could not be read")
     return _whole(context, failures.NOTHING, context.handle.timeline, newest_of(context.handle))
 
 
-def named(context: Context) -> Target:
+def named(context: Context) -> RecoveryTarget:
     """What the failure names."""
     if context.failure.point is None:
-        raise Unfit("nobody named a point")
+        raise UnfitTarget("nobody named a point")
     return _whole(
         context, failures.NAMED, *context.handle.history.points.find(context.failure.point)
     )
 
 
-def point_in_time(context: Context) -> Target:
+def point_in_time(context: Context) -> RecoveryTarget:
     """What was there at the time that the failure names."""
     if context.failure.at is None:
-        raise Unfit("nobody named a time")
+        raise UnfitTarget("nobody named a time")
     return _whole(context, failures.TIME, *context.handle.history.points.find(context.failure.at))
 
 
@@ -291,25 +421,29 @@ def _valid_checkpoints(context: Context, strategy: str) -> Iterator[int]:
             yield one.sequence
 
 
-def _none_left(context: Context, strategy: str, none: str, refused: Sequence[str] = ()) -> Unfit:
+def _none_left(
+    context: Context, strategy: str, none: str, refused: Sequence[str] = ()
+) -> UnfitTarget:
     """What is said if none is left: `none` at all, or why each was refused."""
     known = [f"{one['point']}: {one['why']}" for one in context.barred(strategy)]
-    return Unfit("; ".join(["no other serves", *known, *refused]) if known or refused else none)
+    return UnfitTarget(
+        "; ".join(["no other serves", *known, *refused]) if known or refused else none
+    )
 
 
-def newest_valid(context: Context) -> Target:
+def newest_valid(context: Context) -> RecoveryTarget:
     """The newest checkpoint that is whole, and that no check refuses."""
     handle, refused = context.handle, []
     for sequence in _valid_checkpoints(context, failures.NEWEST):
         point = f"{handle.timeline}@{sequence}"
         why = refused_at(context, handle, handle.timeline, sequence)
         if why is None:
-            return Target(failures.NEWEST, point, _after(context, sequence))
+            return RecoveryTarget(failures.NEWEST, point, _after(context, sequence))
         refused.append(f"{point}: {why}")
     raise _none_left(context, failures.NEWEST, NO_CHECKPOINT, refused)
 
 
-def keys(context: Context) -> Target:
+def keys(context: Context) -> RecoveryTarget:
     """The newest state, with damaged keys taken from the newest checkpoint that is whole."""
     handle = context.handle
     damaged = damaged_keys(handle.history.points.view(handle.timeline, handle.place()[2]))
@@ -318,11 +452,11 @@ def keys(context: Context) -> Target:
     for sequence in _valid_checkpoints(context, failures.KEYS):
         point = f"{handle.timeline}@{sequence}"
         lost = f"changes of {len(damaged)} keys since {point}: {names_of(damaged)}"
-        return Target(failures.KEYS, point, lost, tuple(damaged))
+        return RecoveryTarget(failures.KEYS, point, lost, tuple(damaged))
     raise _none_left(context, failures.KEYS, NO_CHECKPOINT)
 
 
-def journal(context: Context) -> Target:
+def journal(context: Context) -> RecoveryTarget:
     """The newest entry whose state is whole, looked for between a whole one and a damaged one.
 
     What lies behind it is replayed, but for what is damaged. If nothing is, and the failure says
@@ -340,22 +474,24 @@ def journal(context: Context) -> Target:
         low, high = (middle, high) if _is_whole(handle, middle) else (low, middle)
     last, lost = head, "nothing"
     if low < last:
-        salvage = Salvage(handle, low, last, context.record.anchors)
+        salvage = Salvage(handle, low, last)
         lost = str(salvage.replay())
         if not salvage.result.applied:
             last = low
     if not low and not last:
-        raise Unfit("no entry leads to a state that can be read whole")
+        raise UnfitTarget("no entry leads to a state that can be read whole")
     if _is_suspect(context) and low == head:
-        raise Unfit("all of the newest state can be read, and that is the one that makes no sense")
+        raise UnfitTarget(
+            "all of the newest state can be read, and that is the one that makes no sense"
+        )
     point = f"{handle.timeline}@{low}"
     _check_not_barred(context, failures.JOURNAL, point)
     if last <= low:
         _accepted(context, handle, handle.timeline, low)
-    return Target(failures.JOURNAL, point, lost, replay=last if last > low else 0)
+    return RecoveryTarget(failures.JOURNAL, point, lost, replay=last if last > low else 0)
 
 
-def timeline(context: Context) -> Target:
+def timeline(context: Context) -> RecoveryTarget:
     """The newest state of another timeline, the one written last."""
     handle = context.handle
     why = "there is no other timeline"
@@ -369,9 +505,13 @@ def timeline(context: Context) -> Target:
         try:
             sequence = handle.on(one.name).place()[2]
             return _whole(context, failures.TIMELINE, one.name, sequence)
-        except (Unfit, StateIntegrityError, MissingError) as error:
+        except (
+            UnfitTarget,
+            StateIntegrityError,
+            MissingError,
+        ) as error:  # another timeline may serve
             why = f"{one.name}: {error}"
-    raise Unfit(why)
+    raise UnfitTarget(why)
 
 
 def _written(handle: LineHandle) -> float:
@@ -379,17 +519,17 @@ def _written(handle: LineHandle) -> float:
     try:
         for entry in handle.history.log(limit=1):
             return entry.time.timestamp()
-    except StateIntegrityError:
+    except StateIntegrityError:  # as if it were the oldest
         pass
     return 0.0
 
 
-def copy(context: Context) -> Target:
+def copy(context: Context) -> RecoveryTarget:
     """The newest state of the same scope in any copy of the store, or backup.
 
     One that only has what is here does not serve, if what is here can be kept.
     """
-    wrong = [] if context.copies else [Unfit("no copies of the store were given")]
+    wrong = [] if context.copies else [UnfitTarget("no copies of the store were given")]
     erased: set[bytes] = set()
     if context.copies:
         context.handle.place()  # raises if nothing can be written
@@ -397,28 +537,37 @@ def copy(context: Context) -> Target:
     found: list[tuple[float, int, int]] = []
     for number, store in enumerate(context.copies):
         try:
-            there = StoreHandle(store._core).line(context.agent)
+            there = StoreHandle(core_of(store)).line(context.agent)
             sequence = newest_of(there)
-            if is_erased(context, there, erased):
-                raise Unfit(stays_erased(context))
+            if is_erased(context.record, context.store.core, there, erased):
+                raise UnfitTarget(stays_erased(context.agent))
             check_state(there, MAIN, sequence)
-            check_opens(context.store.core, there, sequence)
+            if _has_foreign_subjects(context.store.core, there.core):
+                raise UnfitTarget("what it seals for subjects opens with its own ring alone")
             _check_not_barred(context, failures.COPY, f"{MAIN}@{sequence}", number)
             if _keeps_more(context, there, sequence):
-                raise Unfit("all that it has is here")
+                raise UnfitTarget("all that it has is here")
             _accepted(context, there, MAIN, sequence)
             found.append((_written(there), sequence, -number))
-        except (Unfit, StateIntegrityError, MissingError) as error:
-            wrong.append(Unfit(f"copy {number}: {error}"))
+        except (UnfitTarget, StateIntegrityError, MissingError) as error:  # another copy may serve
+            wrong.append(UnfitTarget(f"copy {number}: {error}"))
         except Exception as error:  # it may lie anywhere: another copy, or strategy, may serve
             wrong.append(failing(error, f"copy {number} failed"))
     if not found:
         later = any(isinstance(one, Unreached) for one in wrong)
-        raise (Unreached if later else Unfit)("; ".join(map(str, wrong)))
+        raise (Unreached if later else UnfitTarget)("; ".join(map(str, wrong)))
     _, sequence, place = max(found)
-    there = StoreHandle(context.copies[-place]._core).line(context.agent)
+    there = StoreHandle(core_of(context.copies[-place])).line(context.agent)
     lost = _copy_lacks(context, there, sequence)
-    return Target(failures.COPY, f"main@{sequence}", lost, copy=-place)
+    return RecoveryTarget(failures.COPY, f"main@{sequence}", lost, copy=-place)
+
+
+def _has_foreign_subjects(core: Core, other: Core) -> bool:
+    """Whether a store that is no copy of this one's files may hold values sealed for a subject."""
+    if other.ring is None or other.lineage == core.lineage:
+        return False
+    erased = other.storage.scan(b"U", b"V", limit=1)
+    return bool(erased or next(other.subjects.cells(), None))
 
 
 def _is_suspect(context: Context) -> bool:
@@ -442,7 +591,7 @@ def _is_ours(handle: LineHandle, there: LineHandle, sequence: int) -> bool:
     """Whether an entry of a copy is here, too; the state before the first always is."""
     try:
         mine, other = (one.history.points.line() for one in (handle, there))
-    except (MissingError, StateIntegrityError):
+    except (MissingError, StateIntegrityError):  # then it is not known to be
         return False
     if (mine.ledger.prefix, mine.prefix) != (other.ledger.prefix, other.prefix):
         return False
@@ -466,23 +615,24 @@ def _copy_lacks(context: Context, there: LineHandle, sequence: int) -> str:
     if sequence > left and not names(handle.core.storage, newest.ledger.number, newest):
         return unknown
     first = max(gone[0], sequence + 1)
-    parts = [loss_text(first, gone[1])] if first <= gone[1] else []
-    after = _after(context, min(sequence, left))
-    return "; ".join([*parts, *([after] if after != "nothing" else [])]) or "nothing"
+    lacks = loss_text(first, gone[1]) if first <= gone[1] else ""
+    return together(lacks, _after(context, min(sequence, left)))
 
 
-def defaults(context: Context) -> Target:
+def defaults(context: Context) -> RecoveryTarget:
     """An empty state with the defaults that were given."""
     if context.defaults is None:
-        raise Unfit("no defaults were given")
+        raise UnfitTarget("no defaults were given")
     _check_not_barred(context, failures.DEFAULTS, "")
     head = context.handle.place()[2]  # raises if nothing can be written
     if not context.defaults and not head:
-        raise Unfit("the defaults are empty: with those there is nothing to begin with")
-    return Target(failures.DEFAULTS, "", "everything but sticky keys and what is in the history")
+        raise UnfitTarget("the defaults are empty: with those there is nothing to begin with")
+    return RecoveryTarget(
+        failures.DEFAULTS, "", "everything but sticky keys and what is in the history"
+    )
 
 
-STRATEGIES: dict[str, Callable[[Context], Target]] = {
+STRATEGIES: dict[str, Callable[[Context], RecoveryTarget]] = {
     failures.NOTHING: as_it_is,
     failures.NAMED: named,
     failures.TIME: point_in_time,

@@ -8,28 +8,29 @@ known.
 
 from __future__ import annotations
 
-from holdfast.agents.handover_book import HandoverBook
 from holdfast.checkpoints.create import make
 from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
-from holdfast.recovery.failures import DAMAGED, Failure
-from holdfast.recovery.records import RUNNING, Record, Records, is_own
-from holdfast.recovery.recovered_scopes import every_scope
-from holdfast.recovery.user_calls import log
-from holdfast.store.history.handle import LineHandle, StoreHandle
-from holdfast.store.journal.directory import numbered
-from holdfast.store.journal.entry import CHECKPOINT
-from holdfast.store.journal.feed_heads import FeedHeads
-from holdfast.store.journal.ledger import Ledger
+from holdfast.recovery.failures import DAMAGED, AgentFailure, log
+from holdfast.recovery.records import RUNNING, Record, Records, Tail
+from holdfast.store.inner import (
+    CHECKPOINT,
+    FeedHeads,
+    Finding,
+    Ledger,
+    LineHandle,
+    Loss,
+    StoreHandle,
+    find_loss,
+    loss_text,
+    newest_entry,
+    numbered,
+    tell,
+)
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
-from holdfast.store.proof.verify_report import Finding
-from holdfast.store.state import Store
-from holdfast.store.upkeep.losses import Loss, find_loss, loss_text, newest_entry, tell
 
 MAIN = "main"
-Tail = dict[str, list[int]]
-"""Timelines that lost entries: the first and the last of them."""
 NEWEST_ROWS = 1000
 """Of each lane of the feed, that are asked when nothing speaks for damage."""
 
@@ -62,6 +63,7 @@ class Tails:
                 lost = self._lost(ledger, number)
                 found |= {name: [lost.first, lost.last]} if lost is not None else {}
         except (ScopeNotFoundError, StateIntegrityError):
+            # Nothing of it can be compared with the feed.
             return None
         return found or None
 
@@ -131,24 +133,12 @@ def _tell(handle: LineHandle, recovery: str) -> None:
         log.warning("%s: what it lost cannot be noted", handle.scope, exc_info=True)
 
 
-def mend_handovers(store: StoreHandle, agent: Scope) -> list[str]:
-    """Let an agent that lost entries have its side of handovers again; what of it stays lost."""
-    if is_own(agent):
-        return []
-    others = [store.line(one) for one in every_scope(store) if one != agent and not is_own(one)]
-    try:
-        lost = HandoverBook(Store(store)).mend(store.line(agent), others)
-    except StateIntegrityError as error:  # of what somebody keeps of them
-        return [f"handovers cannot be compared with what others keep of them: {error}"[:500]]
-    return [f"{one}, which cannot be had again" for one in lost]
-
-
 def _has_checkpoint(handle: LineHandle, name: str) -> bool:
     found = handle.history.points.statements()
     return any(op[:2] == [CHECKPOINT, name] for *_, body in found for op in body.ops)
 
 
-def depth_for(failure: Failure) -> int | None:
+def depth_for(failure: AgentFailure) -> int | None:
     """How much of the feed is asked: all of it if something speaks for damage."""
     return None if failure.kind in DAMAGED else NEWEST_ROWS
 

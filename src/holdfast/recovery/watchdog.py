@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Set
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
-from holdfast.agents.drift import Drift
+import msgspec
+
+from holdfast.agents.drift import STATUS, Drift, Keeping, Status
+from holdfast.agents.drift_signs import Signs
 from holdfast.errors import (
     InvalidInputError,
+    InvalidScopeError,
     LeaseHeldError,
     LeaseLostError,
     RecoveryFailedError,
@@ -23,36 +27,256 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.recovery.changes_of_others import first_of_others
-from holdfast.recovery.failures import DAMAGED, Failure, found_failure
+from holdfast.recovery.failures import DAMAGED, AgentFailure, found_failure, grouped, log
 from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
-from holdfast.recovery.run_slot import LEASE
-from holdfast.recovery.scrub import Scrubbed, Scrubber, grouped
-from holdfast.recovery.sightings import Sightings, Unanswered
-from holdfast.recovery.user_calls import called, log
-from holdfast.recovery.watchdog_beats import (
-    SILENT,
-    WATCHDOG_OWNER,
-    Astray,
-    Beats,
-    Sighting,
-    damage_of,
-    lease_of,
-    runs,
-    status_of,
+from holdfast.recovery.run import LEASE
+from holdfast.recovery.scrub import Scrubbed, Scrubber
+from holdfast.recovery.sightings import SILENT, Sighting, Sightings, Unanswered
+from holdfast.recovery.strategies import check_state
+from holdfast.recovery.tails import Tails, tail_text
+from holdfast.store.inner import (
+    Asking,
+    Core,
+    Lease,
+    LeaseInfo,
+    LineHandle,
+    StoreHandle,
+    lease_parts,
+    running_lease,
 )
-from holdfast.recovery.watchdog_work import Busy
-from holdfast.store.commit.core import Core
-from holdfast.store.history.handle import StoreHandle
-from holdfast.store.lease.lease import Lease
-from holdfast.store.lease.lease_cells import LeaseInfo
-from holdfast.store.lease.wait import Asking
 from holdfast.store.names.arguments import check_function, check_own, check_seconds
+from holdfast.store.names.background import Background, Startable, at_work, is_at_work
 from holdfast.store.names.cause import acting
+from holdfast.store.names.face import calls, ends, faced, here, writes
 from holdfast.store.names.scope import Scope
-from holdfast.store.state import Store
-from holdfast.store.upkeep.background import Background
+from holdfast.store.names.threads import called
+from holdfast.store.store import Store
+
+# What a watchdog looks at: leases without beats, processes that are gone, alarms of drift.
+
+WATCHDOG_OWNER, BOOT_OWNER = "watchdog ", "boot"
+"""How the owner of an agent's lease begins while a watchdog has it, and who it is at boot."""
+FEWEST = 20
+"""Cycles before which nothing is said about the share of them that fails."""
+
+
+class Beats:
+    """Who is heard, and since when not, on the clock of this process.
+
+    As with leases, wall clocks are not compared: a holder is silent for as long as this process has
+    itself seen no beat.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._seen: dict[str, tuple[tuple[int, int], float]] = {}
+
+    def silent(self) -> Iterator[Sighting]:
+        """Agents whose holder is gone, or has not been heard for as long as its lease lasts."""
+        seen: dict[str, tuple[tuple[int, int], float]] = {}
+        for info, scope in running(self._core):
+            now = self._core.clock.ticks()
+            beat = (info.term, info.beats)
+            known = self._seen.get(info.name)
+            since = known[1] if known is not None and known[0] == beat else now
+            seen[info.name] = beat, since
+            quiet = now - since
+            if info.gone or quiet >= info.duration:
+                yield Sighting(scope, _silence(info, quiet), term=info.term)
+        self._seen = seen
+
+
+def _silence(info: LeaseInfo, quiet: float) -> AgentFailure:
+    evidence = {"owner": info.owner, "term": info.term, "silent": round(quiet, 3)}
+    if info.gone:
+        return AgentFailure("agent_crash", "the process that ran it is gone", evidence=evidence)
+    text = f"not heard for {quiet:.3g} s"
+    return AgentFailure("missed_beats", text, evidence=evidence)
+
+
+def runs(info: LeaseInfo) -> bool:
+    """Whether a lease is of somebody who runs an agent, or ran it and is gone.
+
+    Whoever mends an agent in its stead holds its lease, too: that nobody ran it is still so if that
+    one is gone.
+    """
+    owner = info.owner
+    return owner is not None and owner != BOOT_OWNER and not owner.startswith(WATCHDOG_OWNER)
+
+
+def running(core: Core) -> Iterator[tuple[LeaseInfo, Scope]]:
+    """Leases of agents that somebody runs, as far as is known, and the agents."""
+    hashed: dict[str, LeaseInfo] = {}
+    for info in core.leases.infos():
+        parts = lease_parts(info.name)
+        if not runs(info):
+            continue
+        if parts is None:
+            hashed[info.name] = info
+        elif len(parts) == 2 and parts[0] == "agent":
+            scope = _agent(parts[1])
+            if scope is not None and core.known(scope) is not None:
+                yield info, scope
+    if hashed:  # only those whose ids are too long for the name of a lease
+        for scope, *_ in core.scopes():
+            name = lease_of(scope)
+            if name in hashed:
+                yield hashed[name], scope
+
+
+def _agent(id: str) -> Scope | None:
+    """The agent of an id; None if a lease of another's own bears such a name."""
+    try:
+        return Scope("agent", id)
+    except InvalidScopeError:
+        return None
+
+
+def lease_of(scope: Scope) -> str | None:
+    """The lease of who runs an agent; None for what is no agent."""
+    return running_lease(scope) if scope.kind == "agent" else None
+
+
+def damage_of(handle: LineHandle, tails: Tails) -> AgentFailure | None:
+    """What is wrong with the newest state of a scope; damage that is past harms nobody now."""
+    try:
+        check_state(handle, handle.timeline, handle.place()[2])
+    except StateIntegrityError as error:  # the newest state; what is past harms nobody
+        return AgentFailure("corruption_detected", str(error)[:1000])
+    tail = tails.lost(handle.scope)
+    if tail is not None:  # nothing in what is left of it shows that
+        return AgentFailure("structure_invalid", f"lost: {tail_text(tail)}")
+    return None
+
+
+def status_of(handle: LineHandle) -> Status:
+    """What is kept of the drift of an agent."""
+    return msgspec.convert(handle.reader.get(STATUS, None, None, False) or {}, Status)
+
+
+class Astray:
+    """Alarms of drift, and shares of failed cycles, that nobody answers."""
+
+    def __init__(self, core: Core, most: float) -> None:
+        self._store = StoreHandle(core)
+        self._most = most
+        self._before: dict[Scope, int] = {}
+
+    def found(self, answered: Callable[[Scope], int]) -> Iterator[Sighting]:
+        """Agents whose alarms stand since the last look: a loop answers its own in between.
+
+        `answered(scope)` gives the cycle up to which alarms are answered.
+        """
+        before, self._before = self._before, {}
+        for info, scope in running(self._store.core):
+            handle = self._store.line(scope)
+            try:
+                status = status_of(handle)
+                sighting = self._sighting(handle, status, answered(scope))
+            except StateIntegrityError as error:  # it cannot be looked at: that is the failure
+                failure = AgentFailure("corruption_detected", str(error)[:1000])
+                yield Sighting(scope, failure, term=info.term)
+                continue
+            if sighting is None:
+                continue
+            self._before[scope] = status.begun
+            if before.get(scope) == status.begun:
+                yield replace(sighting, term=info.term, cycle=status.cycles)
+
+    def _sighting(self, handle: LineHandle, status: Status, answered: int) -> Sighting | None:
+        scope = handle.scope
+        new = {kind: cycle for kind, cycle in status.alarmed.items() if cycle > answered}
+        evidence: dict[str, Any] = {"alarms": new, "cycles": status.cycles}
+        if new:
+            kind = "error_rate" if "errors" in new else "drift"
+            text = f"alarms: {', '.join(sorted(new))}"
+            return Sighting(scope, AgentFailure(kind, text, evidence=evidence))
+        if status.cycles - max(answered, status.begun) < FEWEST:
+            return None
+        now = Keeping(handle, Signs()).status()
+        if now.looked_at >= FEWEST and now.error_rate > self._most:
+            evidence["error_rate"] = now.error_rate
+            text = f"{now.error_rate:.0%} of its cycles fail"
+            return Sighting(scope, AgentFailure("error_rate", text, evidence=evidence))
+        return None
+
+
+# What a watchdog is doing at this moment, and what is to be done when that is over.
+
+_T = TypeVar("_T")
+
+
+class Busy:
+    """Looks, and answers to failures, one for each scope; `release` is called behind the last.
+
+    The last one after `end`, that is: until then there may be more.
+    """
+
+    def __init__(self, release: Callable[[], Any]) -> None:
+        self._release = release
+        self._changed = threading.Condition()
+        """Answers end on threads of their own, beside looks and whoever waits for both."""
+        self._looks = 0
+        self._answers: set[Scope] = set()
+        self.over = False
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """A block that is waited for."""
+        with self._changed:
+            self._looks += 1
+        try:
+            with at_work(self):
+                yield
+        finally:
+            with self._changed:
+                self._looks -= 1
+            self._settle()
+
+    def scopes(self) -> set[Scope]:
+        """Those of which a failure is being answered."""
+        with self._changed:
+            return set(self._answers)
+
+    def begin(
+        self, pool: Executor, scope: Scope, function: Callable[[Any], _T], argument: Any
+    ) -> Future[_T]:
+        """Have a failure of a scope answered in a thread, under the cause and leases of here."""
+        with self._changed:
+            self._answers.add(scope)
+        return pool.submit(copy_context().run, self._answer, scope, function, argument)
+
+    def _answer(self, scope: Scope, function: Callable[[Any], _T], argument: Any) -> _T:
+        try:
+            with at_work(self):
+                return function(argument)
+        finally:
+            with self._changed:
+                self._answers.discard(scope)
+            self._settle()
+
+    def end(self) -> None:
+        """Release when all of it is over; that is waited for, unless it is what calls this."""
+        self.over = True
+        self.wait()
+        self._settle()
+
+    def wait(self) -> None:
+        """Until nothing is at work, unless that is what calls this."""
+        if not is_at_work(self):
+            with self._changed:
+                self._changed.wait_for(lambda: not self._looks and not self._answers)
+
+    def _settle(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+            if self.over and not self._looks and not self._answers:
+                self._release()
+
+
+# the watchdog
 
 WATCHDOG = "recovery/watchdog"
 """The lease of the one watchdog that acts."""
@@ -65,7 +289,7 @@ class Answered:
     """What a watchdog did about a failure."""
 
     agent: Scope
-    failure: Failure
+    failure: AgentFailure
     outcome: str
     """recovered, told (the function was called), passed (another runs it by now, or the agent is no
     more) or failed"""
@@ -91,7 +315,8 @@ class _NotStarted(Exception):
     """An agent is recovered, and was not started; the cause says why."""
 
 
-class Watchdog:
+@faced
+class Watchdog(Startable):
     """Finds agents that failed, and has them recovered.
 
     Looked at are the agents that somebody runs, by their leases (`Agents`, `Loop`): no beat for as
@@ -111,12 +336,13 @@ class Watchdog:
     seconds from then on.
     """
 
+    @calls("on_failure", "restart")
     def __init__(
         self,
         store: Any,
         recovery: Recovery | None = None,
         *,
-        on_failure: Callable[[Scope, Failure], Any] | None = None,
+        on_failure: Callable[[Scope, AgentFailure], Any] | None = None,
         restart: Callable[[str], Any] | None = None,
         scrubber: Scrubber | None = None,
         error_rate: float = 0.5,
@@ -153,6 +379,7 @@ class Watchdog:
         self._duration = lease
         self._lease: Lease | None = None
         self._looking = threading.Lock()
+        """One look at a time: two would find, and answer, the same failure."""
         self._busy = Busy(self._release)
         self._waits: dict[Scope, Sighting] = {}
         """Damage that was found while another failure of its scope was answered."""
@@ -161,23 +388,19 @@ class Watchdog:
             core, "holdfast-watchdog", interval, self._turn, self._busy.wait
         )
 
-    def __enter__(self) -> Watchdog:
-        self.start()
-        return self
+    @calls()
+    @here
+    def __enter__(self) -> Self:
+        return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
+    @calls()
+    @here(awaited=True)
     def start(self) -> None:
         """Watch in a thread, until `stop` or the end of the store."""
         self._core.check_writable()
         self._background.start()
 
+    @ends
     def stop(self) -> None:
         """Stop after what is being answered; another process may take over at once.
 
@@ -196,6 +419,8 @@ class Watchdog:
         """Whether this is the watchdog that acts, as far as it knows."""
         return self._lease is not None and self._lease.held
 
+    @calls()
+    @writes
     def look(self) -> list[Answered]:
         """Look once, now, and answer what is found; nothing if another watchdog acts.
 
@@ -219,7 +444,7 @@ class Watchdog:
             try:
                 self._lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
                 self._busy.over = False
-            except LeaseHeldError:
+            except LeaseHeldError:  # another acts
                 return [], []
         lease = self._lease
         if lease is None:
@@ -229,7 +454,7 @@ class Watchdog:
             try:
                 over, due = self._pass_over(at_work), self._due(at_work)
             except StateIntegrityError as error:  # what it keeps itself is damaged
-                failure = Failure("corruption_detected", str(error)[:1000])
+                failure = AgentFailure("corruption_detected", str(error)[:1000])
                 self._recovery.recover(notices_scope(), failure)
                 over, due = self._pass_over(at_work), self._due(at_work)
             return over, self._answer_all(due)
@@ -341,7 +566,7 @@ class Watchdog:
     def _answered_or_kept(self, one: Unanswered) -> Answered:
         try:
             done = self._answer(one)
-        except Exception as error:
+        except Exception as error:  # whatever it is, it is tried again
             if self._is_out(error):
                 raise  # another watchdog goes on with it
             log.warning("%s: %s was answered in vain", one.agent, one.failure.kind, exc_info=True)
@@ -380,7 +605,7 @@ class Watchdog:
     def _start(self, restart: Callable[[str], Any], agent: Scope) -> None:
         try:
             called(restart, agent.id)
-        except Exception as error:
+        except Exception as error:  # a user's function: tried again later
             if self._is_out(error):
                 raise  # another watchdog goes on with it
             raise _NotStarted from error
@@ -399,7 +624,7 @@ class Watchdog:
             return one.term
         try:
             called(self._restart, one.agent.id)
-        except Exception:
+        except Exception:  # logged; the answer failed in any case
             log.warning("%s: it was not started again", one.agent, exc_info=True)
         info = self._core.leases.info(name)
         return info.term if info is not None and info.owner is not None else one.term
@@ -421,7 +646,7 @@ class Watchdog:
         if not one.cycle or one.recovered:
             return False
         handle = self._handle.line(one.agent)
-        with suppress(StateIntegrityError):
+        with suppress(StateIntegrityError):  # then it is answered
             if status_of(handle).begun >= one.cycle:
                 return True
         if self._on_failure is not None:
@@ -429,7 +654,7 @@ class Watchdog:
         return first_of_others(handle, "", one.head) is not None
 
     def _head(self, agent: Scope) -> int | None:
-        with suppress(StateIntegrityError):
+        with suppress(StateIntegrityError):  # then it is not compared
             return int(self._handle.line(agent).place()[2])
         return None
 

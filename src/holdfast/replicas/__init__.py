@@ -4,12 +4,31 @@
 - **Replica**: a storage with the source's rows, byte for byte. A cell in it says that it follows:
   who opens it as a store can read it, and write to it once it is promoted.
 - **Sync**: bringing a replica up to one moment of the source.
-- **Claim** (`claims`): the right to write to a replica, which one process has at a time.
+- **Claim** (`replica_cell`): the right to write to a replica, which one process has at a time.
 - **Commits** (`commits`): what the source has committed since, found by the feed.
 - **Comparing** (`compare`): what was changed without the feed, found by reading both sides; of
-  one scope if its count (`store.beside`) says so, of everything for a new replica or `full=True`.
+  one scope if its count (`store.names.cells`) says so, of everything for a new replica or
+  `full=True`.
 - **Judging** (`judge`): which differences are taken over. Damage is not.
 
 What is sent is sealed as it lies in the source. Each commit leaves the replica a store that opens
 and verifies; cut short anywhere, the next sync goes on.
 """
+
+from __future__ import annotations
+
+from holdfast.exports import lazy
+
+__all__ = [
+    "ReplicaStatus",
+    "Replicas",
+    "SyncReport",
+    "SyncedReplica",
+    "promote_replica",
+]
+
+HOMES = {
+    "holdfast.replicas.replica_report": "ReplicaStatus SyncReport SyncedReplica",
+    "holdfast.replicas.replicas": "Replicas promote_replica",
+}
+__getattr__, __dir__ = lazy(__name__, HOMES)

@@ -17,14 +17,9 @@ from holdfast.replicas.compare import Findings, Row, paged
 from holdfast.replicas.judge import Judge
 from holdfast.replicas.row_writer import SIZE, Writer, split
 from holdfast.storage.contract import Limits, Moment
-from holdfast.store.commit.outcome import id_tag
-from holdfast.store.journal import entry
-from holdfast.store.journal.entry import Body
-from holdfast.store.journal.feed import LANES, FeedItem, Lanes
+from holdfast.store.inner import AHEAD, LANES, Body, FeedItem, Lanes, Tail, entry, id_tag
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import Swap, cell_at, row_at
-from holdfast.store.read.feed_tail import Tail
-from holdfast.store.tree.value import AHEAD
 
 Line = tuple[int, int]
 """Scope and timeline."""

@@ -22,14 +22,10 @@ from holdfast.errors import (
 )
 from holdfast.seal.sealer import sealed_under
 from holdfast.storage.contract import Moment
-from holdfast.store.commit.core import Core
-from holdfast.store.journal import entry as entries
-from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import NO_FLOOR, Floor, announced_floor
-from holdfast.store.journal.ledger import Ledger
+from holdfast.store.inner import NO_FLOOR, Body, Core, Floor, Follower, Ledger, announced_floor
+from holdfast.store.inner import entry as entries
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import row_at
-from holdfast.store.read.follow import Follower
 
 _sequence = msgspec.msgpack.Decoder(int).decode
 

@@ -1,11 +1,10 @@
-"""Replicas of a store: the blocking face."""
+"""Replicas of a store."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 from holdfast.errors import (
     Conflict,
@@ -15,27 +14,26 @@ from holdfast.errors import (
     StoreNotFoundError,
     Unavailable,
 )
-from holdfast.replicas.claims import cell_of, mark_of
-from holdfast.replicas.lag import lag
-from holdfast.replicas.report import ReplicaStatus, SyncedReplica, SyncReport
-from holdfast.replicas.sync import check_place, sync
+from holdfast.replicas.replica_cell import cell_of, mark_of
+from holdfast.replicas.replica_report import ReplicaStatus, SyncedReplica, SyncReport, lag
+from holdfast.replicas.replica_sync import check_place, sync
 from holdfast.storage import address_of, file_of, on_server, open_storage, shown
 from holdfast.storage.contract import Batch, Storage
-from holdfast.store.commit.core import Core
-from holdfast.store.commit.storage_view import seen_in
-from holdfast.store.history.handle import StoreHandle
+from holdfast.store.inner import Core, StoreHandle, core_of, seen_in
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, is_seconds
+from holdfast.store.names.background import Background, log
+from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.open import META
-from holdfast.store.state import Store
-from holdfast.store.upkeep.background import Background, log
+from holdfast.store.store import Store
 
 LONGEST = 86_400.0
 MOST = 64
 """Replicas of one store."""
 
 
+@writes
 def promote_replica(url: str) -> None:
     """Make a store of its own of a replica: it can be written to, and follows no longer.
 
@@ -90,6 +88,7 @@ class _Replica:
                 storage.close()
 
 
+@faced
 class Replicas:
     """Other stores that hold what a store holds, and follow it: `sqlite:/mnt/other/agents.db`, …
 
@@ -106,16 +105,15 @@ class Replicas:
 
     def __init__(
         self,
-        store: Any,
+        store: Store,
         urls: Sequence[str],
         *,
         factor: int | None = None,
         interval: float = 1.0,
     ) -> None:
-        handle = getattr(store, "_handle", None)
-        if not isinstance(handle, StoreHandle):
+        if not isinstance(store, Store):
             raise InvalidInputError("Replicas takes an open store")
-        self._core: Core = handle.core
+        self._core: Core = core_of(store)
         self._replicas = [_Replica(url) for url in check_urls(urls)]
         check_factor(factor, len(self._replicas), "factor")
         self._needed = len(self._replicas) if factor is None else factor - 1
@@ -132,6 +130,7 @@ class Replicas:
         """Where they are, without passwords."""
         return tuple(one.shown for one in self._replicas)
 
+    @writes
     def sync(self, *, full: bool = False, remake: str | None = None) -> SyncReport:
         """Bring all replicas up to now; those that are not there are made.
 
@@ -182,6 +181,7 @@ class Replicas:
         except HoldfastError as error:
             return ReplicaStatus(one.shown, whole, None, None, _told(error))
 
+    @writes
     def hold(self, checkpoint: Checkpoint | None = None) -> int:
         """Bring the replicas up to now, and refuse unless enough of them hold it; how many do.
 
@@ -210,9 +210,6 @@ class Replicas:
         Those that cannot be opened now, or are not made yet, are left out. They are closed with the
         store.
         """
-        return [Store(StoreHandle(core)) for core in self._cores()]
-
-    def _cores(self) -> list[Core]:
         found = []
         for one in self._replicas:
             with suppress(HoldfastError), ExitStack() as otherwise:
@@ -221,16 +218,18 @@ class Replicas:
                 if storage.get([META])[0] == self._core.storage.get([META])[0]:
                     core = seen_in(self._core, storage)
                     self._core.closing.append(core.close)
-                    found.append(core)
+                    found.append(Store(StoreHandle(core)))
                     otherwise.pop_all()  # closed with the store
         return found
 
     # following
 
+    @here(awaited=True)
     def start(self) -> None:
         """Follow in the background, until `stop` or the store is closed; a second call is none."""
         self._background.start()
 
+    @ends
     def stop(self) -> None:
         """Follow no longer; what has not been sent by then is sent by the next sync."""
         self._background.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import Conflict, ReplicaSplitError
-from holdfast.replicas.claims import Claim
+from holdfast.replicas.replica_cell import Claim
 from holdfast.storage.contract import Batch
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import Swap

@@ -374,3 +374,5 @@ def _check_dataclass(cls: Any) -> None:
 
 default_registry = Registry()
 """Where `holdfast` looks when a store is opened without a registry of its own."""
+
+register = default_registry.register

@@ -20,7 +20,18 @@ import msgspec
 
 from holdfast.errors import Conflict, InvalidInputError, KeyMissingError
 from holdfast.seal.keys import KeySource
-from holdfast.seal.ring import Ring
+from holdfast.seal.ring import (
+    BEFORE,
+    ID,
+    SCOPE,
+    SIGNER,
+    STORE,
+    SUBJECT,
+    Ring,
+    generation_at,
+    generation_of,
+    row_key,
+)
 from holdfast.seal.ring_masters import (
     ATTEMPTS,
     GENERATIONS,
@@ -33,17 +44,6 @@ from holdfast.seal.ring_masters import (
     pack_span,
     read_masters,
     was_retired,
-)
-from holdfast.seal.ring_rows import (
-    BEFORE,
-    ID,
-    SCOPE,
-    SIGNER,
-    STORE,
-    SUBJECT,
-    generation_at,
-    generation_of,
-    row_key,
 )
 from holdfast.storage.contract import Batch
 

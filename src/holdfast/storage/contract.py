@@ -22,6 +22,7 @@ Retry, counting, fault injection, latency and a cache are wrappers of this same 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -136,3 +137,20 @@ class Storage(Moment, Protocol):
 
     def close(self) -> None:
         """Release everything; a second call does nothing."""
+
+
+# ---- process id ---------------------------------------------------------------------------------
+# Which process this is, known without asking the system at every call.
+
+
+process_number = os.getpid()
+"""That of this process, also after `os.fork()`."""
+
+
+def _forked() -> None:
+    global process_number
+    process_number = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

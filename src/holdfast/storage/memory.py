@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from holdfast.errors import StoreClosedError, StoreForkedError, StoreNotFoundError
-from holdfast.storage import process_id
+from holdfast.storage import contract
 from holdfast.storage.batch import (
     check_batch,
     check_durability,
@@ -150,7 +150,7 @@ class MemoryStorage:
         self._read_only = read_only
         self._closed = False
         self._own = 0
-        self._pid = process_id.number
+        self._pid = contract.process_number
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._usable()
@@ -224,7 +224,7 @@ class MemoryStorage:
     def _usable(self) -> None:
         if self._closed:
             raise StoreClosedError("this storage is closed; open it again")
-        if self._pid != process_id.number:
+        if self._pid != contract.process_number:
             raise StoreForkedError(
                 "this storage was opened before os.fork(); open it again in the child"
             )

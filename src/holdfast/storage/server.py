@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from urllib.parse import unquote
 
 from holdfast.errors import InvalidInputError, StoreClosedError, StoreForkedError
-from holdfast.storage import process_id
+from holdfast.storage import contract
 
 SCHEMES = ("postgresql", "postgres", "mongodb", "mongodb+srv")
 POOL_SIZE = 20
@@ -84,12 +84,12 @@ class Life:
     """Whether a handle may be used: not when it is closed, nor in a forked child."""
 
     def __init__(self) -> None:
-        self._pid = process_id.number
+        self._pid = contract.process_number
         self._closed = False
 
     def check(self) -> None:
         """Refuse a handle that may not be used."""
-        if self._pid != process_id.number:
+        if self._pid != contract.process_number:
             raise StoreForkedError(
                 "this storage was opened before os.fork(); open it again in the child"
             )
@@ -98,7 +98,7 @@ class Life:
 
     def end(self) -> bool:
         """Whether there is something to close; the first call in the process that opened it."""
-        first = self._pid == process_id.number and not self._closed
+        first = self._pid == contract.process_number and not self._closed
         self._closed = self._closed or first
         return first
 

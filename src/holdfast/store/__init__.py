@@ -10,6 +10,8 @@ index of references says which values are current.
 - **Ref** (`tree.refs`): what a value is; **hint**: where it lies. **Tree** (`tree.tree`): all that
   is long.
 - **Atom** (`tree.value`): the encoded bytes of a value, or of a part of a long one.
+- **Directory** (`journal.directory`): the scopes of an open store, opened when they are asked for;
+  **Core** (`commit.core`) is that with all that changes them.
 - **Ledger** (`journal.ledger`): one scope, opened: its keys, its trees, its records.
 - **Timeline** (`journal.timeline`): one line of a scope's history as it is held in memory: the
   newest folded index and an overlay of the changes since.
@@ -17,7 +19,10 @@ index of references says which values are current.
 - **Committer** (`commit.group_commit`): puts all changes waiting at one moment into one storage
   commit.
 - **Tagged JSON** (`tree.json`): values that plain JSON would change, so that they come back.
-- **Gate** (`rules.gates`): what stands in front of and behind every change.
+- **Gate** (`commit.gates`): what stands in front of and behind every change.
 - **Meter** (`commit.meter`): what an open store counts and times.
 - **Feed** (`journal.feed`): which entries were committed, in lanes, gap-free.
+
+Imports point down, types included: names, tree, journal, lease, rules, commit, read, history, long,
+upkeep, proof, and on top what lies beside this file.
 """

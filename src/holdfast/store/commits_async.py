@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +17,8 @@ from holdfast.errors import StoreClosedError
 from holdfast.store.commit.change import Change, Ticket
 from holdfast.store.commit.core import Core
 from holdfast.store.history.checkpoint import Plan
-from holdfast.store.names.threads import TogetherAway
+from holdfast.store.names.threads import TogetherAway, to_the_end
+from holdfast.store.rules.subjects import check_subject
 
 log = logging.getLogger("holdfast.store")
 
@@ -61,6 +63,7 @@ class Pump:
         """Changes under way that no loop may commit, nor wait for: all others go with them."""
         self.plan = TogetherAway[Plan]().read
         core.later = self.later
+        core.pump = self
 
     async def commit(self, plan: Plan, *, away: bool = False) -> Any:
         """Commit a change; cancelling withdraws it only while it waits.
@@ -173,3 +176,17 @@ class Pump:
         if self._thread is not None:
             self._wake.set()
             self._thread.join()
+
+
+def pump_of(core: Core) -> Pump:
+    """What commits for the async face of a store; a store that was opened blocking gets one."""
+    pump: Pump | None = core.pump
+    return pump if pump is not None else Pump(core, "thread")
+
+
+async def subjects_made(core: Core, names: Iterable[str | None]) -> None:
+    """Let subjects be there before a change is built: making one waits for the disk."""
+    for name in names:
+        if name is not None and not core.subjects.holds(check_subject(name)):
+            core.check_writable()
+            await to_the_end(core.subjects.of, check_subject(name))

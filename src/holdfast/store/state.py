@@ -1,55 +1,57 @@
-"""The blocking face of a store; `holdfast.sync` exports it."""
+"""The state of a scope, on the blocking face; `holdfast.sync` exports it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict
-from holdfast.store.commit.change import Written
-from holdfast.store.commit.lookup_build import settle_after
-from holdfast.store.commit.request import ScopedChange
 from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, StoreHandle
+from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
+from holdfast.store.history.lookup_settle import settle_after
 from holdfast.store.history.restore import restore_state
-from holdfast.store.journal.entry import Cause
-from holdfast.store.journal.lifetime import asked_terms
-from holdfast.store.lease.wait import StoreLeasing
-from holdfast.store.names.arguments import (
-    check_flag,
-)
+from holdfast.store.journal.declared import Declaration
+from holdfast.store.journal.lifetime import NEVER, Terms, asked_expiry, asked_terms
+from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.blocks import block
-from holdfast.store.names.cause import acting, cause_now
-from holdfast.store.names.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import faced, here, quick, writes
+from holdfast.store.names.items import (
+    Checkpoint,
+    Entry,
+    Item,
+    Page,
+    Position,
+    Restored,
+    TimelineInfo,
+)
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.watch import LineFollowing, StoreFollowing
-from holdfast.store.rules.gates import Gate
-from holdfast.store.rules.trim import StateTrimming
-from holdfast.store.state_declarations import StateDeclaring, ViewDeclaring
-from holdfast.store.state_expiry import StateLasting
-from holdfast.store.state_lookups import StateLookups, ViewFinding
-from holdfast.store.state_merge import StateMerging
-from holdfast.store.state_proofs import StateProving, StoreProving
-from holdfast.store.state_prune import StatePruning
-from holdfast.store.state_revert import StateUndoing, StoreUndoing
-from holdfast.store.state_streams import StateStreaming, StoreStreaming, ViewStreaming
-from holdfast.store.store_keys import StoreKeys
+from holdfast.store.read.change_block import ScopedChange
+from holdfast.store.read.find import question
+from holdfast.store.read.watch import Watch
+from holdfast.store.rules.trim import trim_of
+from holdfast.store.state_declarations import declare, undeclare
 from holdfast.store.tree.difference import Diff
-from holdfast.store.upkeep.erase import erase_scope
 
 if TYPE_CHECKING:
-    from holdfast.store.names.items import Erased
+    from holdfast.store.history.blame import Blame
+    from holdfast.store.history.merge import Merged, Strategy
+    from holdfast.store.long.files import ReadFile, WriteFile
+    from holdfast.store.names.items import Pruned, Reverted
+    from holdfast.store.names.whole_files import Path
+    from holdfast.store.proof.prove import Proof
 
 
-class View(ViewDeclaring, ViewFinding, ViewStreaming):
+@faced(by_hand="holdfast.store.state_async:View")
+class View:
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
     def __init__(self, handle: LineHandle) -> None:
         self._handle = handle
         self._read = handle.reader
+        self._storage = handle.core.storage
 
     @property
     def scope(self) -> Scope:
@@ -60,10 +62,6 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
     def timeline(self) -> str:
         """The timeline's name."""
         return self._handle.timeline
-
-    def place(self) -> tuple[Scope, str, int]:
-        """(scope, timeline, entry) that a read made now would see."""
-        return self._handle.place()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scope} {self.timeline}>"
@@ -88,10 +86,6 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
     def exists(self, key: str) -> bool:
         """Whether a key is there."""
         return self._read.exists(key)
-
-    def class_of(self, key: str) -> str:
-        """The state class of a key; of one that is absent, what it would have."""
-        return self._read.class_of(key)
 
     def keys(self, prefix: str = "", *, limit: int | None = None, after: str = "") -> list[str]:
         """Keys in order; for the next page give the last key as `after`."""
@@ -121,26 +115,68 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
         """Commitment to the whole state: equal for equal states of this scope."""
         return self._handle.root()
 
+    @quick
+    def find(
+        self,
+        lookup: str,
+        where: Mapping[str, Any] | None = None,
+        /,
+        *,
+        order: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        values: bool = False,
+        plain: bool = False,
+        **terms: Any,
+    ) -> Page:
+        """Keys whose values have these terms: a page of keys, or (`values`) of (key, value).
 
-class State(
-    View,
-    LineFollowing,
-    StateUndoing,
-    StateDeclaring,
-    StateTrimming,
-    StateLookups,
-    StateStreaming,
-    StateMerging,
-    StateProving,
-    StatePruning,
-    StateLasting,
-):
+        A term is asked for by its value, or a `Range`, or what it `Begins` with; those whose names
+        are taken here, in a mapping in front. Answers are sorted by the lookup's terms, then by
+        key; `order="due"`, or `"-due"` for the other direction, says by which, once all terms
+        before it are asked for by value. For the next page give `after=page.after`.
+        """
+        return self._read.find(question(lookup, where, terms, order, limit, after), values, plain)
+
+    @quick
+    def declared(self) -> list[Declaration]:
+        """All that is declared, sorted by kind and name."""
+        return list(self._handle.reader.declared().all)
+
+    # long values
+
+    @here
+    def open_read(self, key: str) -> ReadFile:
+        """Bytes, read in bounded memory; what happens to the key later is not seen."""
+        from holdfast.store.long.files import ReadFile
+        from holdfast.store.long.long_reader import LongReader
+
+        return ReadFile(LongReader(self._handle.reader, key))
+
+    def read_range(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """Bytes from start to stop, as with Python's slices, without reading the rest."""
+        from holdfast.store.long.long_reader import LongReader
+
+        return LongReader(self._handle.reader, key).range(start, stop)
+
+    @writes
+    def get_file(self, key: str, path: Path) -> int:
+        """Write bytes into a file, which is there whole or not at all; returns how many."""
+        from holdfast.store.long.files import save_file
+        from holdfast.store.long.long_reader import LongReader
+
+        return save_file(LongReader(self._handle.reader, key), path)
+
+
+@faced(by_hand="holdfast.store.state_async:State")
+class State(View):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:
         change, finish = plan
         return finish(self._handle.core.run(change))
 
+    @writes
     def set(
         self,
         key: str,
@@ -164,15 +200,18 @@ class State(
         terms = asked_terms(ttl, expires, sliding, class_)
         return self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
 
+    @writes
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
         plan = self._handle.plan_delete(key, if_version)
         return plan is not None and self._run(plan)
 
+    @writes
     def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""
         return self._run(self._handle.plan_extend(key, [item], subject))  # type: ignore[no-any-return]
 
+    @writes
     def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         """Add items to the end of a list, as one entry."""
         return self._run(self._handle.plan_extend(key, items, subject))  # type: ignore[no-any-return]
@@ -216,6 +255,7 @@ class State(
         if plan is not None:
             self._run(plan)
 
+    @writes
     def checkpoint(
         self,
         name: str = "",
@@ -239,6 +279,7 @@ class State(
         """Checkpoints of this timeline, newest first."""
         return self._handle.history.checkpoints(type=type, tag=tag, name=name, limit=limit)
 
+    @writes
     def restore(
         self,
         point: Any,
@@ -263,19 +304,23 @@ class State(
             return self._handle.history.dry_restore(point, verify=verify)
         return restore_state(self._handle, point, verify, reason, if_head, past_damage)[0]
 
+    @writes
     def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
         """Take over the newest state of another timeline of the scope."""
         other = timeline if isinstance(timeline, State) else self.on(timeline)
         return self.restore(other, reason=reason or f"adopted {other.timeline}")
 
+    @here
     def at(self, point: Any) -> View:
         """The state at a point: an entry, a time, a checkpoint or its name."""
         return View(self._handle.view(point))
 
+    @here
     def on(self, timeline: str) -> State:
         """A handle on another timeline of the scope."""
         return State(self._handle.on(timeline))
 
+    @writes
     def fork(self, name: str, *, at: Any = None) -> State:
         """A new timeline that starts from a point (the newest state); nothing is copied."""
         for _ in range(50):
@@ -345,156 +390,251 @@ class State(
         """Lead entries, oldest first, through `function(state, entry) -> state`."""
         return self._handle.replay(function, start, since, until)
 
-
-class Change:
-    """A change over several scopes: `change[state]` is the part for one of them."""
-
-    def __init__(self, parts: ChangeParts) -> None:
-        self._parts = parts
-        self.entries: list[Written] = []
-        """What it became, once the block has ended."""
-
-    def __getitem__(self, state: State | Scope | str) -> ScopedChange:
-        return self._parts.part(state)
-
-    @property
-    def repeated(self) -> bool:
-        """Once the block has ended: whether it had been applied before, and so was not now."""
-        return self._parts.repeated
-
-
-class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasing, StoreProving):
-    """One opened storage with its keys and its clock."""
-
-    def __init__(self, handle: StoreHandle) -> None:
-        self._handle = handle
-        self._core = handle.core
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Store {self._core.lineage.hex()[:8]} on {self._core.storage.limits.name}>"
-
-    def close(self) -> None:
-        """Commit what waits and release everything; a second call does nothing."""
-        self._core.close()
-
-    # scopes
-
-    def scope(self, scope: Scope | str) -> State:
-        """The state of a scope given as text (`agent:7`) or value."""
-        return State(self._handle.line(scope))
-
-    def agent(self, id: str) -> State:
-        """The state of an agent."""
-        return self.scope(Scope("agent", id))
-
-    def workflow(self, id: str) -> State:
-        """The state of a workflow."""
-        return self.scope(Scope("workflow", id))
-
-    def step(self, workflow: str, step: str) -> State:
-        """The state of one step of a workflow."""
-        return self.scope(Scope.step(workflow, step))
-
-    def session(self, id: str) -> State:
-        """The state of a session."""
-        return self.scope(Scope("session", id))
-
-    def custom(self, name: str) -> State:
-        """The state of a namespace of your own."""
-        return self.scope(Scope("custom", name))
-
-    @property
-    def shared(self) -> State:
-        """The state of the one global scope."""
-        return self.scope(Scope("global"))
-
-    def scopes(
+    @writes
+    def revert(
         self,
         *,
-        kind: str | None = None,
-        prefix: str = "",
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page:
-        """Scopes in the order of their names, by kind and by the beginning of their ids."""
-        return self._handle.scopes(kind, prefix, limit, after)
-
-    def delete(self, scope: Scope | str | State) -> None:
-        """End a scope with all its timelines. A scope made again under its name starts empty.
-
-        Its records stay in the storage, as all history does; `erase` removes them. Refused, with
-        `StillNeededError`, while a checkpoint of it is on hold.
-        """
-        change, finish = self._handle.plan_delete(scope, None)
-        finish(self._core.run(change))
-
-    def erase(
-        self, scope: Scope | str | State, *, wait: bool = True, despite_holds: bool = False
-    ) -> Erased:
-        """End a scope and remove its content, its rows and its key; see `Erased` for what stays.
-
-        `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
-        holds; `sweep` drops the rows. Refused, with `StillNeededError`, while a checkpoint of it is
-        on hold or its state, which would tell of that, cannot be read, unless `despite_holds` says
-        that the erasing counts for more.
-        """
-        return erase_scope(self._handle, scope, wait, despite_holds=despite_holds)
-
-    # changes
-
-    @block
-    def change(
-        self,
-        *,
-        reason: str | None = None,
-        actor: str | None = None,
         correlation: str | None = None,
-        parent: str | None = None,
-        id: str | None = None,
-    ) -> Iterator[Change]:
-        """One entry in each of several scopes, or none at all; its `id` is the store's own."""
-        cause = cause_now(actor, reason, correlation, parent)
-        change = Change(ChangeParts(self._handle, cause, id))
-        yield change
-        plan = change._parts.plan()
-        if plan is not None:
-            change.entries = plan[1](self._core.run(plan[0]))
-
-    def acting(
-        self,
+        entries: Iterable[Any] | None = None,
         actor: str | None = None,
-        *,
+        dry_run: bool = False,
         reason: str | None = None,
-        correlation: str | None = None,
-        parent: str | None = None,
-        component: str | None = None,
-        operation: str | None = None,
-    ) -> AbstractContextManager[Cause]:
-        """Name the cause of all that this thread or task writes inside the block."""
-        return acting(
-            actor,
-            reason=reason,
+    ) -> Reverted:
+        """Undo what some entries did: all of a correlation, those given, or all of an actor.
+
+        Each key that they changed goes back to what it was before the first of them, in one new
+        entry, which can be reverted in turn. A key that somebody else changed since is left alone
+        and named in `left`, with their entry. Checkpoints, restores and forks stay.
+        """
+        from holdfast.store.history.revert import revert_state
+
+        return revert_state(
+            self._handle,
             correlation=correlation,
-            parent=parent,
-            component=component,
-            operation=operation,
+            entries=entries,
+            actor=actor,
+            dry_run=dry_run,
+            reason=reason,
         )
 
-    def add_gate(self, gate: Gate) -> None:
-        """Put a gate behind those that stand in front of every change."""
-        self._core.gates.add(gate)
+    def blame(
+        self,
+        key: str,
+        path: str | Sequence[str | int] | None = None,
+        *,
+        limit: int = 1000,
+        reveal: bool = False,
+    ) -> Blame:
+        """Who wrote each part of a value: for each field and item the entry that gave it.
 
-    def remove_gate(self, gate: Gate) -> None:
-        """Take a gate away."""
-        self._core.gates.remove(gate)
+        `path` (`steps[3].done`, or `["steps", 3, "done"]`) asks for one part only. At most `limit`
+        versions of the key are looked at; what is older than those is marked so. Values of class
+        sensitive are masked, unless `reveal` is given.
+        """
+        from holdfast.store.history.blame import blame_value
+
+        return blame_value(self._handle, key, path, limit, reveal)
+
+    @writes
+    def merge(
+        self,
+        other: Any,
+        *,
+        strategy: Strategy = "ask",
+        dry_run: bool = False,
+        reason: str | None = None,
+    ) -> Merged:
+        """Bring what another timeline of the scope (its name, a state, a point) became into this.
+
+        What only one of the two changed since their newest common past is taken from that one:
+        by key, inside of values by field and by item. It becomes one entry; the other timeline
+        stays as it is, and merging it again brings only what is new.
+
+        `strategy` decides what both changed in different ways: `ours`, `theirs`, `newest` (who
+        wrote the key last), `both` (theirs beside ours, as NAME~theirs; ours of what Holdfast
+        keeps under `$`), or a function that gets each `MergeConflict` and returns the value, or
+        `DELETED`; it may be called again when somebody was faster, in another thread, and should
+        have no effects of its own. With `ask` a merge that has conflicts changes nothing and raises
+        `MergeConflictError`, which lists all of them. A dry run returns them, with the diff of what
+        would change.
+        """
+        from holdfast.store.history.merge import merge_state
+        from holdfast.store.long.uploads import Carried
+
+        return merge_state(
+            self._handle, other, Carried, strategy=strategy, dry_run=dry_run, reason=reason
+        )
+
+    # how long keys and items last
+
+    @writes
+    def expire(
+        self,
+        key: str,
+        ttl: float | timedelta | None = None,
+        *,
+        expires: datetime | None = None,
+        sliding: bool = False,
+    ) -> int:
+        """Let a key expire after `ttl` seconds or at a time; its value and version stay.
+
+        Returns the entry's number, that of the newest one if there is nothing to change. A key
+        that is absent is refused with `MissingError`. With `sliding`, each read of the value
+        begins the term anew (written after a tenth of it).
+        """
+        return self._last(key, asked_expiry(ttl, expires, sliding))
+
+    @writes
+    def persist(self, key: str) -> int:
+        """Let a key never expire; returns the entry's number, as `expire` does."""
+        return self._last(key, NEVER)
+
+    def _last(self, key: str, terms: Terms) -> int:
+        plan = self._handle.plan_expire(key, terms)
+        return self._run(plan) if plan is not None else self._handle.place()[2]
+
+    @writes
+    def sweep(self, *, limit: int | None = None) -> int:
+        """Remove keys that have expired, `limit` at most; tells how many.
+
+        They read as absent without it. Each step looks at some thousand keys, not at values, and
+        writes one entry (actor `system`); the state before can be travelled to, as always.
+        """
+        from holdfast.store.upkeep.expiry import sweep_state
+
+        return sweep_state(self._handle, limit)
+
+    @writes
+    def trim(
+        self,
+        key: str,
+        *,
+        keep_last: int | None = None,
+        before: int | None = None,
+        if_version: int | None = None,
+    ) -> int:
+        """Remove the oldest items of a list: all but the last few, or those before a position.
+
+        Returns how many went; items move to the front by so many positions. `keep_last` may be
+        repeated by anyone at any time; `before` is a position in the list as it is when the trim
+        is applied, so where several trim, give `if_version` or read and trim in one change.
+        """
+        plan = plan_trim(self._handle, key, trim_of(keep_last, before), if_version)
+        return self._run(plan) if plan is not None else 0
+
+    @writes
+    def prune(
+        self,
+        before: Any,
+        *,
+        keep: Iterable[Any] | None = None,
+        dry_run: bool = False,
+        reason: str | None = None,
+    ) -> Pruned:
+        """Drop the content of this timeline's entries before a point, whose state stays.
+
+        Below it the states of checkpoints stay, all or those in `keep`, and of what restores and
+        forks rest on. Refused, with `StillNeededError`, if `keep` leaves out one that is pinned,
+        on hold or held (`Checkpoints.held`). Nothing else can be had from there again:
+        `PrunedError` names the anchor, an entry that announces it before anything is dropped, so
+        that `verify` tells it from damage. Done in small commits beside readers and writers; cut
+        short, prune again. A dry run says what would go, without writing. For keeping secrets use
+        `erase`: copies and free pages may still hold what is dropped here.
+        """
+        from holdfast.store.upkeep.holds import prune_unneeded
+
+        return prune_unneeded(self._handle, before, keep=keep, dry_run=dry_run, reason=reason)
+
+    # rules
+
+    @writes
+    def declare(self, *declarations: Declaration, rebuild: bool = False) -> int:
+        """Set rules that every writer of this timeline follows from now on; see `holdfast.Sticky`.
+
+        One entry, whose number is returned; what is declared already is not written again. A
+        declaration of the same kind and name replaces the one before. A fork takes them along.
+        With `rebuild=True` lookups among them are made anew from the values, beside other writers.
+        """
+        return declare(self._handle, declarations, rebuild=rebuild)
+
+    @writes
+    def undeclare(self, *declarations: Declaration) -> int:
+        """Take declarations back, by their kind and name; tells how many of them there were."""
+        return undeclare(self._handle, declarations)
+
+    # long values
+
+    @here
+    def open_write(self, key: str, *, if_version: int | None = None) -> WriteFile:
+        """What is written becomes the value of the key when its block ends; any size, in bounded
+        memory.
+
+        It is the same value as `set` of those bytes. Chunks that the key's value had before are
+        not stored again. Nothing is seen of it before the block ends without an error; then the
+        last to end wins, or with `if_version` only if the key still has that version.
+        """
+        from holdfast.store.long.files import WriteFile
+        from holdfast.store.long.long_writer import LongWriter
+
+        return WriteFile(LongWriter(self._handle, key, if_version))
+
+    @writes
+    def put_file(self, key: str, path: Path, *, if_version: int | None = None) -> int:
+        """Set a key to the content of a file; returns the entry's number."""
+        from holdfast.store.long.files import load_file
+        from holdfast.store.long.long_writer import LongWriter
+
+        return load_file(LongWriter(self._handle, key, if_version), path)
+
+    # following and proving
+
+    @here
+    def watch(
+        self,
+        *,
+        prefix: str = "",
+        pattern: str | None = None,
+        since: Position | None = None,
+        timeout: float | None = None,
+        past_pruned: bool = False,
+    ) -> Watch:
+        """Entries of this timeline as they are committed; see `Store.watch`."""
+        line = self._handle
+        place = (line.core, line.scope, line.timeline)
+        return Watch(*place, prefix, pattern, since, timeout, past_pruned)
+
+    def prove(self, key: str, *, at: Any = None) -> Proof:
+        """A proof of what a key was, or that it was absent, at a checkpoint.
+
+        Without `at` it is the newest one in the present state's past, which what a restore has
+        left behind is not. `holdfast-verify` checks it, without the store and without a key.
+        Whoever has it can read the value, the checkpoint's name, time and cause, and what
+        `Proof.reveals` names. A value of more than 1 MiB is refused.
+        """
+        from holdfast.store.proof.prove import prove_key
+
+        return prove_key(self._handle, key, at)
+
+    @writes
+    def export_chain(self, path: str | os.PathLike[str], *, feed: bool = False) -> int:
+        """Write the timeline's chain to a file: envelopes and signatures, no content.
+
+        `holdfast-verify` checks it without a key. With `feed` it also holds the rows of all lanes
+        of the store (numbers and hashes, some 80 bytes a commit), so that a witness can be compared
+        with it, and what the timeline itself tells of entries that it lost. Returns the number of
+        entries.
+        """
+        from holdfast.store.proof.prove import export_chain
+
+        return export_chain(self._handle, path, feed)
+
+    @writes
+    def cosign(self, checkpoint: Any, *, signer: str, verify: str = "full") -> Checkpoint:
+        """Add a signature to a checkpoint: yours, who looked at the state and vouch for it.
+
+        The state is checked first, as `restore` does. `signer` is `file:PATH`. The checkpoint's
+        own bytes and hash stay; `verify(trust=[…], require=…)` counts the signatures.
+        """
+        from holdfast.store.proof.cosign import cosign
+
+        return cosign(self._handle, checkpoint, signer, verify)

@@ -14,45 +14,40 @@ from typing import Any, TypeVar
 from holdfast.errors import Conflict
 from holdfast.store import state as blocking
 from holdfast.store.commit.change import Written
-from holdfast.store.commit.lookup_build import settle_after
-from holdfast.store.commit.request import ScopedChange
-from holdfast.store.commits_async import Pump
-from holdfast.store.history.blame import Blame, blame_value
+from holdfast.store.commits_async import Pump, pump_of, subjects_made
 from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle
-from holdfast.store.history.revert import revert_state
-from holdfast.store.journal.lifetime import asked_terms
+from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
+from holdfast.store.history.lookup_settle import settle_after
+from holdfast.store.journal.lifetime import NEVER, Terms, asked_expiry, asked_terms
+from holdfast.store.made import MadeState, MadeView
 from holdfast.store.names.arguments import listed
 from holdfast.store.names.blocks import async_block
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.items import (
-    Checkpoint,
-    Entry,
-    Item,
-    Page,
-    Restored,
-    Reverted,
-    TimelineInfo,
-)
+from holdfast.store.names.items import Checkpoint, Item, Page, Position
 from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import MUCH, here_or_away, read_away, to_the_end
-from holdfast.store.state_declarations_async import StateDeclaring, StateTrimming, ViewDeclaring
-from holdfast.store.state_expiry_async import StateLasting
-from holdfast.store.state_lookups_async import StateLookups, ViewFinding
-from holdfast.store.state_merge import AsyncStateMerging
-from holdfast.store.state_proofs_async import StateProving
-from holdfast.store.state_prune import AsyncStatePruning
-from holdfast.store.store_keys_async import made
-from holdfast.store.streams_async import StateStreaming, ViewStreaming
-from holdfast.store.tree.difference import Diff
-from holdfast.store.tree.value_copy import copied, copied_plain, is_longer
-from holdfast.store.watch_async import LineFollowing
+from holdfast.store.names.threads import MUCH, here_or_away, to_the_end
+from holdfast.store.read.change_block import ScopedChange
+from holdfast.store.rules.trim import trim_of
+from holdfast.store.streams_async import ReadStream, WriteStream
+from holdfast.store.tree.value import copied, copied_plain, is_longer
+from holdfast.store.watch_async import Watch
 
 _T = TypeVar("_T")
 
 
-class View(ViewDeclaring, ViewFinding, ViewStreaming):
+class View(MadeView):
     """The state of one timeline as it was at one entry; it cannot be changed."""
+
+    __blocking__: type = blocking.View
+
+    @classmethod
+    def _of(cls, found: blocking.View) -> View:
+        """The async face of a blocking view."""
+        return cls(found._handle)
+
+    @property
+    def _blocking(self) -> blocking.View:
+        return blocking.View(self._handle)
 
     def __init__(self, handle: LineHandle) -> None:
         self._handle = handle
@@ -65,93 +60,65 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
 
     @property
     def scope(self) -> Scope:
-        """The scope's name."""
         return self._handle.scope
 
     @property
     def timeline(self) -> str:
-        """The timeline's name."""
         return self._handle.timeline
-
-    def place(self) -> tuple[Scope, str, int]:
-        """(scope, timeline, entry) that a read made now would see."""
-        return self._handle.place()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.scope} {self.timeline}>"
 
     async def get(
         self, key: str, default: Any = None, *, as_: Any = None, plain: bool = False
     ) -> Any:
-        """The value of a key, or the default; with `as_`, as an object of that type.
-
-        With `plain=True`, here and in the reads below, objects are not built but given as
-        `Typed`, so that a program without their classes can read them. What is returned belongs
-        to the caller: changing it changes nothing in the store.
-        """
         return await here_or_away(self._storage, self._read.get, key, default, as_, plain)
 
     async def get_many(self, keys: Iterable[str], *, plain: bool = False) -> dict[str, Any]:
-        """Values of those keys that are there, of one moment."""
         names = listed(keys, "get_many")  # an iterator gives them once, and it may be begun anew
         return await here_or_away(self._storage, self._read.get_many, names, plain)
 
     async def item(self, key: str) -> Item | None:
-        """The value of a key with its version, time and cause; None if it is absent."""
         return await here_or_away(self._storage, self._read.item, key)
 
     async def exists(self, key: str) -> bool:
-        """Whether a key is there."""
         return await here_or_away(self._storage, self._read.exists, key)
-
-    async def class_of(self, key: str) -> str:
-        """The state class of a key; of one that is absent, what it would have."""
-        return await here_or_away(self._storage, self._read.class_of, key)
 
     async def keys(
         self, prefix: str = "", *, limit: int | None = None, after: str = ""
     ) -> list[str]:
-        """Keys in order; for the next page give the last key as `after`."""
         return await here_or_away(self._storage, self._read.keys, prefix, limit, after)
 
     async def items(
         self, prefix: str = "", *, limit: int | None = None, after: str = "", plain: bool = False
     ) -> list[tuple[str, Any]]:
-        """Keys and values in order, of one moment."""
         return await here_or_away(self._storage, self._read.items, prefix, limit, after, plain)
 
     async def tail(self, key: str, count: int, *, plain: bool = False) -> list[Any]:
-        """The last items of a list, without reading the rest."""
         return await here_or_away(self._storage, self._read.tail, key, count, plain)
 
     async def slice(
         self, key: str, start: int | None = None, stop: int | None = None, *, plain: bool = False
     ) -> list[Any]:
-        """Items of a list as with Python's slices, without reading the rest."""
         return await here_or_away(self._storage, self._read.slice, key, start, stop, plain)
 
     async def length(self, key: str) -> int:
-        """Number of items of a list; 0 if the key is absent."""
         return await here_or_away(self._storage, self._read.length, key)
 
-    async def root(self) -> str:
-        """Commitment to the whole state: equal for equal states of this scope."""
-        return await read_away(self._handle.root)
+    def open_read(self, key: str) -> ReadStream:
+        return ReadStream(self._handle, key)
 
 
-class State(
-    View,
-    LineFollowing,
-    StateDeclaring,
-    StateTrimming,
-    StateLookups,
-    StateStreaming,
-    AsyncStateMerging,
-    StateProving,
-    AsyncStatePruning,
-    StateLasting,
-):
+class State(View, MadeState):
     """A handle on one timeline of one scope. Making one touches nothing."""
+
+    __blocking__ = blocking.State
+
+    @classmethod
+    def _of(cls, found: blocking.View) -> State:
+        """The async face of a blocking state; it commits as its store does."""
+        return cls(found._handle, pump_of(found._handle.core))
+
+    @property
+    def _blocking(self) -> blocking.State:
+        return blocking.State(self._handle)
 
     def __init__(self, handle: LineHandle, pump: Pump) -> None:
         super().__init__(handle)
@@ -178,7 +145,7 @@ class State(
         own = copied_plain(value) if is_longer(value, MUCH) else None
         if own is None and (subject is not None or not self._storage.limits.embedded):
             value = copied(value)
-        await made(self._handle.core, [subject])
+        await subjects_made(self._handle.core, [subject])
         if own is None:
             return await self._make(plan, key, value, *args, subject)
         return await self._pump.commit(await to_the_end(plan, key, own, *args, subject))
@@ -195,36 +162,20 @@ class State(
         class_: str | None = None,
         subject: str | None = None,
     ) -> int:
-        """Set a key; returns the entry's number, which is the key's new version.
-
-        With `if_version` (0: the key must be absent) it is applied only if the key still has
-        that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
-        (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
-        `class_` names the state class, if it is not the one declared or told by the key. With
-        `subject` it is sealed for that person: `Store.erase_subject` closes it for ever.
-        """
         terms = asked_terms(ttl, expires, sliding, class_)
         return await self._write(self._handle.plan_set, key, value, subject, if_version, terms)  # type: ignore[no-any-return]
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
-        """Remove a key; tells whether it was there."""
         plan = await self._do(self._handle.plan_delete, key, if_version)
         return plan is not None and await self._pump.commit(plan)
 
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
-        """Add an item to the end of a list, which is made if the key is absent."""
         return await self._write(self._handle.plan_extend, key, [item], subject)  # type: ignore[no-any-return]
 
     async def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
-        """Add items to the end of a list, as one entry."""
         return await self._write(self._handle.plan_extend, key, listed(items, "extend"), subject)  # type: ignore[no-any-return]
 
     async def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
-        """Set a key to a function of its value; tried again when somebody was faster.
-
-        The function may run several times and should have no effects of its own. Returns what
-        it returned last.
-        """
         make = self._handle.plan_update
         for attempt in range(1, UPDATES + 1):
             plan, after = await self._plan(make, key, function, default, attempt)
@@ -246,16 +197,10 @@ class State(
         parent: str | None = None,
         id: str | None = None,
     ) -> AsyncIterator[ChangePart]:
-        """Several operations as one entry, committed when the block ends without an error.
-
-        What is read inside is expected. With an `id` it is applied once, however often it is
-        sent, also after a restart, and also after a restore to before it; `repeated` tells. Under
-        an id of another change, or of another timeline, it is refused.
-        """
         cause = cause_now(actor, reason, correlation, parent)
         parts = ChangeParts(self._handle, cause, id)
         yield ChangePart(parts.part(self._handle))
-        await made(self._handle.core, parts.subjects)
+        await subjects_made(self._handle.core, parts.subjects)
         plan = await self._plan(parts.plan)
         if plan is not None:
             await self._run(plan)
@@ -269,69 +214,14 @@ class State(
         description: str = "",
         metadata: dict[str, Any] | None = None,
     ) -> Checkpoint:
-        """A named point to return to. Nothing is copied, whatever the state's size."""
         make = self._handle.plan_checkpoint
         plan = await self._do(make, name, type, tags, description, copied(metadata))
         return await self._pump.commit(plan, away=True)  # type: ignore[no-any-return]
 
-    async def checkpoints(
-        self,
-        *,
-        type: str | None = None,
-        tag: str | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-    ) -> list[Checkpoint]:
-        """Checkpoints of this timeline, newest first."""
-        return await read_away(
-            lambda: self._handle.history.checkpoints(type=type, tag=tag, name=name, limit=limit)
-        )
-
-    async def restore(
-        self,
-        point: Any,
-        *,
-        verify: str = "full",
-        reason: str | None = None,
-        dry_run: bool = False,
-        if_head: int | None = None,
-        past_damage: bool = False,
-    ) -> Restored:
-        """Return to the state at a point, of any timeline of the scope; all or nothing.
-
-        The point is verified first (`full`: every value is read and checked; `references`: every
-        record exists; `none`). The state before becomes a checkpoint in the same commit:
-        `restore(result.backup)` undoes the restore. A dry run returns the diff and changes
-        nothing. With `if_head`, it is refused if other entries were written since that one.
-
-        If damaged entries keep the newest state from being read, a restore is refused unless
-        `past_damage` is given: then nothing can be kept of that state, and the result says why.
-        """
-        return await to_the_end(
-            blocking.State(self._handle).restore,
-            point,
-            verify=verify,
-            reason=reason,
-            dry_run=dry_run,
-            if_head=if_head,
-            past_damage=past_damage,
-        )
-
-    async def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
-        """Take over the newest state of another timeline of the scope."""
-        other = timeline if isinstance(timeline, State) else self.on(timeline)
-        return await self.restore(other, reason=reason or f"adopted {other.timeline}")
-
-    def at(self, point: Any) -> View:
-        """The state at a point: an entry, a time, a checkpoint or its name."""
-        return View(self._handle.view(point))
-
     def on(self, timeline: str) -> State:
-        """A handle on another timeline of the scope."""
         return State(self._handle.on(timeline), self._pump)
 
     async def fork(self, name: str, *, at: Any = None) -> State:
-        """A new timeline that starts from a point (the newest state); nothing is copied."""
         for _ in range(50):
             try:
                 plan = await self._pump.plan(self.scope, self._handle.plan_fork, name, at)
@@ -346,103 +236,52 @@ class State(
             return fork
         raise Conflict(f"{self.scope}: other forks were always faster; try again")
 
-    async def timelines(self) -> list[TimelineInfo]:
-        """All timelines of the scope."""
-        return await read_away(self._handle.history.timelines)
-
-    async def diff(
-        self, since: Any, until: Any = None, *, reveal: bool = False, plain: bool = False
-    ) -> Diff:
-        """What changed from one point to another, or to the newest state.
-
-        Values of class sensitive are masked, unless `reveal` is given. Registered objects are
-        compared by field; where one differs as a whole it is built, or with `plain` given as a
-        `Typed`, as `get` does.
-        """
-        return await read_away(self._handle.diff, since, until, reveal, plain)
-
-    async def log(
-        self,
-        *,
-        key: str | None = None,
-        kind: str | None = None,
-        actor: str | None = None,
-        correlation: str | None = None,
-        since: datetime | int | None = None,
-        until: datetime | int | None = None,
-        limit: int | None = 50,
-        newest_first: bool = True,
-    ) -> list[Entry]:
-        """Entries that fit all that is given; bounds are entries' numbers or times.
-
-        With a key: those that changed what it holds, restores among them, and the fork that a
-        timeline began with if it had the key then. What came before is in the other timeline.
-        """
-        return await read_away(
-            lambda: self._handle.history.log(
-                key=key,
-                kind=kind,
-                actor=actor,
-                correlation=correlation,
-                since=since,
-                until=until,
-                limit=limit,
-                newest_first=newest_first,
-            )
-        )
-
-    async def revert(
-        self,
-        *,
-        correlation: str | None = None,
-        entries: Iterable[Any] | None = None,
-        actor: str | None = None,
-        dry_run: bool = False,
-        reason: str | None = None,
-    ) -> Reverted:
-        """Undo what some entries did: all of a correlation, those given, or all of an actor.
-
-        Each key that they changed goes back to what it was before the first of them, in one new
-        entry, which can be reverted in turn. A key that somebody else changed since is left alone
-        and named in `left`, with their entry. Checkpoints, restores and forks stay.
-        """
-        return await to_the_end(
-            lambda: revert_state(
-                self._handle,
-                correlation=correlation,
-                entries=entries,
-                actor=actor,
-                dry_run=dry_run,
-                reason=reason,
-            )
-        )
-
-    async def blame(
+    async def trim(
         self,
         key: str,
-        path: str | Sequence[str | int] | None = None,
         *,
-        limit: int = 1000,
-        reveal: bool = False,
-    ) -> Blame:
-        """Who wrote each part of a value: for each field and item the entry that gave it.
+        keep_last: int | None = None,
+        before: int | None = None,
+        if_version: int | None = None,
+    ) -> int:
+        trim = trim_of(keep_last, before)
+        plan = await self._do(plan_trim, self._handle, key, trim, if_version)
+        return await self._pump.commit(plan) if plan is not None else 0
 
-        `path` (`steps[3].done`, or `["steps", 3, "done"]`) asks for one part only. At most `limit`
-        versions of the key are looked at; what is older than those is marked so. Values of class
-        sensitive are masked, unless `reveal` is given.
-        """
-        return await read_away(blame_value, self._handle, key, path, limit, reveal)
-
-    async def replay(
+    async def expire(
         self,
-        function: Callable[[Any, Entry], Any],
-        start: Any = None,
+        key: str,
+        ttl: float | timedelta | None = None,
         *,
-        since: int = 1,
-        until: int | None = None,
-    ) -> Any:
-        """Lead entries, oldest first, through `function(state, entry) -> state`."""
-        return await read_away(self._handle.replay, function, start, since, until)
+        expires: datetime | None = None,
+        sliding: bool = False,
+    ) -> int:
+        return await self._last(key, asked_expiry(ttl, expires, sliding))
+
+    async def persist(self, key: str) -> int:
+        return await self._last(key, NEVER)
+
+    async def _last(self, key: str, terms: Terms) -> int:
+        plan = await self._do(self._handle.plan_expire, key, terms)
+        if plan is None:
+            return (await self._do(self._handle.place))[2]
+        return await self._pump.commit(plan)  # type: ignore[no-any-return]
+
+    def open_write(self, key: str, *, if_version: int | None = None) -> WriteStream:
+        return WriteStream(self._handle, key, if_version)
+
+    def watch(
+        self,
+        *,
+        prefix: str = "",
+        pattern: str | None = None,
+        since: Position | None = None,
+        timeout: float | None = None,
+        past_pruned: bool = False,
+    ) -> Watch:
+        line = self._handle
+        place = (line.core, line.scope, line.timeline)
+        return Watch(*place, prefix, pattern, since, timeout, past_pruned)
 
 
 class ChangePart:

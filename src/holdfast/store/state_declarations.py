@@ -1,15 +1,19 @@
-"""Declaring: what both faces of a state share, and its methods on the blocking one."""
+"""Declaring rules of a state, and taking them back."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import DamagedRecordError, InvalidInputError
-from holdfast.store.commit.lookup_build import settle_lookups
+from holdfast.store.commit import lookup_build
+from holdfast.store.history.lookup_settle import rebuild_lookup, settle_lookups
+from holdfast.store.journal.declared import MOST_BYTES, Declaration
+from holdfast.store.names.arguments import check_flag
+from holdfast.store.names.scope import RESERVED
 from holdfast.store.read.reader import anew
 from holdfast.store.rules.classes import Classed
-from holdfast.store.rules.declared import MOST_BYTES, Declaration
-from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.ephemeral import Ephemeral
+from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.lookup import Lookup
 from holdfast.store.tree.difference import same
 
@@ -19,36 +23,11 @@ if TYPE_CHECKING:
     from holdfast.store.history.handle import LineHandle
 
 
-class ViewDeclaring:
-    """What is declared of a state, now or at a point."""
-
-    _handle: LineHandle
-
-    def declared(self) -> list[Declaration]:
-        """All that is declared, sorted by kind and name."""
-        return list(self._handle.reader.declared().all)
-
-
-class StateDeclaring:
-    """What a state's owner can declare of it."""
-
-    _handle: LineHandle
-
-    def declare(self, *declarations: Declaration) -> int:
-        """Set rules that every writer of this timeline follows from now on; see `holdfast.Sticky`.
-
-        One entry, whose number is returned; what is declared already is not written again. A
-        declaration of the same kind and name replaces the one before. A fork takes them along.
-        """
-        return declare(self._handle, declarations)
-
-    def undeclare(self, *declarations: Declaration) -> int:
-        """Take declarations back, by their kind and name; tells how many of them there were."""
-        return undeclare(self._handle, declarations)
-
-
-def declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> int:
+def declare(
+    handle: LineHandle, declarations: tuple[Declaration, ...], *, rebuild: bool = False
+) -> int:
     """Declare, and do what follows; the entry's number."""
+    check_flag(rebuild, "rebuild")
 
     def put() -> int:
         plan = plan_declare(handle, declarations)
@@ -57,6 +36,10 @@ def declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> int:
 
     entry = anew(put)
     _settle(handle, declarations)
+    if rebuild:
+        for one in declarations:
+            if isinstance(one, Lookup):
+                rebuild_lookup(handle, one.name)
     return entry
 
 
@@ -96,7 +79,7 @@ def plan_declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> P
             )
     for one in declarations:
         if one.key not in known or not same(known[one.key], wanted[one.key]):
-            one.check(handle)
+            _check_fit(handle, one)
     operations = [
         Operation("set", key, data)
         for key, data in wanted.items()
@@ -128,3 +111,27 @@ def _check(declarations: tuple[Declaration, ...]) -> None:
                 f"what is declared is made like holdfast.Sticky('effects/'), not a "
                 f"{type(one).__name__}"
             )
+
+
+def _check_fit(handle: LineHandle, one: Declaration) -> None:
+    """Refuse what does not fit the state as it is."""
+    if isinstance(one, Lookup):
+        # A value with too many terms could never be part of it.
+        lookup_build.check_values(handle.reader.now(), one)
+    elif isinstance(one, Ephemeral):
+        _check_ephemeral(handle, one.prefix)
+
+
+def _check_ephemeral(handle: LineHandle, prefix: str) -> None:
+    """Keys that are stored would be hidden: they must go first; and no part loses its own."""
+    if prefix.startswith(RESERVED):
+        raise InvalidInputError(
+            f"{handle.scope}: keys that begin with $ are those of parts of Holdfast, which "
+            f"rely on them: {prefix!r} cannot be declared ephemeral"
+        )
+    found = handle.reader.stored_keys(prefix)
+    if found:
+        raise InvalidInputError(
+            f"{handle.scope}: keys that begin with {prefix!r} are stored, for example "
+            f"{found[0]!r}; delete them before you declare them ephemeral"
+        )

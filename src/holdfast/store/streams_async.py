@@ -8,14 +8,11 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 
 from holdfast.errors import InvalidInputError
-from holdfast.store.history.handle import LineHandle, StoreHandle
-from holdfast.store.long.files import PIECE, check_piece, load_file, save_file, sought
-from holdfast.store.long.read import LongReader
-from holdfast.store.long.write import LongWriter, as_bytes
-from holdfast.store.names.items import Swept
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.long.files import PIECE, check_piece, sought
+from holdfast.store.long.long_reader import LongReader
+from holdfast.store.long.long_writer import LongWriter, as_bytes
 from holdfast.store.names.threads import read_away, surely, to_the_end
-from holdfast.store.names.whole_files import Path
-from holdfast.store.upkeep.expiry import sweep_store
 
 
 class WriteStream:
@@ -153,60 +150,3 @@ class ReadStream:
         trace: TracebackType | None,
     ) -> None:
         self._opened = None
-
-
-class ViewStreaming:
-    """Reading long values."""
-
-    _handle: LineHandle
-
-    def open_read(self, key: str) -> ReadStream:
-        """Bytes, read in bounded memory; what happens to the key later is not seen."""
-        return ReadStream(self._handle, key)
-
-    async def read_range(
-        self, key: str, start: int | None = None, stop: int | None = None
-    ) -> bytes:
-        """Bytes from start to stop, as with Python's slices, without reading the rest."""
-        return await read_away(lambda: LongReader(self._handle.reader, key).range(start, stop))
-
-    async def get_file(self, key: str, path: Path) -> int:
-        """Write bytes into a file, which is there whole or not at all; returns how many."""
-        return await to_the_end(lambda: save_file(LongReader(self._handle.reader, key), path))
-
-
-class StateStreaming:
-    """Writing long values."""
-
-    _handle: LineHandle
-
-    def open_write(self, key: str, *, if_version: int | None = None) -> WriteStream:
-        """What is written becomes the value of the key when its block ends; any size, in bounded
-        memory.
-
-        It is the same value as `set` of those bytes. Chunks that the key's value had before are
-        not stored again. Nothing is seen of it before the block ends without an error; then the
-        last to end wins, or with `if_version` only if the key still has that version.
-        """
-        return WriteStream(self._handle, key, if_version)
-
-    async def put_file(self, key: str, path: Path, *, if_version: int | None = None) -> int:
-        """Set a key to the content of a file; returns the entry's number."""
-        return await to_the_end(load_file, LongWriter(self._handle, key, if_version), path)
-
-
-class StoreStreaming:
-    """Clearing away what has expired or was never finished."""
-
-    _handle: StoreHandle
-
-    async def sweep(self, *, limit: int | None = None, wait: bool = False) -> Swept:
-        """Remove keys that have expired, `limit` at most, of every timeline of every scope, and
-        what was written of long values whose writers are gone.
-
-        A writer counts as gone once it has shown no sign of life for a minute, by this process's
-        clock, while this process looked: at every sweep, and whenever it writes long values itself.
-        With `wait` it takes that minute if there is reason to. Scopes that are damaged are named in
-        what it gives, and the others swept.
-        """
-        return await to_the_end(sweep_store, self._handle, limit, wait)

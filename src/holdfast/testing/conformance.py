@@ -14,8 +14,11 @@ concurrency than the threads of one process make.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from holdfast.errors import (
     Conflict,
@@ -27,21 +30,148 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import MAX_KEY, Batch, Storage
 from holdfast.storage.wrappers.faults import Fault, Faulty
-from holdfast.testing.conformance_kit import (
-    Make,
-    all_keys,
-    commits,
-    end_of,
-    expect,
-    fail_in_turn,
-    fresh_prefix,
-    only_conflicts,
-    opened,
-    race,
-    raises,
-)
-from holdfast.testing.conformance_reads import ranges_are_checked, version_tells_commits
-from holdfast.testing.report import Report
+from holdfast.testing.suite_report import Report
+
+# ---- conformance reads --------------------------------------------------------------------------
+# Checks of the conformance suite: what versions tell, and which ranges are read.
+
+
+def version_tells_commits(make: Make) -> None:
+    """The version changes with every commit of another handle, of any kind, and not by reading."""
+    p = fresh_prefix()
+    batches = {
+        "puts": Batch(puts=[(p, b"1"), (p + b"a", b"1")]),
+        "new cells": Batch(cells=[(p, None, b"1")]),
+        "swaps": Batch(swaps=[(p, b"1", b"2")]),
+        "drops": Batch(drops=[p + b"a"]),
+        "cells": Batch(cells=[(p, b"1", b"2")]),
+        "removed cells": Batch(cells=[(p, b"2", None)]),
+    }
+    with opened(make, 2) as (one, two):
+        for number, (what, batch) in enumerate(batches.items()):
+            writer, other = (one, two) if number % 2 else (two, one)
+            before = [one.version(), two.version()]
+            one.get([p]), two.scan(p, end_of(p)), one.cells(p, end_of(p)), two.size()
+            expect([one.version(), two.version()] == before, "reading changed the version")
+            writer.commit(batch)
+            moved = other.version() != before[1 if other is two else 0]
+            expect(moved, f"a commit of nothing but {what} left the version")
+
+
+def ranges_are_checked(make: Make) -> None:
+    """Bounds that are no bytes, and limits below zero, are refused by name."""
+    p = fresh_prefix()
+    wrong: list[Any] = [("a", b"b", 1), (b"a", "b", 1), (b"a", None, 1), (p, end_of(p), -1)]
+    with opened(make) as (s,):
+        s.commit(Batch(puts=[(p, b"1")], cells=[(p, None, b"1")]))
+        for read in (s.scan, s.cells):
+            expect(read(p, end_of(p), limit=0) == [], "a limit of 0 gives rows")
+            expect(read(end_of(p), p) == [], "a range from high to low gives rows")
+            for low, high, limit in wrong:
+                ask = partial(read, low, high, limit=limit)
+                raises(InvalidInputError, ask, "a range that is none is answered")
+
+
+# ---- conformance kit ----------------------------------------------------------------------------
+# What the checks of the conformance suite are made of.
+
+
+Make = Callable[[], Storage]
+
+
+class CheckFailedError(AssertionError):
+    """The engine does not do what the contract says."""
+
+
+def expect(holds: bool, reason: str) -> None:
+    """Fail the check with this reason unless it holds."""
+    if not holds:
+        raise CheckFailedError(reason)
+
+
+def raises(kind: type[Exception], call: Callable[[], object], reason: str) -> Exception:
+    """The error of that kind that the call raises; none of it fails the check."""
+    try:
+        call()
+    except kind as error:
+        return error
+    raise CheckFailedError(f"no {kind.__name__}: {reason}")
+
+
+@contextmanager
+def opened(make: Make, count: int = 1) -> Iterator[list[Storage]]:
+    """Handles; those of a shared engine are closed again, others belong to the caller."""
+    handles = [make() for _ in range(count)]
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            if handle.limits.shared:
+                handle.close()
+
+
+def fresh_prefix() -> bytes:
+    """The start of keys that no other check uses."""
+    return b"\x01" + secrets.token_bytes(7)
+
+
+def end_of(prefix: bytes) -> bytes:
+    """A key above all keys with this prefix."""
+    return prefix + b"\xff" * (MAX_KEY - len(prefix))
+
+
+def race(calls: list[Callable[[], None]]) -> list[Exception | None]:
+    """Run the calls at one moment, each in a thread; what each of them raised."""
+    start = threading.Barrier(len(calls))
+    results: list[Exception | None] = [None] * len(calls)
+
+    def run(number: int) -> None:
+        start.wait()
+        try:
+            calls[number]()
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def only_conflicts(results: list[Exception | None]) -> int:
+    """How many calls succeeded; anything but a conflict is a failure of the check."""
+    for result in results:
+        if result is not None and not isinstance(result, Conflict):
+            raise result
+    return results.count(None)
+
+
+def commits(handles: list[Storage], batches: list[Batch]) -> list[Callable[[], None]]:
+    """Calls that commit each batch on its handle."""
+    pairs = zip(handles, batches, strict=True)
+    return [lambda s=s, b=b: s.commit(b) for s, b in pairs]  # type: ignore[misc]
+
+
+def fail_in_turn(s: Storage) -> None:
+    """Raise KeyError inside a turn."""
+    with s.turn():
+        raise KeyError
+
+
+def all_keys(s: Storage, prefix: bytes, limit: int) -> list[bytes]:
+    """All keys under a prefix, read page by page."""
+    found: list[bytes] = []
+    low = prefix
+    while rows := s.scan(low, end_of(prefix), limit=limit):
+        found += [key for key, _ in rows]
+        low = found[-1] + b"\x00"
+    return found
+
+
+# ---- conformance --------------------------------------------------------------------------------
+
 
 Check = Callable[[Make], None]
 CHECKS: dict[str, Check] = {}

@@ -30,15 +30,14 @@ from typing import Any
 
 import holdfast
 from holdfast import sync
-from holdfast.agents.machines.record_reader import machines_of
-from holdfast.agents.machines.records import Keys, MachineIntent
+from holdfast.agents.machines.machine_records import Keys, MachineIntent, machines_of
 from holdfast.errors import InvalidInputError
 from holdfast.seal.keys import variable_of
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers.faults import Counting
+from holdfast.store.inner import handle_of, same
 from holdfast.store.names.arguments import check_flag, check_run, check_seconds, is_async, ran
-from holdfast.store.tree.difference import same
 
 MOMENTS = ("before", "after")
 """Of a commit: nothing of it is stored, or all of it."""
@@ -110,7 +109,7 @@ def contents(store: sync.Store, world: Path) -> dict[str, Any]:
         for prefix in SEEN:
             for key, value in state.items(prefix, plain=True):
                 found[f"{info.scope} {key}"] = value
-        for name in machines_of(state._handle):
+        for name in machines_of(handle_of(state)):
             found |= {f"{info.scope} {key}": value for key, value in _machine(state, name).items()}
     for path in sorted(world.rglob("*")):
         if path.is_file():

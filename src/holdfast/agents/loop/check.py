@@ -17,10 +17,9 @@ from holdfast.agents.agent_keys import AGENT, EXECUTION_STATE
 from holdfast.checkpoints.locate import Tried, candidates, examine
 from holdfast.checkpoints.request import Locator
 from holdfast.errors import InvalidInputError, StateIntegrityError
-from holdfast.store.history.handle import LineHandle
+from holdfast.store.inner import LineHandle, moment
 from holdfast.store.names.arguments import check_count, check_seconds
 from holdfast.store.names.items import Checkpoint
-from holdfast.store.read.reader import moment
 
 MOST = 100
 """Checkpoints that are looked at, the newest ones."""

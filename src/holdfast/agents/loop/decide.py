@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.agents.agent_keys import AGENT, CONVERSATION, MEMORY
-from holdfast.agents.drift_signs import Alarm, Cycle, noted
+from holdfast.agents.drift_signs import Cycle, DriftAlarm, noted
 from holdfast.agents.retry import RetryPolicy
 from holdfast.agents.state.components import SCHEMA, keys_of
 from holdfast.errors import InvalidInputError
@@ -22,7 +22,7 @@ RESTARTS = ("here", "process")
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
+class StepResult:
     """What an agent says of one unit of work, for the loop and for `Drift`."""
 
     action: str = ""
@@ -42,15 +42,15 @@ class Worked:
         Cycle.of(noted(self, None, failed=False))
 
 
-def step_of(answer: Any) -> Worked:
-    """What an agent's `step` returned, as a Worked."""
+def step_of(answer: Any) -> StepResult:
+    """What an agent's `step` returned, as a StepResult."""
     if answer is None:
-        return Worked()
+        return StepResult()
     if isinstance(answer, str):
-        return Worked(answer)
-    if not isinstance(answer, Worked):
+        return StepResult(answer)
+    if not isinstance(answer, StepResult):
         raise InvalidInputError(
-            "step() returns a holdfast.Worked, the name of its action, or nothing, not "
+            "step() returns a holdfast.agents.StepResult, the name of its action, or nothing, not "
             f"{type(answer).__name__}"
         )
     return answer
@@ -100,7 +100,7 @@ class LoopSettings:
     on_error: str = "continue"
     """After the recovery checkpoint: `continue` from the last saved state, or `restore` the last
     checkpoint that was not made because something went wrong."""
-    on_drift: str | Callable[[list[Alarm]], Any] = "refresh"
+    on_drift: str | Callable[[list[DriftAlarm]], Any] = "refresh"
     """After the recovery checkpoint: `refresh` with clean context, nothing more (`checkpoint`), or
     what a function of yours says of the alarms: "refresh", or None for nothing more."""
     restart: str = "here"
@@ -235,7 +235,7 @@ class LoopResult:
     errors: int = 0
     restarts: int = 0
     """How often the agent was made anew from a checkpoint, the one of another process included."""
-    alarms: list[Alarm] = field(default_factory=list)
+    alarms: list[DriftAlarm] = field(default_factory=list)
     """Those of the last drift."""
     checkpoint: str | None = None
     """Id of the last checkpoint that the loop made."""

@@ -1,4 +1,4 @@
-"""The loop on the blocking face; `holdfast.sync` exports it."""
+"""The loop that runs an agent."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from holdfast.agents.drift import Drift
-from holdfast.agents.loop.calls import Asked, Call, Wait
 from holdfast.agents.loop.check import MOST, LoopReport, check_line
 from holdfast.agents.loop.decide import LoopResult, LoopSettings
-from holdfast.agents.loop.loop_run import Running
-from holdfast.agents.loop.loop_store import LoopStore
-from holdfast.agents.loop.turns import Turns
-from holdfast.agents.mailbox import Mail, Mailbox
-from holdfast.checkpoints.retention_rules import Rule
-from holdfast.checkpoints.shutdown_signals import Taken, check_main_thread
+from holdfast.agents.loop.loop_run import LoopStore, Running
+from holdfast.agents.loop.turns import Asked, Turns, Wait, Work
+from holdfast.agents.mailbox import KEPT, Box, Mail
+from holdfast.checkpoints.retention_rules import RetentionRule
+from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread
 from holdfast.errors import InvalidInputError
+from holdfast.store.inner import handle_of
 from holdfast.store.names.arguments import (
     NotRunError,
     check_flag,
@@ -27,6 +29,18 @@ from holdfast.store.names.arguments import (
     listed,
     unawaited,
 )
+from holdfast.store.names.face import (
+    Step,
+    Steps,
+    ask,
+    asynchronous,
+    faced,
+    here,
+    reads,
+    steps,
+    writes,
+)
+from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.state import State
 
 OPTIONS = ("fields", "drift", "report_to", "retention", "signals", "settings")
@@ -38,6 +52,49 @@ LOOK = 0.25
 before the main thread begins to wait, or to another thread, does not end the wait."""
 
 
+class _Pause:
+    """How a loop waits, and is woken."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wait(self, seconds: float) -> Any:
+        """Wait; tells whether it was woken."""
+        return self._event.wait(seconds)
+
+    def wake(self) -> None:
+        """From any thread."""
+        self._event.set()
+
+    def signalled(self) -> None:
+        """By a signal, which runs between two steps of the main thread: that may hold the lock of
+        the event just then. So nothing is done here; the loop looks while it waits."""
+
+
+class _AsyncPause(_Pause):
+    """The same in an event loop: many may wait there, and none of them keeps a thread busy."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+
+    async def wait(self, seconds: float) -> bool:
+        import asyncio
+
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(self._woken.wait(), seconds)
+        return False
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the event loop is over, and this one with it
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    signalled = wake
+
+
+@faced
 class Loop:
     """Runs an agent: letters, tasks, one step of work after the other, and what keeps it safe.
 
@@ -46,6 +103,7 @@ class Loop:
     Or it is a function that makes such an agent, from the state if it takes one: then a refresh
     begins with a new object. What the agent keeps is saved after every step, and with every letter
     in the same change. `fields` names attributes to keep of an agent that does not say so itself.
+    On the async face each method of the agent may be async.
 
     A routine checkpoint is made every 30 minutes; after 2 hours, and when it drifts, a recovery
     checkpoint, and the agent is made anew; after an error the loop makes one, waits, and goes on
@@ -64,44 +122,57 @@ class Loop:
         fields: Iterable[str] | None = None,
         drift: Drift | bool = True,
         report_to: State | None = None,
-        retention: Mapping[str, Rule] | None = None,
+        retention: Mapping[str, RetentionRule] | None = None,
         signals: Iterable[int] = (signal.SIGTERM,),
         settings: LoopSettings | None = None,
         **intervals: Any,
     ) -> None:
         if not isinstance(state, State) or not isinstance(report_to, State | None):
-            raise InvalidInputError("Loop takes a state of holdfast.sync, and so does report_to")
+            raise InvalidInputError("Loop takes a state of the same face, and so does report_to")
         self._settings = chosen(settings, intervals)
         check_agent(agent)
         watching = drift if isinstance(drift, Drift) else None
         if watching is None and check_flag(drift, "drift"):
             watching = Drift(state)
-        told = report_to._handle if report_to is not None else None
-        self._store = LoopStore(state._handle, self._settings, retention, told)
+        told = handle_of(report_to) if report_to is not None else None
+        self._store = LoopStore(handle_of(state), self._settings, retention, told)
         self._running = Running(
-            state._handle,
+            handle_of(state),
             state,
             agent,
             tuple(listed(fields, "fields")) if fields is not None else None,
             self._settings,
             self._store,
-            Mailbox(state, retry=self._settings.retry)._box,
+            Box(handle_of(state), KEPT, self._settings.retry),
             Mail,
             watching._keeping if watching is not None else None,
             awaits=False,
         )
         self._signals = Stopping(listed(signals, "signals"), self._stopped)
-        self._wake = threading.Event()
+        self._pause = _Pause()
         self._turns: Turns | None = None
         self._stop = False
 
-    def run(self) -> LoopResult:
-        """Run until the agent is done, somebody stops it, or it cannot go on."""
+    @steps
+    def run(self) -> Steps[LoopResult]:
+        """Run until the agent is done, somebody stops it, or it cannot go on.
+
+        On the async face, cancelling the task ends it too, with a last checkpoint of what was
+        saved.
+        """
+        return (yield from self._run())
+
+    def _run(self) -> Steps[LoopResult]:
         if self._turns is not None:
             raise InvalidInputError("this loop runs already; make another for another agent")
         self._signals.check()
-        self._turns = turns = Turns(self._running)
-        self._wake.clear()
+        own = yield ask(lambda state: state, self._running.state)  # of the face that runs it
+        if own is self._running.state:
+            self._pause, running = _Pause(), self._running
+        else:
+            self._pause = _AsyncPause()
+            running = replace(self._running, state=own, mail=asynchronous(Mail), awaits=True)
+        self._turns = turns = Turns(running)
         turns.stopped = turns.stopped or self._stop
         try:
             self._signals.take()
@@ -117,28 +188,31 @@ class Loop:
                     return end.value  # type: ignore[no-any-return]
                 answer = error = None
                 try:
-                    answer = self._do(asked)
+                    answer = yield from self._do(asked)
                 except BaseException as wrong:
                     error = wrong
         finally:
             self._signals.give_back()
             self._turns = None
 
-    def _do(self, asked: Asked) -> Any:
+    def _do(self, asked: Asked) -> Steps[Any]:
         if isinstance(asked, Wait):
-            return self._wait(asked.seconds)
-        answer = asked.function(*asked.arguments)
-        if isinstance(asked, Call) and unawaited(answer):
-            raise NotRunError("an agent with async methods is run by holdfast.Loop")
+            return (yield from self._wait(asked.seconds))
+        if isinstance(asked, Work):
+            return (yield Step("ends", partial(asked.function, *asked.arguments), asked.undo))
+        answer = yield ask(asked.function, *asked.arguments)
+        if unawaited(answer):
+            raise NotRunError("an agent with async methods is run by holdfast.agents.Loop")
         return answer
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> Steps[None]:
         end = time.monotonic() + seconds
         while self._turns is not None and not self._turns.stopped:
             left = end - time.monotonic()
-            if left <= 0 or self._wake.wait(min(left, self._signals.look)):
+            if left <= 0 or (yield ask(self._pause.wait, min(left, self._signals.look))):
                 return
 
+    @here
     def stop(self) -> None:
         """Let the loop end after the step at work; from any thread.
 
@@ -146,14 +220,14 @@ class Loop:
         """
         self._stop = True
         self._stopped()
-        self._wake.set()
+        self._pause.wake()
 
     def _stopped(self) -> None:
-        # By a signal, this runs between two steps of the main thread, which may hold the lock of
-        # the event just then: it only leaves a note, which is looked at while waiting, too.
         if self._turns is not None:
             self._turns.stopped = True
+        self._pause.signalled()
 
+    @writes
     def restart(self, checkpoint: Any, *, clean: bool = False, reason: str = "asked for") -> None:
         """Let the agent go on from a checkpoint, before its next step; also of another process.
 
@@ -163,6 +237,7 @@ class Loop:
         check_flag(clean, "clean")
         self._store.ask_restart(checkpoint, clean, reason)
 
+    @writes
     def withdraw_restart(self) -> bool:
         """Take back a restart that is asked for, by whomever; tells whether there was one.
 
@@ -171,14 +246,17 @@ class Loop:
         return self._store.withdraw_restart()
 
 
-def run(agent: Any, state: State | None = None, **options: Any) -> LoopResult:
+@steps
+def run(agent: Any, state: State | None = None, **options: Any) -> Steps[LoopResult]:
     """Run an agent until it is done or stopped; see `Loop` for the options.
 
     Without a state, it is that of the `Agent`, or the attribute `state` of another agent.
     """
-    return Loop(own_state(agent, state), agent, **options).run()
+    loop = Loop(blocking_of(own_state(agent, state)), agent, **options)
+    return (yield from loop._run())
 
 
+@reads
 def check_loop(
     state: State, *, interval: float = 1800.0, tolerance: float = 300.0, limit: int = MOST
 ) -> LoopReport:
@@ -187,13 +265,13 @@ def check_loop(
     Nothing is changed. `report.findings` is empty when all is well.
     """
     if not isinstance(state, State):
-        raise InvalidInputError("check_loop takes a state of holdfast.sync")
-    return check_line(state._handle, interval, tolerance, limit)
+        raise InvalidInputError("check_loop takes a state of the same face")
+    return check_line(handle_of(state), interval, tolerance, limit)
 
 
 def own_state(agent: Any, state: Any) -> Any:
     """The state that is given, or else the agent's own."""
-    kept = getattr(agent, "_kept", None)  # of a holdfast.Agent
+    kept = getattr(agent, "_kept", None)  # of a holdfast.agents.Agent
     own = kept.state if kept is not None else getattr(agent, "state", None)
     found = state if state is not None else own
     if found is None:
@@ -238,7 +316,7 @@ class Stopping:
         self.look = LOOK if numbers else threading.TIMEOUT_MAX
         """Seconds for which a loop waits at most without a look whether one came."""
         self._stop = stop
-        self._taken: Taken | None = None
+        self._taken: TakenSignals | None = None
         self._came: set[int] = set()
 
     def check(self) -> None:
@@ -250,7 +328,7 @@ class Stopping:
         """Be called on the signals, also on those that wait because they were blocked."""
         if not self._numbers:
             return
-        self._taken = Taken(self._called)
+        self._taken = TakenSignals(self._called)
         self._taken.take(self._numbers)
         if hasattr(signal, "pthread_sigmask"):  # those that were held back until now come, too
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)

@@ -6,34 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from holdfast.agents.again import again
-from holdfast.agents.agent_protocol import PersistentAgent
-from holdfast.agents.attachment import Attachment
-from holdfast.agents.drift_cycles import Keeping
+from holdfast.agents.attached import Attachment, PersistentAgent
+from holdfast.agents.drift import Keeping
 from holdfast.agents.drift_signs import noted
 from holdfast.agents.life import Living
-from holdfast.agents.loop.calls import Asked, Call, Part, Wait, Work
-from holdfast.agents.loop.decide import (
-    Clocks,
-    LoopResult,
-    Worked,
-    agent_by,
-    decided,
-    step_of,
-)
-from holdfast.agents.loop.loop_run import Running
-from holdfast.agents.loop.loop_store import ENDS, Restart, joined, log
-from holdfast.agents.mailbox_book import Reruns, Taken
+from holdfast.agents.loop.decide import Clocks, LoopResult, StepResult, agent_by, decided, step_of
+from holdfast.agents.loop.loop_run import ENDS, Restart, Running, joined, log
+from holdfast.agents.mailbox import Reruns, Taken
 from holdfast.errors import HoldfastError
-from holdfast.store.history.checkpoint import Plan
-from holdfast.store.lease.lease import Lease
-from holdfast.store.lease.lease_names import running_lease
-from holdfast.store.lease.wait import Asking, given_back
+from holdfast.store.inner import Asking, Lease, Plan, copied, given_back, running_lease
 from holdfast.store.names.arguments import NotRunError, ran
-from holdfast.store.tree.value_copy import copied
+from holdfast.store.names.face import taken as blocking_of
 
 VAIN = (*ENDS, NotRunError)
 """The same, and functions that were not written for this face: they never run."""
@@ -153,8 +141,8 @@ class Turns:
     def _attachment(self) -> Attachment | None:
         """What keeps the agent; None if it keeps nothing of its own."""
         if self._running.fields is None and hasattr(self._agent, "set_state"):
-            self._agent.set_state(self._running.state)  # a holdfast.Agent has its own
-            return self._agent.kept._core  # type: ignore[no-any-return]
+            self._agent.set_state(self._running.state)  # a holdfast.agents.Agent has its own
+            return blocking_of(self._agent.kept)._core  # type: ignore[no-any-return]
         if self._running.fields is None and not isinstance(self._agent, PersistentAgent):
             return None
         return Attachment(self._agent, self._handle, self._running.fields, self._lease)
@@ -371,7 +359,7 @@ class Turns:
     def _letter_failed(self, taken: Taken, error: Exception) -> None:
         self._commit(lambda: self._running.box.plan_failed(taken, error))
 
-    def _judged(self, step: Worked, seconds: float | None, *, failed: bool) -> Part:
+    def _judged(self, step: StepResult, seconds: float | None, *, failed: bool) -> Part:
         """Note the cycle, and decide what is to be done about a drift that it shows.
 
         The checkpoint with which the agent is to be made anew with clean context, or None.
@@ -446,7 +434,7 @@ class Turns:
         log.error("%s: Error during operation: %s", self._handle.scope, kind, exc_info=error)
         wait = self._clocks.failed(self._tries)
         try:
-            drifted = yield from self._judged(Worked(), None, failed=True)
+            drifted = yield from self._judged(StepResult(), None, failed=True)
             made = yield from self._note_checkpoint(
                 Work(lambda: self._store.recovery("error", error=kind))
             )
@@ -491,3 +479,39 @@ class Turns:
         if made is not None:
             self.result.checkpoint = made.id
         return made
+
+
+# ---- calls --------------------------------------------------------------------------------------
+# What the loop of an agent asks for, because it cannot do it itself.
+#
+# To `Call` a function of the agent, which may be async, to do `Work` on the store, which blocks,
+# and to `Wait`. A face answers, or throws the error in.
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the agent is to be called; if it is async, its answer is waited for."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A function that reads or writes the store, and blocks."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    undo: Callable[[Any], object] | None = None
+    """Called with what it gave, if the loop was cancelled meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """So many seconds are to pass, or the loop is to be stopped."""
+
+    seconds: float
+
+
+Asked = Call | Work | Wait
+Part = Generator[Asked, Any, Any]

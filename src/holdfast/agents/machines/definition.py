@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from holdfast.agents.machines.record_check import wrong_with
-from holdfast.agents.machines.rules import MOST_PROBLEMS, MachineRule, broken, empty_names
+from holdfast.agents.machines.machine_records import wrong_with
+from holdfast.agents.machines.machine_rules import MOST_PROBLEMS, MachineRule, broken, empty_names
 from holdfast.agents.state.checks import problems, told
 from holdfast.errors import HoldfastError, InvalidInputError, MachineDefinitionError
 from holdfast.store.names.arguments import check_not_async, check_text, is_async
 
 if TYPE_CHECKING:
-    from holdfast.agents.machines.records import MachineSnapshot
+    from holdfast.agents.machines.machine_records import MachineSnapshot
 
 RECOVERIES = ("ask", "complete", "roll_back")
 MOST_STATES = 1000

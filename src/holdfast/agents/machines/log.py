@@ -8,15 +8,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.machines.drive import Commit, Read, Routine
-from holdfast.agents.machines.record_reader import PAGE, Looker
-from holdfast.agents.machines.records import (
+from holdfast.agents.machines.machine_records import (
+    PAGE,
+    Looker,
     MachineSnapshot,
     Replayed,
     Transition,
 )
 from holdfast.errors import InvalidInputError, LimitExceededError, PointNotFoundError, ReplayError
+from holdfast.store.inner import Operation
 from holdfast.store.names.arguments import check_count, check_flag, check_limit, check_moment
-from holdfast.store.rules.gates import Operation
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.routines import Routines

@@ -1,36 +1,59 @@
-"""A state machine of an agent: the blocking face; `holdfast.sync` exports it."""
+"""A state machine of an agent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.agents.machines.definition import MachineDefinition, check_blocking, check_definition
-from holdfast.agents.machines.drive import Routine, drive
-from holdfast.agents.machines.interrupted import Settling
+from holdfast.agents.machines.drive import MachineStep, Routine, drive
 from holdfast.agents.machines.log import MachineLimits, Past, transitions_of
-from holdfast.agents.machines.record_check import problems_of
-from holdfast.agents.machines.records import (
+from holdfast.agents.machines.machine_records import (
     MAIN,
     MachineRecovered,
     MachineSnapshot,
     Replayed,
     Transition,
+    problems_of,
 )
-from holdfast.agents.machines.routines import Routines
-from holdfast.agents.machines.step import MachineStep
+from holdfast.agents.machines.routines import Routines, Settling
 from holdfast.errors import InvalidInputError
+from holdfast.store.inner import handle_of
 from holdfast.store.names.arguments import check_flag, check_function
+from holdfast.store.names.face import (
+    Blocks,
+    Steps,
+    calls,
+    faced,
+    give,
+    quick,
+    step_block,
+    steps,
+)
 from holdfast.store.state import State
+
+if TYPE_CHECKING:
+    from holdfast.store.names.threads import OnLoop
 
 _T = TypeVar("_T")
 
 
+class _MayWait(NamedTuple):
+    """A definition on the async face, whose functions may be async."""
+
+    definition: MachineDefinition
+
+
+def _may_wait(definition: MachineDefinition, _: OnLoop) -> _MayWait:
+    return _MayWait(definition)
+
+
+@faced
 class Machine:
     """A machine of a definition, kept in a state under its name. Making one touches nothing."""
 
+    @calls(definition=_may_wait)
     def __init__(
         self,
         state: State,
@@ -40,32 +63,38 @@ class Machine:
         limits: MachineLimits | None = None,
     ) -> None:
         if not isinstance(state, State):
-            raise InvalidInputError("Machine takes a state of holdfast.sync")
-        check_definition(definition)
-        check_blocking(definition)
+            raise InvalidInputError("Machine takes a state of the same face")
+        if isinstance(definition, _MayWait):
+            check_definition(definition := definition.definition)
+        else:
+            check_definition(definition)
+            check_blocking(definition)
         self._state = state
+        self._storage = handle_of(state).core.storage
         self.definition = definition
         self.name = name
-        self._routines = Routines(state._handle, definition, name)
+        self._routines = Routines(handle_of(state), definition, name)
         self._settling = Settling(self._routines)
         self._past = Past(self._routines, limits or MachineLimits())
 
     def __repr__(self) -> str:
         return f"<Machine {self.name} of {self._state.scope}>"
 
-    def _do(self, routine: Routine[_T]) -> _T:
+    def _do(self, routine: Routine[_T]) -> Steps[_T]:
         return drive(self._state, routine)
 
     # going on
 
-    def start(self, **data: Any) -> MachineSnapshot:
+    @steps
+    def start(self, **data: Any) -> Steps[MachineSnapshot]:
         """Enter the initial state; of one that is started, tell where it is.
 
         The first trigger starts a machine by itself. Giving data to one that is started is refused.
         """
-        return self._do(self._routines.start(data))
+        return (yield from self._do(self._routines.start(data)))
 
-    def fire(self, trigger: str, /, **input: Any) -> Transition:
+    @steps
+    def fire(self, trigger: str, /, **input: Any) -> Steps[Transition]:
         """Follow a trigger: guard, exit, action, work, entry, then one change that expects the
         state that it began in.
 
@@ -73,59 +102,64 @@ class Machine:
         machine where it was, and are in its log. If the arrow has work, the intent is stored first;
         while it is open, others get `IncompleteTransitionError`.
         """
-        return self._do(self._routines.fire(trigger, input))
+        return (yield from self._do(self._routines.fire(trigger, input)))
 
-    @contextmanager
-    def working(self, trigger: str, /, **input: Any) -> Iterator[MachineStep]:
+    @step_block
+    def working(self, trigger: str, /, **input: Any) -> Blocks[MachineStep]:
         """Do the work of a transition in a block: the intent is stored before, the outcome after.
 
         An error of the block is noted as a failed attempt. If the process ends, or is interrupted
         by something that is no `Exception`, the intent stays open; so it does if the block ends
         well, the transition is not made all the same, and its arrow has no `undo`.
         """
-        step, seen, arrow = self._do(self._routines.begin(trigger, input, intent=True))
+        step, seen, arrow = yield from self._do(self._routines.begin(trigger, input, intent=True))
         try:
-            yield step
+            yield give(step)
         except Exception as error:
-            self._do(self._routines.fail(step, error, seen.intent, arrow.undo))
+            yield from self._do(self._routines.fail(step, error, seen.intent, arrow.undo))
             raise
-        self._do(self._routines.finish(step, seen, arrow))
+        yield from self._do(self._routines.finish(step, seen, arrow))
 
+    @steps
     def save(
         self,
         data: Mapping[str, Any] | None = None,
         *,
         metadata: Mapping[str, Any] | None = None,
         if_version: int | None = None,
-    ) -> MachineSnapshot:
+    ) -> Steps[MachineSnapshot]:
         """Set the data, the metadata or both as a new version; what is not given stays.
 
         With `if_version` only if the machine still has that version, else `Conflict`.
         """
-        return self._do(self._routines.save(data, metadata, if_version))
+        return (yield from self._do(self._routines.save(data, metadata, if_version)))
 
     # what was interrupted
 
-    def recover(self) -> MachineRecovered:
+    @steps
+    def recover(self) -> Steps[MachineRecovered]:
         """Settle a transition that was interrupted, by the choice that its arrow declares.
 
         For when nobody else works on the machine (a lease tells): who takes a transition over
         keeps the other from ending it, not from working. With the choice `ask` it stays open.
         """
-        return self._do(self._settling.recover())
+        return (yield from self._do(self._settling.recover()))
 
-    def settle(self, how: str, /, **data: Any) -> MachineRecovered:
+    @steps
+    def settle(self, how: str, /, **data: Any) -> Steps[MachineRecovered]:
         """End an interrupted transition as you say: `complete` does the work again, `done` takes it
         as done (data are what it would have given), `roll_back` undoes it.
         """
-        return self._do(self._settling.settle(how, data))
+        return (yield from self._do(self._settling.settle(how, data)))
 
     # looking
 
+    @quick
     def now(self) -> MachineSnapshot | None:
         """Where the machine is; None if it was never started."""
         return self._routines.snapshot()
 
+    @quick
     def can(self, trigger: str, /, **input: Any) -> bool:
         """Whether an arrow and all rules allow a trigger now; guards are not asked."""
         return self._routines.can(trigger, input)
@@ -157,13 +191,15 @@ class Machine:
         """The entry that made a version, as a point: for `at`, `diff`, `fork`, `prune`."""
         return self._routines.looker.entry_of(version)
 
-    def roll_back(self, point: Any) -> MachineSnapshot:
+    @steps
+    def roll_back(self, point: Any) -> Steps[MachineSnapshot]:
         """Make the machine what it was at a version (a number) or a checkpoint, as a new version.
 
         The machine alone: `State.restore` puts back all of an agent.
         """
-        return self._do(self._past.roll_back(point))
+        return (yield from self._do(self._past.roll_back(point)))
 
+    @steps
     def replay(
         self,
         version: int,
@@ -171,7 +207,7 @@ class Machine:
         until: int | None = None,
         apply: Callable[[dict[str, Any], Transition], Any] | None = None,
         dry_run: bool = False,
-    ) -> Replayed:
+    ) -> Steps[Replayed]:
         """Follow the log from a version on, up to a transition's number, and take up that place.
 
         Only transitions that succeeded; each must begin where the one before ended, else
@@ -183,11 +219,12 @@ class Machine:
             check_function(apply, "apply")
         check_flag(dry_run, "dry_run")
         routine = self._past.replay(version, until=until, apply=apply, dry_run=dry_run)
-        return self._do(routine)
+        return (yield from self._do(routine))
 
-    def clean(self, before: datetime | None = None) -> int:
+    @steps
+    def clean(self, before: datetime | None = None) -> Steps[int]:
         """Drop transitions from before a time (7 days ago) from the log; tells how many.
 
         The newest one stays. The versions that they made are not found any more.
         """
-        return self._do(self._past.clean(before))
+        return (yield from self._do(self._past.clean(before)))

@@ -24,20 +24,19 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.agents.agent_keys import AGENT, CURRENT_TASK
-from holdfast.agents.mailbox_book import Box
+from holdfast.agents.mailbox import Box
 from holdfast.agents.state.components import table
-from holdfast.checkpoints.export.records import public_export
+from holdfast.checkpoints.export.export_records import public_export
 from holdfast.checkpoints.export.write import export_state, line_of
 from holdfast.errors import InvalidInputError
+from holdfast.store.inner import checkpoint_view, tagged, write
+from holdfast.store.names.face import writes
 from holdfast.store.names.masked import MASK
 from holdfast.store.names.whole_files import check_path
-from holdfast.store.proof.prove import checkpoint_view
-from holdfast.store.tree.json import tagged, write
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.export.records import Description
+    from holdfast.checkpoints.export.export_records import Description
     from holdfast.checkpoints.export.write import Source
-    from holdfast.store.history.handle import LineHandle
     from holdfast.store.names.items import Checkpoint
     from holdfast.store.state import State
 
@@ -47,6 +46,7 @@ LONGEST = 80
 """Characters of an id, and of a timeline's name, in the name of a file."""
 
 
+@writes
 def export_agent(
     state: State,
     folder: str | os.PathLike[str],
@@ -62,18 +62,7 @@ def export_agent(
     the beginning and a digest stand in the name. From an encrypted store only with `plain=True`.
     All of the state is read and checked; the components are held whole.
     """
-    return export_file(line_of(state), folder, at=at, plain=plain, reveal=reveal)
-
-
-def export_file(
-    handle: LineHandle,
-    folder: str | os.PathLike[str],
-    *,
-    at: Any,
-    plain: bool,
-    reveal: bool,
-) -> str:
-    """The same, of a timeline of either face."""
+    handle = line_of(state)
     if handle.scope.kind != "agent":
         raise InvalidInputError(f"{handle.scope} is no agent; export_checkpoint takes any scope")
     if not os.path.isdir(check_path(folder)):

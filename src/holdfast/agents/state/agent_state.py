@@ -1,20 +1,35 @@
-"""The typed state of an agent, on the blocking face."""
+"""The typed state of an agent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Self
 
-from holdfast.agents.again import again
+from holdfast.agents.again import again_in_steps, commit
+from holdfast.agents.agent_keys import CURRENT_TASK, own_change
+from holdfast.agents.state import state_rules as rules
 from holdfast.agents.state.capture import Captured, Persisted, capture, persisted
-from holdfast.agents.state.component_reader import Reading
-from holdfast.agents.state.components import Component
-from holdfast.agents.state.draft import Draft
-from holdfast.store.names.arguments import check_run
+from holdfast.agents.state.checks import build, problems
+from holdfast.agents.state.components import Component, table
+from holdfast.agents.state.draft import Draft, find, keyed, list_at
+from holdfast.errors import AgentValidationError, HoldfastError, InvalidInputError
+from holdfast.store.inner import ChangeParts, LineHandle, Reader, handle_of
+from holdfast.store.names.face import (
+    Blocks,
+    Steps,
+    ask,
+    check,
+    faced,
+    give,
+    quick,
+    step_block,
+    steps,
+)
 from holdfast.store.state import State, View
 
 
+@faced
 class AgentState:
     """The components of an agent: its conversation, tasks, goals, memory and so on, by type.
 
@@ -27,9 +42,11 @@ class AgentState:
     def __init__(self, state: State | View, components: Iterable[Component] = ()) -> None:
         self._state: Any = state
         self._reading = Reading.of(state, components)
+        self._storage = handle_of(state).core.storage
 
     # reading
 
+    @quick
     def get(self, name: str) -> Any:
         """A component as an object; if nothing is stored, as its type is without arguments.
 
@@ -37,76 +54,87 @@ class AgentState:
         """
         return self._reading.get(name)
 
+    @quick
     def load(self) -> dict[str, Any]:
         """All components of which something is stored, of one moment."""
         return self._reading.load()
 
+    @quick
     def item(self, name: str, id: str) -> Any:
         """One item of a component that has them by ids; None if it is not there."""
         return self._reading.item(name, id)
 
+    @quick
     def ids(self, name: str) -> list[str]:
         """The ids of the items of a component."""
         return self._reading.ids(name)
 
+    @quick
     def tail(self, path: str, count: int) -> list[Any]:
         """The last items of a list (`conversation`, `execution_trace/commands`)."""
         return self._reading.tail(path, count)
 
+    @quick
     def length(self, path: str) -> int:
         """Number of items of a list."""
         return self._reading.length(path)
 
     # writing
 
-    def set(self, name: str, value: Any) -> None:
+    @steps
+    def set(self, name: str, value: Any) -> Steps[None]:
         """Set a component as a whole: an object of its type or plain data; None removes it.
 
         Only what differs is written. `AgentValidationError` tells everything that is wrong.
         """
-        self._write(lambda draft: draft.set(name, value))
+        yield from self._write(lambda draft: draft.set(name, value))
 
-    def update(self, name: str, function: Callable[[Any], Any]) -> Any:
+    @steps
+    def update(self, name: str, function: Callable[[Any], Any]) -> Steps[Any]:
         """Set a component to what a function makes of it; run again when somebody was faster.
 
         Returns what the function returned last.
         """
-        check_run(function, "what update takes", awaited=False)
+        yield check(function, "what update takes")
 
-        def change(draft: Draft) -> Any:
-            made = function(draft.get(name))
+        def change(draft: Draft) -> Steps[Any]:
+            made = yield ask(function, draft.get(name))
             draft.set(name, made)
             return made
 
-        return self._write(change)
+        return (yield from self._write(change))
 
-    def append(self, path: str, *items: Any) -> None:
+    @steps
+    def append(self, path: str, *items: Any) -> Steps[None]:
         """Add items to a list (`conversation`, `execution_trace/commands`).
 
         A sliding context window lets go of its oldest messages; a fixed one that is full refuses.
         """
-        self._write(lambda draft: draft.append(path, *items))
+        yield from self._write(lambda draft: draft.append(path, *items))
 
-    def put(self, name: str, id: str, item: Any) -> None:
+    @steps
+    def put(self, name: str, id: str, item: Any) -> Steps[None]:
         """Set one item of a component that has them by ids.
 
         A task that has ended is current no longer. None is a value like others, where the type
         allows it: `remove` removes.
         """
-        self._write(lambda draft: draft.put(name, id, item))
+        yield from self._write(lambda draft: draft.put(name, id, item))
 
-    def remove(self, name: str, id: str) -> None:
+    @steps
+    def remove(self, name: str, id: str) -> Steps[None]:
         """Remove one item; `MissingError` if it is not there."""
-        self._write(lambda draft: draft.remove(name, id))
+        yield from self._write(lambda draft: draft.remove(name, id))
 
-    def update_task(self, id: str, **fields: Any) -> None:
+    @steps
+    def update_task(self, id: str, **fields: Any) -> Steps[None]:
         """Change fields of a task, such as `status`, `progress`, `result` or `error`.
 
         One that is started becomes the current one, one that has ended is current no longer.
         """
-        self._write(lambda draft: draft.update_task(id, **fields))
+        yield from self._write(lambda draft: draft.update_task(id, **fields))
 
-    @contextmanager
+    @step_block
     def change(
         self,
         *,
@@ -114,7 +142,7 @@ class AgentState:
         actor: str | None = None,
         correlation: str | None = None,
         id: str | None = None,
-    ) -> Iterator[Draft]:
+    ) -> Blocks[Draft]:
         """Several writes as one entry, committed when the block ends without an error.
 
         What is read inside is expected: if somebody changes it before, `Conflict`.
@@ -122,23 +150,27 @@ class AgentState:
         draft, parts = self._reading.draft(
             reason=reason, actor=actor, correlation=correlation, id=id
         )
-        yield draft
+        yield give(draft)
         draft.finish()
         plan = parts.plan()
         if plan is not None:
-            self._state._run(plan)
+            yield commit(self._state, plan)
 
-    def _write(self, function: Callable[[Draft], Any]) -> Any:
-        def step() -> Any:
+    def _write(self, function: Callable[[Draft], Any]) -> Steps[Any]:
+        """Note in a draft what a function does there, which may have steps, and commit it."""
+
+        def step() -> Steps[Any]:
             draft, parts = self._reading.draft()
             made = function(draft)
+            if isinstance(made, Generator):
+                made = yield from made
             draft.finish()
             plan = parts.plan()
             if plan is not None:
-                self._state._run(plan)
+                yield commit(self._state, plan)
             return made
 
-        return again(step)
+        return (yield from again_in_steps(step))
 
     # looking at all of it
 
@@ -157,3 +189,151 @@ class AgentState:
     def persisted(self) -> Persisted | None:
         """The state as one flat record; None if nothing was ever written."""
         return persisted(self._reading)
+
+
+# ---- component reader ---------------------------------------------------------------------------
+# Reading an agent's components, for both faces; nothing here waits.
+
+
+class Moment:
+    """The keys of a scope as a reader sees them; a `Source`."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or the default."""
+        return self._reader.get(key, default, None, False)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Keys that begin with a text, in order."""
+        return self._reader.keys(prefix, None, "")
+
+
+class Reading:
+    """The components of one agent: reads, and drafts of what to write."""
+
+    def __init__(self, handle: LineHandle, components: Mapping[str, Component]) -> None:
+        self._handle = handle
+        self.components = components
+
+    @classmethod
+    def of(cls, state: Any, own: Iterable[Component]) -> Self:
+        """Of a State or View, with the built-in components and others."""
+        if not isinstance(getattr(state, "_handle", None), LineHandle):
+            raise InvalidInputError("give the state of an agent, such as store.agent('7')")
+        return cls(handle_of(state), table(own))
+
+    @property
+    def handle(self) -> LineHandle:
+        """Where it is stored."""
+        return self._handle
+
+    def at(self, handle: LineHandle) -> Reading:
+        """The same components at another point."""
+        return Reading(handle, self.components)
+
+    def now(self) -> datetime:
+        """The time of the store's clock."""
+        return datetime.fromtimestamp(self.handle.core.clock.claimed() / 1_000_000, UTC)
+
+    # reading
+
+    def moment(self) -> Moment:
+        """All keys as they are at one moment, however long the reading takes."""
+        if self.handle.reader.at is not None:
+            return Moment(self.handle.reader)
+        place = self.handle.place()[2]
+        return Moment(self.handle.view(place).reader if place else self.handle.reader)
+
+    def get(self, name: str) -> Any:
+        """A component as an object."""
+        return find(self.components, name).read(self.moment())
+
+    def load(self) -> dict[str, Any]:
+        """All components that are stored, as objects, of one moment."""
+        moment = self.moment()
+        found = {
+            name: (component, component.stored(moment))
+            for name, component in self.components.items()
+        }
+        return {
+            name: component.built(data)
+            for name, (component, data) in found.items()
+            if data is not None
+        }
+
+    def item(self, name: str, id: str) -> Any:
+        """One item of a keyed component; None if it is not there."""
+        return keyed(self.components, name).item(self.moment(), id)
+
+    def ids(self, name: str) -> list[str]:
+        """The ids of a keyed component, in order."""
+        return keyed(self.components, name).ids(self.moment())
+
+    def tail(self, path: str, count: int) -> list[Any]:
+        """The last items of a list, without reading the rest."""
+        component, key, kind = list_at(self.components, path)
+        if component.version_in(Moment(self.handle.reader)) != component.version:
+            return self._upgraded(component, path)[-count:] if count else []
+        found = self.handle.reader.tail(key, count, False)
+        try:
+            return [build(kind, item) for item in found]
+        except Exception as error:  # of the library that builds, or of the class itself
+            wrong = problems(list.__class_getitem__(kind), found, path)
+            text = f"{self.handle.scope}: what is stored in {path!r} is not as its type"
+            raise AgentValidationError(text, wrong) from error
+
+    def length(self, path: str) -> int:
+        """Number of items of a list."""
+        component, key, _ = list_at(self.components, path)
+        if component.version_in(Moment(self.handle.reader)) != component.version:
+            return len(self._upgraded(component, path))
+        return self.handle.reader.length(key)
+
+    def _upgraded(self, component: Component, path: str) -> list[Any]:
+        """A list of a component that another version wrote, which is upgraded as a whole."""
+        whole = component.read(self.moment())
+        _, _, field = path.partition("/")
+        found: list[Any] = getattr(whole, field) if field else whole
+        return found
+
+    # checking
+
+    def problems(self) -> list[str]:
+        """All that is wrong with what is stored, by types and rules, each with its path."""
+        moment = self.moment()
+        sound: dict[str, Any] = {}
+        found: list[str] = []
+        for name, component in self.components.items():
+            try:
+                data = component.stored(moment)
+            except (HoldfastError, AttributeError, TypeError) as error:
+                found.append(f"{name}: {error}")
+                continue
+            wrong = component.problems(data) if data is not None else []
+            found += wrong
+            if not wrong:
+                sound[name] = data
+        if "tasks" not in sound:
+            sound.pop("execution_trace", None)  # of its tasks, nothing can be said
+            return found + rules.all_problems(sound, {}, None)
+        below = self.components["tasks"].below
+        tasks = {key.removeprefix(below): moment.get(key) for key in moment.keys(below)}
+        return found + rules.all_problems(sound, tasks, moment.get(CURRENT_TASK))
+
+    def validate(self) -> None:
+        """Raise `AgentValidationError` with all that is wrong."""
+        if found := self.problems():
+            error = AgentValidationError(
+                f"{self.handle.scope}: the stored state is not valid", found
+            )
+            raise self.handle.core.meter.invalid("stored_state", error)
+
+    # writing
+
+    def draft(self, **cause: Any) -> tuple[Draft, ChangeParts]:
+        """A draft, and the change that it becomes."""
+        parts = own_change(self, **cause)
+        meter = self.handle.core.meter
+        return Draft(parts.part(self.handle), self.components, self.now(), meter), parts

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.machines.records import MAIN, Keys
+from holdfast.agents.machines.machine_records import MAIN, Keys
 from holdfast.agents.state.components import SCHEMA
 from holdfast.checkpoints.describe import Compression, describe
-from holdfast.store.journal.directory import made
-from holdfast.store.read.reader import moment
+from holdfast.store.inner import made, moment
 
 if TYPE_CHECKING:
-    from holdfast.agents.state.component_reader import Reading
+    from holdfast.agents.state.agent_state import Reading
     from holdfast.checkpoints.create import Dependency
 
 LEVELS = {"full": "high", "references": "medium", "none": "none"}

@@ -12,21 +12,22 @@ from functools import partial
 from typing import Any
 
 from holdfast.agents.agent_keys import CURRENT_TASK
-from holdfast.agents.state import rules
+from holdfast.agents.state import state_rules as rules
 from holdfast.agents.state.checks import build, plain, problems, stored
 from holdfast.agents.state.components import SCHEMA, TASK_HISTORY, Component, by_id
 from holdfast.errors import AgentValidationError, InvalidInputError, MissingError
-from holdfast.store.commit.meter import Meter
-from holdfast.store.commit.request import ScopedChange
-from holdfast.store.rules.gates import Operation
-from holdfast.store.rules.trim import trim_of
-from holdfast.store.tree.difference import MISSING, same
+from holdfast.store.inner import MISSING, Meter, Operation, ScopedChange, same, trim_of
+from holdfast.store.names.face import faced, here
 
 _ENDED = ("completed", "failed")
 
 
+@faced
 class Draft:
-    """A change of an agent's components; see `AgentState.change`."""
+    """A change of an agent's components; see `AgentState.change`.
+
+    On the async face its reads are awaited.
+    """
 
     def __init__(
         self,
@@ -45,16 +46,19 @@ class Draft:
 
     # reading
 
+    @here(awaited=True)
     def get(self, name: str) -> Any:
         """A component as it is, with what is noted here; it is expected to stay so."""
         return find(self._components, name).read(self._part)
 
+    @here(awaited=True)
     def item(self, name: str, id: str) -> Any:
         """One item of a keyed component, or None; it is expected to stay so."""
         return keyed(self._components, name).item(self._part, id)
 
     # writing
 
+    @here
     def set(self, name: str, value: Any) -> None:
         """Set a component as a whole; only what differs is written. None removes it."""
         component = find(self._components, name)
@@ -73,6 +77,7 @@ class Draft:
         self._versioned(component, replaced=True)
         self._whole(component, stored(component.whole, build(component.whole, data)))
 
+    @here
     def append(self, path: str, *items: Any) -> None:
         """Add items to a list: a component (`conversation`), or a list of one.
 
@@ -99,6 +104,7 @@ class Draft:
         if path == "context_window/messages":
             self._slide(component, key)
 
+    @here
     def put(self, name: str, id: str, item: Any) -> None:
         """Set one item of a keyed component. A task that has ended is current no longer."""
         component = keyed(self._components, name)
@@ -107,6 +113,7 @@ class Draft:
         self._versioned(component)
         self._put_item(component, id, data)
 
+    @here
     def remove(self, name: str, id: str) -> None:
         """Remove one item of a keyed component; `MissingError` if it is not there."""
         component = keyed(self._components, name)
@@ -120,6 +127,7 @@ class Draft:
         if component.form == "tasks" and self._part.get(CURRENT_TASK) == id:
             self._note(Operation("delete", CURRENT_TASK))
 
+    @here
     def update_task(self, id: str, **fields: Any) -> None:
         """Change fields of a task. One that is started becomes the current one, one that has
         ended is current no longer; the history is told of a new status."""

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.checkpoints.export.file import ExportFile, damaged
-from holdfast.checkpoints.export.records import (
+from holdfast.checkpoints.export.export_records import (
     PIECE,
     Content,
     Description,
@@ -31,6 +30,7 @@ from holdfast.checkpoints.export.records import (
     public_export,
     read_description,
 )
+from holdfast.checkpoints.export.file import ExportFile, damaged
 from holdfast.checkpoints.export.write import Path, Source
 from holdfast.checkpoints.policy.policy import PREFIX as POLICIES
 from holdfast.errors import (
@@ -45,30 +45,39 @@ from holdfast.errors import (
 from holdfast.seal.codec import Codec, Unbuilt
 from holdfast.seal.keys import key_for
 from holdfast.seal.limits import ValueLimits
-from holdfast.seal.subject_parts import SEALED
-from holdfast.store.commit.request import Asked, build_change
-from holdfast.store.commit.stage import Stage
-from holdfast.store.history.handle import LineHandle
-from holdfast.store.history.restore import restore_state
-from holdfast.store.journal.lifetime import Meta, Terms, terms_of
-from holdfast.store.journal.tombstones import erased_ids
-from holdfast.store.long.write import LongWriter
+from holdfast.seal.subject_keys import SEALED
+from holdfast.store.inner import (
+    ASKING,
+    COLLECTED,
+    PREFIX,
+    Asked,
+    Classed,
+    Declaration,
+    LineHandle,
+    LongWriter,
+    Meta,
+    Operation,
+    Stage,
+    Terms,
+    Trust,
+    build_change,
+    derived,
+    ended_if_it_fails,
+    erased_ids,
+    handle_of,
+    has_sealed,
+    parse_declared,
+    restore_state,
+    sticky_of,
+    terms_of,
+)
 from holdfast.store.names.arguments import check_count, check_flag
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.names.threads import safe_point, undivided
 from holdfast.store.names.whole_files import check_path
-from holdfast.store.proof.cosign import Trust
-from holdfast.store.rules.checkpoint_marks import ASKING
-from holdfast.store.rules.classes import Classed
-from holdfast.store.rules.declared import PREFIX, Declaration, parse_declared
-from holdfast.store.rules.gates import Operation
-from holdfast.store.rules.lookup import derived
-from holdfast.store.rules.sticky import COLLECTED, sticky_of
-from holdfast.store.rules.subject_values import has_sealed
 from holdfast.store.state import State
-from holdfast.store.upkeep.end import ended_if_it_fails
 
 OPERATIONS = 1000
 """Keys that one entry of an import writes, at most."""
@@ -145,11 +154,7 @@ def import_state(
         if not untrusted:
             _check_signer(said, trusted)
         _check_erased(handle, said)
-        if said.size > limit:
-            raise LimitExceededError(
-                f"this export holds {said.size} bytes, {limit} are taken at most; give limit= if "
-                "you know that it is as large as it should be"
-            )
+        _check_size(said, limit)
         export = public_export(said, file.encrypted)
         declared = _declarations(handle, said)
         codec = core.codec.plain_reader
@@ -157,7 +162,7 @@ def import_state(
         file.rewind()
         reason = reason or f"import of {said.scope} {export.checkpoint}"[:4096]
         state = State(handle)
-        new = not state.place()[2]
+        new = not handle_of(state).place()[2]
         if new:
             state.checkpoint("before import", type="migration")  # only what is there can be forked
         rules = handle.reader.declared().all or declared
@@ -172,11 +177,7 @@ def import_state(
                 own=export.scope == handle.scope,
             )
             done = restore_state(handle, staged, "references", reason, keep=alone)[0]
-    if handle.reader.stored_keys(PREFIX):
-        declared = ()
-    elif declared:
-        with undivided():  # the state is that of the file by now
-            state.declare(*declared)
+    declared = _declared_now(state, declared)
     return Imported(
         handle.scope,
         handle.timeline,
@@ -188,6 +189,24 @@ def import_state(
         done.left,
         len(declared),
     )
+
+
+def _check_size(said: Description, limit: int) -> None:
+    if said.size > limit:
+        raise LimitExceededError(
+            f"this export holds {said.size} bytes, {limit} are taken at most; give limit= if "
+            "you know that it is as large as it should be"
+        )
+
+
+def _declared_now(state: State, declared: tuple[Declaration, ...]) -> tuple[Declaration, ...]:
+    """Declare what the file does, unless something is declared; what came to be."""
+    if handle_of(state).reader.stored_keys(PREFIX):
+        return ()
+    if declared:
+        with undivided():  # the state is that of the file by now
+            state.declare(*declared)
+    return declared
 
 
 def _left_alone(stage: Stage, *, moved: bool, own: bool) -> tuple[str, ...]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.export.file import DESCRIPTION, export_parts
-from holdfast.checkpoints.export.records import (
+from holdfast.checkpoints.export.export_records import (
     BYTES,
     LIST,
     PIECE,
@@ -20,29 +19,39 @@ from holdfast.checkpoints.export.records import (
     record_head,
     sign_description,
 )
+from holdfast.checkpoints.export.file import DESCRIPTION, export_parts
 from holdfast.checkpoints.policy.policy import CIPHER
 from holdfast.checkpoints.retention_rules import policy_of
 from holdfast.errors import DamagedIndexError, InvalidInputError, LimitExceededError
 from holdfast.seal.compress import NAMES
 from holdfast.seal.keys import key_for
-from holdfast.store.history.handle import LineHandle
-from holdfast.store.journal.lifetime import read_meta
-from holdfast.store.journal.slot import Slot
-from holdfast.store.journal.timeline import Timeline
-from holdfast.store.long.read import ByteTree
+from holdfast.store.inner import (
+    PREFIX,
+    ByteTree,
+    LineHandle,
+    Reader,
+    Rules,
+    Slot,
+    Timeline,
+    checkpoint_view,
+    derived,
+    masks,
+    microseconds,
+    read_meta,
+    refs,
+    rules_of,
+)
 from holdfast.store.names.arguments import check_flag
+from holdfast.store.names.face import reads, writes
 from holdfast.store.names.masked import MASK
 from holdfast.store.names.threads import safe_point
 from holdfast.store.names.whole_files import whole_file
-from holdfast.store.proof.prove import checkpoint_view
-from holdfast.store.read.reader import Reader, microseconds
-from holdfast.store.rules.declared import PREFIX
-from holdfast.store.rules.lookup import derived
-from holdfast.store.rules.masks import Rules, masks, rules_of
-from holdfast.store.tree import refs
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.export.read import Imported
     from holdfast.store.names.items import Checkpoint
+    from holdfast.store.state import State
+
 
 PAGE = 256
 FORMATS = ("holdfast", "json", "protobuf")
@@ -205,11 +214,11 @@ def export_state(
             method = NAMES.get(str(checkpoint.metadata.get("compression")))
             parts: Iterable[bytes] = export_parts(frame, source.content(), secret, method)
         elif format == "json":
-            from holdfast.checkpoints.export.readable_json import json_parts
+            from holdfast.checkpoints.export.readable import json_parts
 
             parts = (readable or json_parts)(said, source, reveal)
         else:
-            from holdfast.checkpoints.export.readable_protobuf import protobuf_parts
+            from holdfast.checkpoints.export.readable import protobuf_parts
 
             parts = protobuf_parts(said, source, reveal)
         with whole_file(path) as file:
@@ -270,3 +279,97 @@ def _describe(
         [(key, source.encode(value)) for key, value in source.declared()],
         handle.core.public if signed else b"",
     )
+
+
+# ---- exports ------------------------------------------------------------------------------------
+# Exports; what they need is loaded when they are first used.
+
+
+LIMIT = 1 << 30
+"""Bytes of content that an import takes unless it is told another limit."""
+
+
+@writes
+def export_checkpoint(
+    state: State,
+    path: str | os.PathLike[str],
+    *,
+    at: Any = None,
+    format: str = "holdfast",
+    key: str | None = None,
+    plain: bool = False,
+    unsigned: bool = False,
+    reveal: bool = False,
+) -> Export:
+    """Write a checkpoint (default: the newest) with all of its state to one file.
+
+    The file stands for itself: whoever has it can take it over into any store. It is signed by the
+    store's signer, and encrypted with `key` (`file:PATH`, which is made if it is missing,
+    `env:NAME` or `passphrase:TEXT`), which has nothing to do with the store's own. From an
+    encrypted store a file without a key is written only with `plain=True`, and where the signer is
+    not at hand one without a signature only with `unsigned=True`.
+
+    `format="json"` is for people and `"protobuf"` for other programs: not encrypted, not signed,
+    not to be imported, and what is of class sensitive is masked in them unless `reveal` is given.
+    Every value is read and checked. Memory is bounded by the longest value, of long bytes and
+    lists by a piece; json and protobuf hold values whole.
+    """
+
+    return export_state(
+        line_of(state),
+        path,
+        at=at,
+        format=format,
+        key=key,
+        plain=plain,
+        unsigned=unsigned,
+        reveal=reveal,
+    )
+
+
+@writes
+def import_checkpoint(
+    state: State,
+    path: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    trust: Sequence[str] | None = None,
+    untrusted: bool = False,
+    limit: int = LIMIT,
+    reason: str | None = None,
+) -> Imported:
+    """Let the state be what is in an exported file, of whatever scope and store.
+
+    The file must be signed by one of the public keys in `trust` (default: the store's own signer);
+    with `untrusted=True` it is taken whoever signed it, if anybody did. What came from a scope that
+    was erased in this store is refused, as is more content than `limit` bytes.
+
+    It is read into a timeline of its own, compared there with what was signed, and then restored
+    from: all or nothing, sticky keys and declarations left alone, and `restore(result.backup)`
+    undoes it. A scope that declares nothing gets the declarations of the file.
+    """
+    from holdfast.checkpoints.export.read import import_state
+
+    return import_state(
+        line_of(state),
+        path,
+        key=key,
+        trust=trust,
+        untrusted=untrusted,
+        limit=limit,
+        reason=reason,
+    )
+
+
+@reads
+def inspect_export(
+    path: str | os.PathLike[str], *, key: str | None = None, trust: Sequence[str] | None = None
+) -> Export:
+    """What is in an exported file, without a store. All of it is read and checked.
+
+    With `trust`, a file that none of these public keys signed is refused; without, `Export.signer`
+    is whoever says so.
+    """
+    from holdfast.checkpoints.export.read import inspect_file
+
+    return inspect_file(path, key=key, trust=trust)

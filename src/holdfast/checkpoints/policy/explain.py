@@ -12,7 +12,7 @@ from holdfast.seal.compress import LZ4_UP_TO
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.policy.policy_engine import Engine
-    from holdfast.store.commit.core import Core
+    from holdfast.store.inner import Core
     from holdfast.store.names.scope import Scope
 
 COMPRESSED = f"lz4, zstd above {LZ4_UP_TO // 1024} KiB, where it makes a record smaller"

@@ -27,16 +27,10 @@ from holdfast.checkpoints.policy.conditions import (
 )
 from holdfast.checkpoints.policy.policy import PREFIX
 from holdfast.checkpoints.retention_rules import policy_of
-from holdfast.store.history.diff import index_of
-from holdfast.store.journal.entry import KEYED, shown
-from holdfast.store.rules.lookup import BUILT, TERMS, derived
-from holdfast.store.tree import refs
-from holdfast.store.tree.difference import tree_changes
+from holdfast.store.inner import BUILT, KEYED, TERMS, derived, index_of, refs, shown, tree_changes
 
 if TYPE_CHECKING:
-    from holdfast.store.history.handle import LineHandle
-    from holdfast.store.journal.timeline import Timeline
-    from holdfast.store.tree.tree import Node, Trees
+    from holdfast.store.inner import LineHandle, Node, Timeline, Trees
 
 BESIDE = (TERMS, BUILT, PREFIX)
 """What begins keys that are not the agent's own: of lookups, and policies."""

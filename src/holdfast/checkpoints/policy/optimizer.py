@@ -10,19 +10,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.policy.activity import Recording, Step, checkpoint_costs, record
+import msgspec
+
 from holdfast.checkpoints.policy.conditions import MEMORY, OPERATIONS, RATIO, SINCE, is_number
-from holdfast.checkpoints.policy.metrics import Basis, Metrics
+from holdfast.checkpoints.policy.metrics import Basis, Metrics, counted
 from holdfast.checkpoints.policy.policies import Policies, agent_scope
-from holdfast.checkpoints.policy.policy import DEFAULTS, Policy
+from holdfast.checkpoints.policy.policy import DEFAULTS, Policy, invalid
 from holdfast.checkpoints.policy.policy_engine import LATEST, stored_policies
 from holdfast.checkpoints.policy.tracker import NEVER, Tracker
 from holdfast.errors import DamagedRecordError, InvalidInputError, StateIntegrityError
-from holdfast.store.history.handle import LineHandle
+from holdfast.store.inner import LineHandle, Timeline, core_of, entry, floor_of, shown
+from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import listed
+from holdfast.store.names.face import faced, writes
+from holdfast.store.names.scope import Scope
+from holdfast.store.names.threads import safe_point
+from holdfast.store.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.store.inner import Body, Core
+
 
 MOST_LAG = 1.0
 """Seconds that a checkpoint is thought to be behind what it is made for, at most."""
@@ -73,6 +84,7 @@ class Proposal:
         return self.before - self.after
 
 
+@faced
 class Optimizer:
     """Says which policies cost most and what other settings would save.
 
@@ -81,11 +93,11 @@ class Optimizer:
     for are not predicted: they count as often as they fired.
     """
 
-    def __init__(self, store: Any, *, defaults: Iterable[Policy] = DEFAULTS) -> None:
+    def __init__(self, store: Store, *, defaults: Iterable[Policy] = DEFAULTS) -> None:
         self._policies = Policies(store, defaults=defaults, watch=False)
-        self._core = store._core
+        self._core = core_of(store)
 
-    def record(self, agent: Any) -> Recording:
+    def record(self, agent: Any) -> PolicyRecording:
         """What an agent did, without the values: times, keys and sizes; memory grows with it.
 
         A damaged entry is raised: what happened has to be known. Pruned history is not read.
@@ -107,7 +119,7 @@ class Optimizer:
         Damaged entries are passed over, and named in `unread`.
         """
         unread: list[str] = []
-        if isinstance(agent, Recording):
+        if isinstance(agent, PolicyRecording):
             found: Iterable[tuple[str, int]] = (
                 (step.policy, step.bytes) for step in agent.steps if step.policy
             )
@@ -147,6 +159,7 @@ class Optimizer:
                 found += self._longer(recorded, policy, before, least, most)
         return sorted(found, key=lambda one: -one.saves)
 
+    @writes
     def adapt(self, agent: Any, bounds: Mapping[str, tuple[float, float]]) -> list[Proposal]:
         """Set the best of the intervals that are proposed within the bounds, one policy at a time.
 
@@ -165,7 +178,7 @@ class Optimizer:
 
     def _longer(
         self,
-        recorded: Recording,
+        recorded: PolicyRecording,
         policy: Policy,
         before: list[Cost],
         least: float,
@@ -186,8 +199,8 @@ class Optimizer:
         if best is not None and best.saves > 0:
             yield best
 
-    def _recorded(self, subject: Any) -> Recording:
-        return subject if isinstance(subject, Recording) else self.record(subject)
+    def _recorded(self, subject: Any) -> PolicyRecording:
+        return subject if isinstance(subject, PolicyRecording) else self.record(subject)
 
 
 def _intervals(now: float, least: float, most: float) -> Iterator[float]:
@@ -236,7 +249,7 @@ _THERE: Any = object()
 """Stands for the tree of a state, of which only the size is asked for."""
 
 
-def _replayed(recorded: Recording, policies: Sequence[Policy]) -> list[Cost]:
+def _replayed(recorded: PolicyRecording, policies: Sequence[Policy]) -> list[Cost]:
     """What policies cost over a recording, the dearest first."""
     steps = recorded.steps
     seen = [step.bytes for step in steps if step.policy]
@@ -292,7 +305,7 @@ def _replayed(recorded: Recording, policies: Sequence[Policy]) -> list[Cost]:
 
 
 def _begun(
-    recorded: Recording, policies: Sequence[Policy], clock: list[float]
+    recorded: PolicyRecording, policies: Sequence[Policy], clock: list[float]
 ) -> tuple[Tracker, _Replay]:
     """The agent at the beginning of a recording, under the policies that can be replayed."""
     tracker = Tracker(recorded.scope, frozenset(), lambda: clock[0])
@@ -302,7 +315,7 @@ def _begun(
     return tracker, metrics
 
 
-def _lag(recorded: Recording) -> float:
+def _lag(recorded: PolicyRecording) -> float:
     """Seconds from the write by which a policy was met to its checkpoint, as they were.
 
     What an agent writes meanwhile, in a burst, shares that checkpoint.
@@ -357,3 +370,138 @@ def _check_bounds(
             raise InvalidInputError(
                 f"the bounds of {name!r} are two intervals in milliseconds, the shorter first"
             )
+
+
+# ---- activity -----------------------------------------------------------------------------------
+# What an agent did, as its journal tells: when which keys were written, and how much each takes.
+#
+# No values: of each only whether it is the same as one that the key had before. So a recording can
+# be kept, handed on and led through policies (`optimizer`) where the agent's state may not go; what
+# keys are called is in it.
+
+
+FORMAT = "holdfast-recording/1"
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """One entry of an agent's journal."""
+
+    time: float
+    """Seconds since 1970, as claimed."""
+    writes: tuple[tuple[str, int, int], ...]
+    """(key, bytes, which) of each key that was written: bytes with its name, 0 where the key went;
+    equal numbers are equal values of the key."""
+    policy: str | None = None
+    """The policy whose checkpoint it is; empty: somebody else's; None: no checkpoint."""
+    bytes: int = 0
+    """What the entry takes in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRecording:
+    """What an agent did, and the policies that it had when it was recorded."""
+
+    scope: Scope
+    policies: tuple[Policy, ...]
+    steps: tuple[Step, ...]
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, for JSON; `PolicyRecording.of` reads it."""
+        return {
+            "format": FORMAT,
+            "scope": str(self.scope),
+            "policies": [policy.data() for policy in self.policies],
+            "steps": msgspec.to_builtins(self.steps),
+        }
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> PolicyRecording:
+        """A recording of plain data."""
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise InvalidInputError(f"this is no recording; `data()` of one has format {FORMAT}")
+        try:
+            steps = msgspec.convert(data.get("steps"), tuple[Step, ...])
+        except msgspec.ValidationError as error:
+            raise InvalidInputError(f"this recording cannot be read: {error}") from None
+        if any(later.time < earlier.time for earlier, later in pairwise(steps)):
+            raise InvalidInputError("the steps of a recording are in the order of their times")
+        policies = tuple(map(Policy.of, listed(data.get("policies", ()), "policies")))
+        for policy in policies:
+            given = {condition.metric for condition in policy.conditions}
+            if problems := policy.problems(given, encrypted=True):
+                raise invalid([f"{policy.id}: {text}" for text in problems])
+        return cls(Scope.parse(data.get("scope", "")), policies, steps)
+
+
+def record(core: Core, scope: Scope, policies: tuple[Policy, ...]) -> PolicyRecording:
+    """The agent's history; memory grows with its entries."""
+    return PolicyRecording(scope, policies, tuple(_steps(core, scope)))
+
+
+def _steps(core: Core, scope: Scope) -> Iterator[Step]:
+    now = LineHandle(core, scope, "main").reader.now()
+    if now is None:
+        return
+    line = Timeline(now.ledger, 0)
+    if now.floor.sequence:  # what is before was pruned: it begins with what was there
+        line.load(now.floor.sequence)
+    begun = {key for key, _ in line.scan()}
+    known: dict[str, dict[bytes, int]] = {}
+    latest = 0.0
+    while page := now.ledger.storage.scan(
+        rowkinds.entry(line.prefix, line.sequence + 1), rowkinds.after(line.prefix), limit=200
+    ):
+        for key, row in page:
+            body = line.follow(key, row)
+            latest = max(latest, body.time / 1_000_000)  # a clock that went back stands still
+            writes = tuple(_writes(line, body, known, begun))
+            begun = set()
+            yield Step(latest, writes, _policy(core, body), len(row))
+
+
+def checkpoint_costs(core: Core, scope: Scope, unread: list[str]) -> Iterator[tuple[str, int]]:
+    """Policy and bytes of each checkpoint of a policy; what cannot be read is noted.
+
+    The newest state is not asked for: behind damage there may be none.
+    """
+    ledger = core.ledger(scope)  # one that is not there has no history: it is misspelt
+    line = rowkinds.line(b"E", ledger.number, 0)
+    due = max(floor_of(ledger, 0).sequence, ledger.before) + 1
+    while page := ledger.storage.scan(rowkinds.entry(line, due), rowkinds.after(line), limit=200):
+        for key, row in page:
+            found = rowkinds.sequence_of(key)
+            if found > due:
+                unread.append(f"entries {due} to {found - 1}: missing")
+            due = found + 1
+            try:
+                policy = _policy(core, ledger.open_entry(key, row)[1])
+            except StateIntegrityError as error:
+                unread.append(f"entry {found}: {type(error).__name__}")
+                continue
+            if policy:
+                yield policy, len(row)
+        safe_point()
+
+
+def _policy(core: Core, body: Body) -> str | None:
+    """Whose checkpoint an entry is."""
+    policy = None
+    for op in body.ops:
+        if op[0] == entry.CHECKPOINT:
+            data = core.codec.decode(op[6]) if len(op) > 6 and op[6] else {}
+            policy = str(data.get("policy", ""))
+    return policy
+
+
+def _writes(
+    line: Timeline, body: Body, known: dict[str, dict[bytes, int]], begun: set[str]
+) -> Iterator[tuple[str, int, int]]:
+    if any(op[0] in (entry.RESTORE, entry.FORK) for op in body.ops):
+        keys = {*known, *(key for key, _ in line.scan())}
+    else:
+        keys = begun.union(key for _, key in shown(body.ops) if key)
+    for key in sorted(filter(counted, keys)):
+        slot, values = line.slot(key), known.setdefault(key, {b"": 0})
+        kept = slot.described() + bytes(len(slot.tail or ())) if slot is not None else b""
+        size = slot.size() + len(key) + 1 if slot is not None else 0
+        yield key, size, values.setdefault(kept, len(values))

@@ -1,4 +1,4 @@
-"""Policies on the blocking face: when checkpoints are made by themselves.
+"""Policies: when checkpoints are made by themselves.
 
     policies = Policies(store)
     policies.set("agent:7", Policy("often", [Condition(...)]))
@@ -37,22 +37,22 @@ from holdfast.checkpoints.policy.policy_engine import (
     stored_policies,
 )
 from holdfast.checkpoints.policy.policy_schedules import follow_policies, schedule_policies
-from holdfast.checkpoints.policy.tracker import ASKED, EVENT_TYPES, Event
+from holdfast.checkpoints.policy.tracker import ASKED, EVENT_TYPES, PolicyEvent
 from holdfast.checkpoints.schedule.schedule import ScheduleInfo, Schedules
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.store.commit.core import Core
-from holdfast.store.commit.request import Asked, build_change
-from holdfast.store.history.handle import StoreHandle
+from holdfast.store.inner import Asked, Core, Operation, StoreHandle, build_change, core_of
 from holdfast.store.names.arguments import check_function, check_text, is_async, listed
 from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.scope import Scope
-from holdfast.store.rules.gates import Operation
+from holdfast.store.store import Store
 
 MOST_POLICIES = 100
 """Policies that an agent may have of its own."""
 _BUILT_IN = {metric for metrics in METRICS.values() for metric in metrics}
 
 
+@faced
 class Policies:
     """The checkpoint policies of a store's agents, at work for as long as the store is open.
 
@@ -64,18 +64,17 @@ class Policies:
 
     def __init__(
         self,
-        store: Any,
+        store: Store,
         *,
         defaults: Iterable[Policy] = DEFAULTS,
         metrics: Mapping[str, Sampler | None] | None = None,
         watch: bool = True,
     ) -> None:
-        core = getattr(store, "_core", None)
-        if not isinstance(core, Core):
+        if not isinstance(store, Store):
             raise InvalidInputError("Policies takes an open store")
         if metrics is not None and not isinstance(metrics, Mapping):
             raise InvalidInputError("metrics is a mapping of names to functions, or to None")
-        self._core = core
+        self._core = core_of(store)
         self._closed = False
         own = dict(metrics or {})
         for name, ask in own.items():
@@ -87,6 +86,7 @@ class Policies:
             self._core.gates.add(self._engine)
             self._core.closing.append(self.close)
 
+    @here
     def __enter__(self) -> Self:
         return self
 
@@ -98,6 +98,7 @@ class Policies:
     ) -> None:
         self.close()
 
+    @ends
     def close(self) -> None:
         """Make the checkpoints that are on their way, and watch no longer.
 
@@ -112,6 +113,7 @@ class Policies:
 
     # an agent's own
 
+    @writes
     def set(self, agent: Any, policy: Policy | Mapping[str, Any]) -> Policy:
         """Give an agent a policy, in place of the one of its id, its own or a default one.
 
@@ -158,6 +160,7 @@ class Policies:
         own = stored_policies(self._engine.handle(agent_scope(self._core, agent)))
         return merged(self._engine.defaults, own)
 
+    @writes
     def remove(self, agent: Any, id: str) -> None:
         """Take a policy of its own from an agent; a default one of that id is in force again."""
         scope = agent_scope(self._core, agent)
@@ -173,6 +176,7 @@ class Policies:
         follow_policies(self._engine, scope, [id])
         self._engine.followed(scope, id, None)
 
+    @writes
     def schedule(self, agent: Any) -> Sequence[ScheduleInfo]:
         """Store a schedule for each policy of an agent that has an interval, default ones too.
 
@@ -186,6 +190,7 @@ class Policies:
 
     # what happens
 
+    @writes
     def report(self, agent: Any, kind: str, name: str = "") -> None:
         """Tell of an `error`, a `user_action` or a `system_event`, which may have a name."""
         scope = agent_scope(self._core, agent)
@@ -194,9 +199,10 @@ class Policies:
         check_text(name, "the name of what is reported", 128)
         self._check_watching()
         now = self._core.clock.ticks()
-        event = Event(kind, name)
+        event = PolicyEvent(kind, name)
         self._engine.tell(scope, event, lambda tracker: tracker.metrics.report(kind, name, now))
 
+    @writes
     def record(self, agent: Any, metric: str, value: float) -> None:
         """Give the newest value of a metric of your own."""
         scope = agent_scope(self._core, agent)
@@ -209,7 +215,7 @@ class Policies:
         def note(tracker: Any) -> None:
             tracker.metrics.recorded[metric] = value
 
-        self._engine.tell(scope, Event("metric", metric), note)
+        self._engine.tell(scope, PolicyEvent("metric", metric), note)
 
     def _check_watching(self) -> None:
         if self._closed:
@@ -219,7 +225,7 @@ class Policies:
 
     # looking
 
-    def evaluate(self, agent: Any, event: Event = ASKED) -> Triggered:
+    def evaluate(self, agent: Any, event: PolicyEvent = ASKED) -> Triggered:
         """Whether a policy would fire now, which, and why; nothing is done.
 
         With an event of your own: if this happened now, with the metrics that it brings along.
@@ -232,10 +238,12 @@ class Policies:
         """For each policy what each condition reads now, and why it does or does not fire."""
         return explain(self._engine, agent_scope(self._core, agent))
 
+    @here
     def fired(self) -> tuple[tuple[Scope, Triggered], ...]:
         """The last hundred checkpoints that policies made in this process, oldest first."""
         return tuple(self._engine.fired)
 
+    @here
     def errors(self) -> tuple[str, ...]:
         """The last hundred things that went wrong; a policy never fails a write."""
         return tuple(self._engine.errors)
@@ -275,8 +283,10 @@ def agent_scope(core: Core, agent: Any) -> Scope:
 
 
 def _check_event(event: object) -> None:
-    if not isinstance(event, Event):
-        raise InvalidInputError("an event is made with holdfast.Event(type, name, metrics)")
+    if not isinstance(event, PolicyEvent):
+        raise InvalidInputError(
+            "an event is made with holdfast.checkpoints.PolicyEvent(type, name, metrics)"
+        )
     if event.type not in EVENT_TYPES:
         raise InvalidInputError(f"the type of an event is one of {', '.join(EVENT_TYPES)}")
     check_text(event.name, "the name of an event", 128)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.group_save import Saved, Wanted, save_all, switched_off
+from holdfast.checkpoints.group import Saved, Wanted, save_all, switched_off
 from holdfast.checkpoints.policy.conditions import is_number
 from holdfast.checkpoints.policy.metrics import (
     Measured,
@@ -27,21 +27,18 @@ from holdfast.checkpoints.policy.metrics import (
     process_memory,
 )
 from holdfast.checkpoints.policy.policy import CIPHER, PREFIX, Policy, longest_count, merged
-from holdfast.checkpoints.policy.tracker import NOTHING, TIMER, WRITE, Event, Tracker
+from holdfast.checkpoints.policy.tracker import NOTHING, TIMER, WRITE, PolicyEvent, Tracker
 from holdfast.checkpoints.policy.worker import Worker
 from holdfast.checkpoints.retention_rules import MADE_BY
 from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
-from holdfast.store.history.handle import LineHandle
+from holdfast.store.inner import Gate, LineHandle
 from holdfast.store.names.arguments import ran
 from holdfast.store.names.cause import acting
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import is_interrupt
-from holdfast.store.rules.gates import Gate
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.change import Change, Written
-    from holdfast.store.commit.core import Core
-    from holdfast.store.journal.timeline import Timeline
+    from holdfast.store.inner import Change, Core, Timeline, Written
 
 AGENTS = 20_000
 """Agents that are watched at once; one that is left out is measured anew with its next write."""
@@ -67,10 +64,10 @@ class Triggered:
     policies: tuple[Policy, ...]
     """The one of the highest priority, or none."""
     reason: str
-    event: Event
+    event: PolicyEvent
 
 
-def judged(ready: Sequence[Policy], event: Event) -> Triggered:
+def judged(ready: Sequence[Policy], event: PolicyEvent) -> Triggered:
     """What comes of the policies that are ready, the highest priority first."""
     if not ready:
         return Triggered(False, (), "No policies triggered", event)
@@ -203,7 +200,7 @@ class Engine(Gate):
 
     # looking
 
-    def _look(self, tracker: Tracker, event: Event) -> None:
+    def _look(self, tracker: Tracker, event: PolicyEvent) -> None:
         """Let what is ready fire, or arrange to look again."""
         if tracker.firing is not None or self.core.clock.ticks() < tracker.rests:
             return  # it is looked at behind the checkpoint, or when it is tried again
@@ -361,7 +358,7 @@ class Engine(Gate):
 
     # what is told
 
-    def tell(self, scope: Scope, event: Event, note: Callable[[Tracker], None]) -> None:
+    def tell(self, scope: Scope, event: PolicyEvent, note: Callable[[Tracker], None]) -> None:
         """Note something that happened to an agent, and look at its policies."""
         self.catch_up()
         with self._lock:
@@ -375,7 +372,7 @@ class Engine(Gate):
 
     # firing
 
-    def _fire(self, tracker: Tracker, event: Event) -> None:
+    def _fire(self, tracker: Tracker, event: PolicyEvent) -> None:
         """Make the checkpoint that is on its way, for the policies that are met by what it covers.
 
         If somebody writes meanwhile, they are looked at again, a few times: where writes never

@@ -13,7 +13,7 @@ from holdfast.checkpoints.policy.policy import Policy, merged
 from holdfast.checkpoints.policy.policy_engine import Engine, stored_policies
 from holdfast.checkpoints.schedule.calendar import LONGEST, MOST_JITTER, SHORTEST, Every
 from holdfast.checkpoints.schedule.schedule import Schedule, Schedules
-from holdfast.store.history.handle import LineHandle
+from holdfast.store.inner import LineHandle
 from holdfast.store.names.scope import RESERVED, Scope
 
 OWNED = RESERVED + "policy/"

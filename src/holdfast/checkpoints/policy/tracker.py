@@ -27,13 +27,13 @@ from holdfast.checkpoints.policy.conditions import (
 )
 from holdfast.checkpoints.policy.metrics import Metrics, operations_in
 from holdfast.checkpoints.policy.policy import PREFIX, Policy
+from holdfast.store.inner import Atom
 from holdfast.store.names.scope import RESERVED
-from holdfast.store.tree.split import Atom
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from holdfast.store.journal.timeline import Timeline
+    from holdfast.store.inner import Timeline
     from holdfast.store.names.scope import Scope
 
 NEVER = math.inf
@@ -55,7 +55,7 @@ EVENT_TYPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PolicyEvent:
     """What made the policies be looked at."""
 
     type: str
@@ -65,9 +65,9 @@ class Event:
     """Values that it brings along: what is evaluated with it reads these instead."""
 
 
-WRITE = Event("state_change")
-TIMER = Event("time_interval")
-ASKED = Event("asked")
+WRITE = PolicyEvent("state_change")
+TIMER = PolicyEvent("time_interval")
+ASKED = PolicyEvent("asked")
 
 
 class Tracker:
@@ -79,7 +79,7 @@ class Tracker:
         self.metrics = Metrics()
         self.stale = True
         """What is counted is not what is stored: measure anew before looking."""
-        self.firing: tuple[list[Policy], Event, int] | None = None
+        self.firing: tuple[list[Policy], PolicyEvent, int] | None = None
         """Whose checkpoint is on its way, and behind which one: nothing else fires meanwhile."""
         self.event = TIMER
         """What made the worker look next."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from holdfast.errors import StoreClosedError
-from holdfast.store.commit.core import Core
+from holdfast.store.inner import Core
 from holdfast.store.names.scope import Scope
 
 IDLE = 5.0

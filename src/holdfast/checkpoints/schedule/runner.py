@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoints.group_save import Saved, Wanted, save_all, still
+from holdfast.checkpoints.group import Saved, Wanted, save_all, still
 from holdfast.checkpoints.policy.policy_engine import Engine
 from holdfast.checkpoints.policy.policy_schedules import reconcile
 from holdfast.checkpoints.retention import Retention
@@ -40,9 +40,7 @@ from holdfast.errors import (
     StoreClosedError,
     Unavailable,
 )
-from holdfast.store.commit.core import Core
-from holdfast.store.lease.lease import Lease
-from holdfast.store.lease.wait import Asking
+from holdfast.store.inner import Asking, Core, Lease
 from holdfast.store.names.arguments import ran
 from holdfast.store.names.cause import acting
 from holdfast.store.names.cells import Swap

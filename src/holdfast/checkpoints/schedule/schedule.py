@@ -19,13 +19,10 @@ from holdfast.errors import (
     InvalidKeyError,
     ScheduleNotFoundError,
 )
-from holdfast.store.commit.core import Core
-from holdfast.store.history.handle import LineHandle
+from holdfast.store.inner import Core, LineHandle, ScheduleCells, moment
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_own
 from holdfast.store.names.scope import Scope, check_key
-from holdfast.store.proof.schedule_cells import ScheduleCells
-from holdfast.store.read.reader import moment
 
 
 class Line(Protocol):

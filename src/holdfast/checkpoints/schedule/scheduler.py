@@ -1,28 +1,39 @@
-"""The scheduler of the blocking face; `holdfast.sync` exports it."""
+"""The scheduler."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
-from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.retention import Retention
-from holdfast.checkpoints.retention_rules import Rule
+from holdfast.checkpoints.retention_rules import RetentionRule
 from holdfast.checkpoints.schedule import calendar
 from holdfast.checkpoints.schedule.calendar import When
 from holdfast.checkpoints.schedule.runner import LOOK, Job, Run, Runner
 from holdfast.checkpoints.schedule.schedule import ScheduleInfo, Target, target_of
-from holdfast.errors import InvalidInputError, StoreClosedError
+from holdfast.errors import InvalidInputError
+from holdfast.store.inner import core_of
 from holdfast.store.names.arguments import by_name, check_flag, check_plain_function
+from holdfast.store.names.background import Background, Startable
+from holdfast.store.names.face import calls, ends, faced, here, writes
 from holdfast.store.names.threads import safe_point, undivided
-from holdfast.store.state import Store
+from holdfast.store.store import Store
 
-_log = logging.getLogger("holdfast.schedules")
+if TYPE_CHECKING:
+    from holdfast.store.names.threads import OnLoop
 
 
-class Scheduler:
+def _on_loop(jobs: Any, loop: OnLoop) -> Any:
+    """Jobs that may be async, as plain functions: what they give to be awaited runs in the loop."""
+    return {
+        name: loop.wrap(job, f"the job {name!r}") for name, job in by_name(jobs, "jobs").items()
+    }
+
+
+@faced
+class Scheduler(Startable):
     """Checkpoints and jobs at intervals and by the calendar, in one of several processes.
 
     Inside its block, or between `start` and `stop`, a thread runs what is due, if no other process
@@ -37,48 +48,50 @@ class Scheduler:
     it: the two default policies, no metrics of your own); retention that is scheduled follows
     `rules`, as `Retention` does. `lease` is the time in seconds after which another process takes
     over from one that is gone.
+
+    Also of the async face, what is due is run in a thread, so that cancelling a task neither stops
+    nor tears what is being saved. There jobs may be async: what they give to be awaited runs in the
+    event loop in which `start` was called.
     """
 
+    @calls(jobs=_on_loop)
     def __init__(
         self,
         store: Store,
         *,
         jobs: Mapping[str, Job] | None = None,
         policies: Policies | None = None,
-        rules: Mapping[str, Rule] | None = None,
+        rules: Mapping[str, RetentionRule] | None = None,
         lease: float = 30.0,
     ) -> None:
         if not isinstance(store, Store):
-            raise InvalidInputError("a scheduler of holdfast.sync is made from a store of it")
+            raise InvalidInputError("a scheduler is made from an open store of the same face")
         self._jobs = by_name(jobs, "jobs")
         for name, job in self._jobs.items():
             check_plain_function(job, f"the job {name!r}")
-        self._core = store._core
+        self._core = core_of(store)
         if policies is not None and not isinstance(policies, Policies):
-            raise InvalidInputError("policies takes a holdfast.sync.Policies of the same store")
+            raise InvalidInputError(
+                "policies takes a holdfast.checkpoints.Policies of the same store; where that is "
+                "of holdfast.sync, a holdfast.sync.checkpoints.Policies"
+            )
         engine = (policies or Policies(store, watch=False))._engine
         self._runner = Runner(self._core, self._jobs, lease, engine, Retention(store, rules=rules))
         self._schedules = self._runner.schedules
         self._lock = threading.RLock()
         """Held by whoever uses the runner; a job may stop its own scheduler."""
-        self._wake = threading.Event()
-        self._stopped = False
-        self._thread: threading.Thread | None = None
+        self._background = Background(
+            self._core, "holdfast-schedules", LOOK, self._turn, self._release
+        )
 
-    def __enter__(self) -> Scheduler:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    @calls()
+    @here
+    def __enter__(self) -> Self:
+        return super().__enter__()
 
     # schedules
 
+    @writes
     def every(
         self,
         seconds: float,
@@ -100,6 +113,7 @@ class Scheduler:
         """
         return self._put(calendar.every(seconds, jitter), target, job, name, retention)
 
+    @writes
     def cron(
         self,
         expression: str,
@@ -145,6 +159,7 @@ class Scheduler:
         self._stir()
         return self._schedules.info(made)
 
+    @writes
     def remove(self, name: str) -> None:
         """Remove a schedule; what it made stays."""
         self._schedules.remove(name)
@@ -152,7 +167,7 @@ class Scheduler:
 
     def _stir(self) -> None:
         self._runner.stir()
-        self._wake.set()
+        self._background.wake()
 
     def schedules(self) -> list[ScheduleInfo]:
         """All schedules of the store, by their names; what is damaged is among them, and named."""
@@ -160,26 +175,20 @@ class Scheduler:
 
     # running
 
+    @calls()
+    @here(awaited=True)
     def start(self) -> None:
         """Begin to run what is due, in a thread, until `stop` or the end of the store."""
         self._core.check_writable()
-        if self._thread is None:
-            self._stopped = False
-            self._core.closing.append(self.stop)
-            self._thread = threading.Thread(
-                target=self._work, name="holdfast-schedules", daemon=True
-            )
-            self._thread.start()
+        self._background.start()
 
+    @ends
     def stop(self) -> None:
         """Stop running, after what is being saved or done just now; another may take over."""
-        self._stopped = True
-        self._wake.set()
-        if self.stop in self._core.closing:
-            self._core.closing.remove(self.stop)
-        thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._background.stop()
+        self._release()  # also if a job stops it, whose turn is not waited for
+
+    def _release(self) -> None:
         with self._lock:
             self._runner.release()
 
@@ -188,6 +197,8 @@ class Scheduler:
         """Whether this process runs the schedules, as far as it knows; if not, another may."""
         return self._runner.held
 
+    @calls()
+    @writes
     def run_due(self) -> list[Run]:
         """Run what is due now, if no other process does so, in this thread; for loops of your own.
 
@@ -203,21 +214,6 @@ class Scheduler:
                 if pause:
                     return found
 
-    def _work(self) -> None:
-        try:
-            while not self._stopped:
-                pause = LOOK
-                try:
-                    with self._lock:
-                        pause = self._runner.turn()[1]
-                except StoreClosedError:
-                    return
-                except BaseException:
-                    # Whatever it is, schedules go on: the storage may serve again in a moment.
-                    _log.exception("schedules could not be run just now")
-                if pause:
-                    self._wake.wait(pause)
-                    self._wake.clear()
-        finally:
-            with self._lock:
-                self._runner.release()  # whatever ended this: another takes over
+    def _turn(self) -> float:
+        with self._lock:
+            return float(self._runner.turn()[1])

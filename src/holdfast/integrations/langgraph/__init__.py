@@ -18,7 +18,7 @@ from holdfast.integrations.langgraph.saver import HoldfastSaver, open_saver
 from holdfast.integrations.langgraph.types.types import Types
 
 if TYPE_CHECKING:
-    from holdfast.integrations.langgraph.store.store import HoldfastStore
+    from holdfast.integrations.langgraph.store.langgraph_store import HoldfastStore
 
 __all__ = ["HoldfastSaver", "HoldfastStore", "Types", "open_saver"]
 
@@ -26,7 +26,7 @@ __all__ = ["HoldfastSaver", "HoldfastStore", "Types", "open_saver"]
 def __getattr__(name: str) -> object:
     """The store is imported when it is asked for: a saver needs nothing of it."""
     if name == "HoldfastStore":
-        from holdfast.integrations.langgraph.store.store import HoldfastStore
+        from holdfast.integrations.langgraph.store.langgraph_store import HoldfastStore
 
         return HoldfastStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

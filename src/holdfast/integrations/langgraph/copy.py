@@ -7,22 +7,25 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.errors import Conflict
-from holdfast.integrations.langgraph.records import (
+from holdfast.integrations.langgraph.thread import Thread
+from holdfast.integrations.langgraph.thread_records import (
     COPYING,
     RECENT,
     long_entries,
     short_entries,
     whose,
 )
-from holdfast.integrations.langgraph.thread import Thread
-from holdfast.store.commit.change import Ticket
-from holdfast.store.commit.request import build_change
-from holdfast.store.history.trace import PATCHED, Trace, trace
-from holdfast.store.journal.entry import Cause
-from holdfast.store.names.cause import cause_now
-from holdfast.store.read.reader import Reader
-from holdfast.store.rules.gates import Operation
-from holdfast.store.upkeep.past_needs import NEEDS
+from holdfast.store.inner import (
+    NEEDS,
+    PATCHED,
+    Operation,
+    Reader,
+    Ticket,
+    Trace,
+    build_change,
+    trace,
+)
+from holdfast.store.names.cause import Cause, cause_now
 
 _RUNS = ("head", "writes", "late")
 """Keys that tell which run stored them; that of a checkpoint counts first."""

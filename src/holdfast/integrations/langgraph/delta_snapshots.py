@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.integrations.langgraph.messages import number_of, whole
-from holdfast.integrations.langgraph.messages_seen import Kept
+from holdfast.integrations.langgraph.messages import Kept, number_of, whole
 from holdfast.integrations.langgraph.types.types import Types
 from holdfast.seal.codec import Typed
 

@@ -10,14 +10,13 @@ from langgraph.checkpoint.serde.types import TASKS
 
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph.messages import number_of, numbers, whole
-from holdfast.integrations.langgraph.records import Record, Space, merged
 from holdfast.integrations.langgraph.runs import answered, node_of, triggered, unanswered
 from holdfast.integrations.langgraph.saver import HoldfastSaver
-from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.thread_past import Loaded, Past
+from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
+from holdfast.integrations.langgraph.thread_records import Record, Space, merged
 from holdfast.integrations.langgraph.types.types import MESSAGE, Types
 from holdfast.seal.codec import Typed
-from holdfast.store.tree.difference import MISSING, Diff, Difference, value_changes
+from holdfast.store.inner import MISSING, Diff, Difference, core_of, value_changes
 
 
 class Seen(NamedTuple):
@@ -51,7 +50,7 @@ class Looking:
     """Looks at the threads of a store."""
 
     def __init__(self, store: Any) -> None:
-        self._core = store._core
+        self._core = core_of(store)
         self._saver = HoldfastSaver(store)
 
     def threads(self, prefix: str = "") -> list[str]:

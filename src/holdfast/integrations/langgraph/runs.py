@@ -14,7 +14,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from holdfast.errors import Conflict
-from holdfast.integrations.langgraph.records import PULL, Record, Writes
+from holdfast.integrations.langgraph.thread_records import PULL, Record, Writes
 from holdfast.seal.codec import Typed
 
 _T = TypeVar("_T")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy as copying
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -12,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -30,7 +31,9 @@ from holdfast.errors import InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph import put as putting
 from holdfast.integrations.langgraph.copy import copy
 from holdfast.integrations.langgraph.history import delta_history, listed, put_by
-from holdfast.integrations.langgraph.records import (
+from holdfast.integrations.langgraph.runs import Sight, remember
+from holdfast.integrations.langgraph.thread import Loaded, Thread
+from holdfast.integrations.langgraph.thread_records import (
     COUNTERS,
     SCOPES,
     Space,
@@ -38,25 +41,21 @@ from holdfast.integrations.langgraph.records import (
     run_in,
     thread_of,
 )
-from holdfast.integrations.langgraph.runs import Sight, remember
-from holdfast.integrations.langgraph.saver_store import Opening
-from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.thread_past import Loaded
 from holdfast.integrations.langgraph.thread_tuples import (
     config_of,
     open_nodes,
     tuple_later,
     tuple_of,
 )
-from holdfast.integrations.langgraph.turn_queue import Queue
 from holdfast.integrations.langgraph.types.serializer import Serialised
 from holdfast.integrations.langgraph.types.types import Types
-from holdfast.store.history.handle import StoreHandle
+from holdfast.integrations.langgraph.write_turns import Queue
+from holdfast.store.inner import Follower, StoreHandle, erase_scope
 from holdfast.store.names.arguments import listed as several
 from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import to_the_end
-from holdfast.store.read.follow import Follower
-from holdfast.store.upkeep.erase import erase_scope
+from holdfast.store.names.threads import surely, to_the_end
+from holdfast.store.open import open_core
+from holdfast.store.store import Store
 
 MOST_THREADS = 256
 MOST_KEPT = 128 << 20
@@ -498,3 +497,48 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 def open_saver() -> Opening[HoldfastSaver]:
     """`HoldfastSaver.open()` for `checkpointer.path` in `langgraph.json`."""
     return HoldfastSaver.open()
+
+
+# ---- saver store --------------------------------------------------------------------------------
+# A store that is opened and closed together with what stands on it.
+
+
+class Opening(Generic[T]):
+    """Use it with `with` or `async with`: the store is closed when the block ends."""
+
+    def __init__(
+        self,
+        url: str | None,
+        options: dict[str, Any],
+        make: Callable[[Store], T],
+        end: Callable[[T], object] = lambda _: None,
+    ) -> None:
+        self._url = url or os.environ.get("HOLDFAST_STORE") or "sqlite:"
+        self._options = options
+        self._make = make
+        self._end = end
+        self._made: tuple[Store, T] | None = None
+
+    def __enter__(self) -> T:
+        if self._made is not None:
+            raise InvalidInputError("this store is open already; call open() again for another")
+        store = Store(StoreHandle(open_core(self._url, **self._options)))
+        try:
+            made = self._make(store)
+        except BaseException:
+            store.close()
+            raise
+        self._made = (store, made)
+        return made
+
+    def __exit__(self, *_: object) -> None:
+        if self._made is not None:
+            (store, made), self._made = self._made, None
+            self._end(made)
+            store.close()
+
+    async def __aenter__(self) -> T:
+        return await to_the_end(self.__enter__, undo=lambda _: self.__exit__())
+
+    async def __aexit__(self, *_: object) -> None:
+        await surely(self.__exit__)

@@ -10,12 +10,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 
 from holdfast.errors import StateIntegrityError
-from holdfast.integrations.langgraph.history_list import Listed, Unread
+from holdfast.integrations.langgraph.history import Listed, Unread
 from holdfast.integrations.langgraph.put import RECORDS
-from holdfast.integrations.langgraph.records import Space
 from holdfast.integrations.langgraph.runs import TASKS, answered, node_of, triggered, unanswered
-from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.thread_past import Loaded
+from holdfast.integrations.langgraph.thread import Loaded, Thread
+from holdfast.integrations.langgraph.thread_records import Space
 
 
 def config_of(thread_id: Any, ns: str, id: str) -> RunnableConfig:

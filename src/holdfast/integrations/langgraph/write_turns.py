@@ -7,17 +7,24 @@ commit, which halves what a step costs on disk. A checkpoint never waits.
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import inspect
 import threading
+import time
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict
-from holdfast.store.journal.entry import Cause
+from holdfast.integrations.langgraph.runs import finished
+from holdfast.store.names.cause import Cause
 
 if TYPE_CHECKING:
-    from holdfast.integrations.langgraph.thread_draft import Draft
+    from holdfast.integrations.langgraph.put import Draft
+
 
 GATHER = 0.005
 """Seconds that writes wait for the checkpoint after them."""
@@ -136,3 +143,163 @@ class Turns:
                 # Another process was faster, if it is the storage that says so.
                 if attempt == TRIES or not conflict.keys:
                     raise
+
+
+# ---- turn queue ---------------------------------------------------------------------------------
+# Whose turn it is on a thread (`busy="wait"`): other runs of this process wait for its end.
+#
+# LangGraph does not tell a saver when a run ends: siblings of a task that failed, or that waits for
+# an answer, work on. But a run asks for its first checkpoint while its loop is being entered, and
+# what a loop has to undo lies on its stack of exits: what is put at the bottom of that is called
+# when the last task has ended, however the run ends.
+
+
+_PAUSE = 0.01
+_LOOK = 0.25
+_DEEP = 10
+"""Callers that are looked at: savers may be wrapped."""
+_ENTERS = ("__enter__", "__aenter__")
+_UPDATES = ("perform_superstep", "aperform_superstep")
+
+
+class Queue:
+    """Lets one run at a time work on a thread, within this process.
+
+    A run has its turn until its loop is left. Who waits for `patience` seconds without a sign of
+    it gets `Conflict`. Where its loop is not to be seen (a saver that is called in another thread
+    than the loop's, a loop that could not be entered), it is over when its last checkpoint triggers
+    nothing, when its objects are gone, or after `patience` seconds without a sign.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
+        self._runs: dict[str, _Run] = {}
+        self._lock = threading.Lock()
+
+    def turn(self, thread: str, ns: str, config: Any, *, blocking: bool) -> Iterator[float]:
+        """Pauses to make until the run that asks has the thread to itself.
+
+        An update of the state waits as well, and takes no turn. Who only looks need not wait, nor
+        a subgraph, which runs within a run.
+        """
+        loop, updates = _asking()
+        mark = None if updates or ns else _mark(config)
+        if mark is None and not updates:
+            return
+        begun = time.monotonic()
+        while (ahead := self._ahead(thread, mark, loop)) is not None:
+            if blocking:
+                _check_may_wait(thread)
+            if time.monotonic() - max(begun, ahead.last) >= self.patience:
+                raise Conflict(
+                    f"thread {thread!r}: waited {self.patience:g} seconds for the run that is at "
+                    "work on it, without a sign of it; nothing was read or stored. Let it end (a "
+                    "stream that was begun: read it to its end, or close it), or open the saver "
+                    "with more patience"
+                )
+            ahead.look_for_end()
+            yield _PAUSE
+
+    def _ahead(self, thread: str, mark: Any, loop: Any) -> _Run | None:
+        """The run that has to end first; if there is none, it is the turn of the one that asks."""
+        with self._lock:
+            run = self._runs.get(thread)
+            if run is not None and run.busy(self.patience):
+                return run if run.mark() is not mark else None
+            if mark is not None:
+                run = self._runs[thread] = _Run(mark, loop)
+                if loop is not None:
+                    loop.stack.callback(self._over, thread, run)
+            return None
+
+    def _over(self, thread: str, run: _Run) -> None:
+        with self._lock:
+            if self._runs.get(thread) is run:
+                del self._runs[thread]
+
+    def check_turn(self, thread: str, config: Any) -> None:
+        """Refuse a checkpoint that no run puts while one is at work: it would be passed over."""
+        with self._lock:
+            run = self._runs.get(thread)
+            if run is None or _mark(config) is not None or not run.busy(self.patience):
+                return
+        raise Conflict(
+            f"thread {thread!r}: a run is at work on it, which an update would overtake; nothing "
+            "of the update is stored. Update again when the run has ended"
+        )
+
+    def noticed(
+        self, thread: str, config: Any, checkpoint: Mapping[str, Any] | None = None
+    ) -> None:
+        """A run put something, perhaps a checkpoint. Only who has the turn counts."""
+        run = self._runs.get(thread)
+        if run is None or run.mark() is not _mark(config):
+            return
+        run.last = time.monotonic()
+        if checkpoint is not None and not run.tells() and finished(checkpoint):
+            self._over(thread, run)
+
+
+class _Run:
+    def __init__(self, mark: Any, loop: Any) -> None:
+        self.mark = weakref.ref(mark)
+        self._loop = None if loop is None else weakref.ref(loop)
+        self.last = time.monotonic()
+        self.look: float | None = None
+        """When to look whether it is gone, while others wait."""
+
+    def tells(self) -> bool:
+        """Whether it will tell its end: it does if its loop was entered."""
+        loop = self._loop() if self._loop is not None else None
+        return loop is not None and getattr(loop, "status", "input") != "input"
+
+    def busy(self, patience: float) -> bool:
+        if self.mark() is None:
+            return False
+        return self.tells() or time.monotonic() - self.last < patience
+
+    def look_for_end(self) -> None:
+        """Now and then, while somebody waits: what is left of a run that failed refers to itself,
+        and is gone only once the collector has found it."""
+        begun = time.monotonic()
+        if self.look is not None and begun >= self.look:
+            gc.collect()
+            self.look = None
+        if self.look is None:
+            took = time.monotonic() - begun
+            self.look = begun + max(_LOOK, 20 * took)
+
+
+def _asking() -> tuple[Any, bool]:
+    """(the loop of the run that begins with this call, whether it is an update of the state)."""
+    frame = inspect.currentframe()
+    for _ in range(_DEEP):
+        frame = frame.f_back if frame is not None else None
+        if frame is None:
+            break
+        if not frame.f_globals.get("__name__", "").startswith("langgraph.pregel"):
+            continue
+        if frame.f_code.co_name in _UPDATES:
+            return None, True
+        if frame.f_code.co_name in _ENTERS:
+            loop = frame.f_locals.get("self")
+            return (loop if hasattr(loop, "stack") else None), False
+    return None, False
+
+
+def _mark(config: Any) -> Any:
+    """An object that lives as long as the run; None if it is not a run that reads."""
+    runtime = config["configurable"].get("__pregel_runtime")
+    return getattr(runtime, "stream_writer", None)
+
+
+def _check_may_wait(thread: str) -> None:
+    """A blocking call in a running loop would wait for what that loop has to do."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise Conflict(
+        f"thread {thread!r}: another run is at work on it, and a blocking call in a running event "
+        "loop cannot wait for that; use ainvoke or aupdate_state"
+    )

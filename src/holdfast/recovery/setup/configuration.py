@@ -15,10 +15,10 @@ from holdfast.checkpoints.policy.policy import Policy, invalid, milliseconds
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
 from holdfast.recovery.procedure import Procedure, twice
 from holdfast.storage.server import take_options
-from holdfast.store.lease.wait import LONGEST
+from holdfast.store.inner import LONGEST
 from holdfast.store.names.arguments import is_seconds
 from holdfast.store.names.scope import Scope
-from holdfast.store.open_cache import HOUR, CachePlan
+from holdfast.store.open import HOUR, CachePlan
 from holdfast.yaml_text import read_yaml
 
 ENGINES = ("sqlite", "memory", "postgresql", "mongodb")
@@ -31,29 +31,71 @@ EVENTUAL = ("eventual_consistency", "eventual")
 _Made = TypeVar("_Made")
 _SECTIONS = {"checkpoint": "checkpointing", "sync": "synchronization", "audit": "monitoring"}
 """Other names of sections."""
-_KNOWN = {
-    "": (
-        "agent_id", "storage", "checkpointing", "recovery", "synchronization", "integrity",
-        "monitoring",
-    ),
-    "storage": ("primary", "backup", "cache"),
-    "storage.primary": (
-        "type", "connection", "key", "signer", "durability", "pool_size", "timeout",
-    ),
-    "storage.backup": ("type", "bucket", "prefix", "region", "endpoint", "encryption", "path"),
-    "storage.cache": ("type", "connection", "ttl"),
-    "checkpointing": ("policies",),
-    "recovery": ("procedures",),
-    "synchronization": (
-        "enabled", "replicas", "strategy", "conflict_resolution", "replication_factor",
-        "consistency_level",
-    ),
-    "integrity": (
-        "verification_level", "tamper_detection", "signature_verification", "hash_algorithm",
-        "scrub_interval",
-    ),
-    "monitoring": ("metrics_enabled", "audit_logging", "performance_tracking", "alert_thresholds"),
-}  # fmt: skip
+FIELDS: dict[str, dict[str, str]] = {
+    "": {
+        "agent_id": "whose state it is: the id of an agent",
+        "storage": "where the state is kept",
+        "checkpointing": "when checkpoints are made; also called `checkpoint`",
+        "recovery": "how the agent is recovered",
+        "synchronization": "which replicas follow the store; also called `sync`",
+        "integrity": "how much is checked, and when",
+        "monitoring": "what is noted; also called `audit`",
+    },
+    "storage": {
+        "primary": "the store",
+        "backup": "where `managed.backups` keeps backups of it",
+        "cache": "a cache in front of a store on a server",
+    },
+    "storage.primary": {
+        "type": "`sqlite` (default), `memory`, `postgresql` or `mongodb`",
+        "connection": "a path for `sqlite`, a URL for a server",
+        "key": "as in `holdfast.open(key=)`; the store is encrypted if it is made with one",
+        "signer": "as in `holdfast.open(signer=)`",
+        "durability": "`full` (default) or `normal`",
+        "pool_size": "connections to a server, 1 or more",
+        "timeout": "how long a server may take to answer, a duration",
+    },
+    "storage.backup": {
+        "type": "`s3` or `file`; follows from `bucket` if left out",
+        "bucket": "of `s3`: the bucket",
+        "prefix": "of `s3`: what names in the bucket begin with",
+        "region": "of `s3`: the region",
+        "endpoint": "of `s3`: the address of a server that is not Amazon's",
+        "encryption": "`true` refuses to back up a plain store",
+        "path": "of `file`: the folder",
+    },
+    "storage.cache": {
+        "type": "`redis`, or `memory`, which makes no difference",
+        "connection": "the URL of the server",
+        "ttl": "how long the cache keeps what it holds, a duration; an hour if left out",
+    },
+    "checkpointing": {"policies": "a list of policies, each as `Policy.of` takes it"},
+    "recovery": {"procedures": "a list of procedures, each as `Procedure.of` takes it"},
+    "synchronization": {
+        "enabled": "`true` or `false`",
+        "replicas": "the URLs of the replicas",
+        "strategy": "`eventual_consistency`",
+        "conflict_resolution": "makes no difference: one store is written to",
+        "replication_factor": "how many stores, this one included, must hold a checkpoint",
+        "consistency_level": "`eventual`",
+    },
+    "integrity": {
+        "verification_level": "what is verified when the agent is set up: `high` all that is "
+        "stored of it, `medium` its newest state, `low` (default) what is read, as always",
+        "tamper_detection": "`true`; it cannot be switched off",
+        "signature_verification": "`true`; it cannot be switched off",
+        "hash_algorithm": "`SHA-256`",
+        "scrub_interval": "how often a slice of the store is verified in the background, a "
+        "duration of a day at most; never if left out",
+    },
+    "monitoring": {
+        "metrics_enabled": "an open store counts in any case",
+        "audit_logging": "`true`; the journal cannot be switched off",
+        "performance_tracking": "an open store times in any case",
+        "alert_thresholds": "not available yet",
+    },
+}
+"""The sections of a document, the fields of each, and what they mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +234,7 @@ class _Reading:
     def _outside(self, data: Mapping[Any, Any]) -> None:
         """What stands beside `state_management`: of somebody else, unless it is named as ours."""
         for other in sorted(str(one) for one in data if one != "state_management"):
-            if _SECTIONS.get(other, other) in _KNOWN[""]:
+            if _SECTIONS.get(other, other) in FIELDS[""]:
                 self.problems.append(f"{other} belongs into state_management, not beside it")
             else:
                 self._notes.append(f"{other}: it stands beside state_management, and is not read")
@@ -209,8 +251,8 @@ class _Reading:
         if not isinstance(data, Mapping):
             self.problems.append(f"{name or 'a configuration'} is a mapping")
             return {}
-        for other in sorted(str(one) for one in data.keys() - set(_KNOWN[name])):
-            known = ", ".join(_KNOWN[name])
+        for other in sorted(str(one) for one in data.keys() - set(FIELDS[name])):
+            known = ", ".join(FIELDS[name])
             self.problems.append(f"{name or 'a configuration'}: {other} is none of {known}")
         return data
 

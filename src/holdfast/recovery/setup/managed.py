@@ -11,8 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.checkpoints.policy.policies import Policies
@@ -27,16 +26,15 @@ from holdfast.recovery.context import StepFunction
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.scrub import Scrubber
 from holdfast.recovery.setup.configuration import BackupPlace, Configuration
+from holdfast.recovery.strategies import unreadable
+from holdfast.recovery.tails import Tails
 from holdfast.storage import shown
-from holdfast.store.commit.core import Core
-from holdfast.store.history.handle import LineHandle, StoreHandle
-from holdfast.store.journal.tombstones import by_number
-from holdfast.store.names import rowkinds
+from holdfast.store.inner import Core, LineHandle, Operation, StoreHandle, core_of, verify_store
+from holdfast.store.names.background import Closable
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.open import open_core
-from holdfast.store.proof.verify import verify_store
-from holdfast.store.rules.gates import Operation
-from holdfast.store.state import State, Store
+from holdfast.store.state import State
+from holdfast.store.store import Store
 
 if TYPE_CHECKING:
     from holdfast.backup.backups import Backups
@@ -96,7 +94,7 @@ class SetUp:
         return f", and in the background every {every:g} s" if every is not None else ""
 
 
-class Managed:
+class Managed(Closable):
     """An agent that was set up: its store, its state, and what takes care of them."""
 
     def __init__(
@@ -106,7 +104,6 @@ class Managed:
         recovery: Recovery,
         policies: Policies,
         replicas: tuple[Replicas | None, Sequence[Store]],
-        own: bool,
     ) -> None:
         self.store = store
         self.state: State = store.agent(config.agent_id)
@@ -120,18 +117,7 @@ class Managed:
         if config.scrub_interval is not None:
             self.scrubber = Scrubber(store, interval=config.scrub_interval, copies=copies)
         self.report: SetUp
-        self._own = own
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._own = False
 
     def close(self) -> None:
         """Watch no longer; a store that was opened for it is closed."""
@@ -166,32 +152,45 @@ def set_up(
     check_set_up(config, initial, store, Store)
     opened = store if store is not None else Store(StoreHandle(open_core(**opening(config))))
     try:
-        replicas = replicas_of(config, opened)
-        trouble = first_sync(replicas)
-        copies = replicas.copies() if replicas is not None else []
-        recovery = Recovery(
-            opened,
-            procedures=config.procedures,
-            steps=steps,
-            copies=copies,
-            machines=machines,
-        )
-        policies = Policies(opened)
-        managed = Managed(opened, config, recovery, policies, (replicas, copies), store is None)
-        try:
-            managed.report = put_in_force(
-                config, recovery, policies, initial, trouble, given=store is not None
-            )
-            if managed.scrubber is not None:
-                managed.scrubber.start()
-            if replicas is not None:
-                replicas.start()
-        except BaseException:
-            policies.close()
-            raise
-    except BaseException:
+        managed = set_up_in(opened, config, initial, steps, machines, given=store is not None)
+    except BaseException:  # a store that was opened for it is not left open
         if store is None:
             opened.close()
+        raise
+    managed._own = store is None
+    return managed
+
+
+def set_up_in(
+    store: Store,
+    config: Configuration,
+    initial: Mapping[str, Any] | None,
+    steps: Mapping[str, StepFunction] | None,
+    machines: Mapping[str, MachineDefinition] | None,
+    *,
+    given: bool,
+) -> Managed:
+    """The same in an open store, which stays open; `given` says that it was open before."""
+    replicas = replicas_of(config, store)
+    trouble = first_sync(replicas)
+    copies = replicas.copies() if replicas is not None else []
+    recovery = Recovery(
+        store,
+        procedures=config.procedures,
+        steps=steps,
+        copies=copies,
+        machines=machines,
+    )
+    policies = Policies(store)
+    managed = Managed(store, config, recovery, policies, (replicas, copies))
+    try:
+        managed.report = put_in_force(config, recovery, policies, initial, trouble, given=given)
+        if managed.scrubber is not None:
+            managed.scrubber.start()
+        if replicas is not None:
+            replicas.start()
+    except BaseException:  # also a cancelled start: nothing goes on behind it
+        policies.close()
         raise
     return managed
 
@@ -259,8 +258,8 @@ def check_set_up(config: object, initial: object, store: object, kind: type) -> 
     config.check()
     if store is not None and not isinstance(store, kind):
         raise InvalidInputError(
-            "store is an open one of the same face: that of holdfast.sync for holdfast.sync.set_up,"
-            " that of holdfast.open for holdfast.set_up"
+            "store is an open one of the same face: that of holdfast.sync for "
+            "holdfast.sync.recovery.set_up, that of holdfast.open for holdfast.recovery.set_up"
         )
     _check_backup(config, store)
     if config.replication is not None:
@@ -272,7 +271,7 @@ def check_set_up(config: object, initial: object, store: object, kind: type) -> 
             raise ConfigurationError([f"synchronization.replicas: {error}"]) from None
     if store is None:
         return
-    if config.key is not None and store._core.ring is None:  # type: ignore[attr-defined]
+    if config.key is not None and core_of(store).ring is None:  # type: ignore[arg-type]
         raise ConfigurationError(["storage.primary.key: the store that was given is not encrypted"])
 
 
@@ -285,7 +284,7 @@ def _check_backup(config: Configuration, store: Any) -> None:
     if store is None:
         plain = not (config.key or os.environ.get("HOLDFAST_KEY"))
     else:
-        plain = store._core.ring is None
+        plain = core_of(store).ring is None
     if config.backup.encryption and plain:
         problem = "the backup of a plain store is plain; give storage.primary.key, or false"
         raise ConfigurationError([f"storage.backup.encryption: {problem}"])
@@ -356,7 +355,7 @@ def _looked_at(core: Core, scope: Scope, level: str) -> _Found:
             return _Found(not lost, bool(lost), lost)
         if level == "low":
             return _Found(False, False, ())
-        broken = _broken(core, scope)
+        broken = unreadable(LineHandle(core, scope, "main"))
         findings: tuple[str, ...] = (broken,) if broken else ()
         if level == "high":
             findings = (
@@ -364,7 +363,7 @@ def _looked_at(core: Core, scope: Scope, level: str) -> _Found:
                 or findings
             )
         return _Found(False, bool(broken), findings)
-    except StateIntegrityError as error:
+    except StateIntegrityError as error:  # not even where it begins can be read
         return _Found(False, True, (str(error),))
 
 
@@ -376,27 +375,10 @@ def _is_there(core: Core, scope: Scope) -> bool:
 
 def _lost(core: Core) -> tuple[str, ...]:
     """What is there of scopes that the directory does not name: nobody can tell whose it was."""
-    low = b"T"
-    numbers: set[int] = set()
-    while page := core.storage.scan(low, b"U", limit=1000):
-        numbers.update(rowkinds.scope_of(key) for key, _ in page)
-        low = page[-1][0] + b"\0"
-    lost = sorted(numbers - by_number(core).keys()) if numbers else []
     return tuple(
         f"scope {number:x}: the directory does not name it; it may be this agent's"
-        for number in lost
+        for number in sorted(Tails(StoreHandle(core)).unlisted())
     )
-
-
-def _broken(core: Core, scope: Scope) -> str:
-    """What is wrong with the newest state of an agent; empty if it is whole."""
-    history = LineHandle(core, scope, "main").history
-    try:
-        line = history.points.line()
-        history.check_point(line, line.sequence, "full")
-    except StateIntegrityError as error:
-        return str(error)
-    return ""
 
 
 def _write(
@@ -420,7 +402,7 @@ def _write(
         try:
             policies._put(scope, others, first, head=0, reason="initial state")
             return True
-        except Conflict:
+        except Conflict:  # of several who make it at once, another was first
             if not _is_there(policies._core, scope):
                 raise
         return _write(policies, scope, wanted, {}, new=False)

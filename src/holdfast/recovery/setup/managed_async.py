@@ -1,60 +1,48 @@
-"""Setting an agent up by a configuration, on the async face."""
+"""Setting an agent up by a configuration, on the async face.
+
+By hand, for a store is: it is opened, and closed, on the face on which it is used, and one that was
+given is the same object in what was set up. All else is done by the blocking face, on a thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.agents.machines.definition import MachineDefinition
-from holdfast.checkpoints.policy.policies_async import Policies
-from holdfast.recovery.context import StepFunction
-from holdfast.recovery.recovery_async import Recovery
+from holdfast.recovery.context import StepFunction, machines_on_loop
+from holdfast.recovery.setup import managed as blocking
 from holdfast.recovery.setup.configuration import Configuration
-from holdfast.recovery.setup.managed import (
-    SetUp,
-    check_set_up,
-    first_sync,
-    opening,
-    placing,
-    put_in_force,
-)
-from holdfast.recovery.watchdog_async import Scrubber
-from holdfast.store.names.threads import to_the_end
+from holdfast.store.names.face import given
+from holdfast.store.names.threads import OnLoop, surely, to_the_end
 from holdfast.store.state_async import State
 from holdfast.store.store_async import Store, open
 
 if TYPE_CHECKING:
-    from holdfast.backup.backups_async import Backups
-    from holdfast.replicas.replicas_async import Replicas
+    from holdfast.backup import Backups
+    from holdfast.checkpoints import Policies
+    from holdfast.recovery import Recovery, Scrubber
+    from holdfast.replicas import Replicas
 
 
 class Managed:
     """An agent that was set up: its store, its state, and what takes care of them."""
 
-    def __init__(
-        self,
-        store: Store,
-        config: Configuration,
-        recovery: Recovery,
-        policies: Policies,
-        replicas: tuple[Replicas | None, Sequence[Store]],
-        own: bool,
-    ) -> None:
-        self.store = store
-        self.state: State = store.agent(config.agent_id)
-        self.policies = policies
-        self.recovery = recovery
-        self.backups = backups_of(config, store)
-        self.replicas, copies = replicas
-        """What keeps replicas up to date, in the background, if the configuration names any."""
-        self.scrubber: Scrubber | None = None
-        """What checks the store in the background, if the configuration asks for that."""
-        if config.scrub_interval is not None:
-            self.scrubber = Scrubber(store, interval=config.scrub_interval, copies=copies)
-        self.report: SetUp
+    def __init__(self, store: Store, found: blocking.Managed, own: bool, on_loop: OnLoop) -> None:
+        self._blocking = found
         self._own = own
+        self.store = store
+        self.state: State = store.scope(found.state.scope)
+        self.policies: Policies = given(found.policies)
+        self.recovery: Recovery = given(found.recovery)
+        self.recovery._loops = (on_loop,)  # functions of machines run where it is called
+        self.backups: Backups | None = given(found.backups)
+        self.replicas: Replicas | None = given(found.replicas)
+        """What keeps replicas up to date, in the background, if the configuration names any."""
+        self.scrubber: Scrubber | None = given(found.scrubber)
+        """What checks the store in the background, if the configuration asks for that."""
+        self.report = found.report
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,32 +57,11 @@ class Managed:
 
     async def close(self) -> None:
         """Watch no longer; a store that was opened for it is closed."""
-        async with AsyncExitStack() as ends:  # each of them, whatever becomes of the others
+        try:
+            await surely(self._blocking.close)
+        finally:
             if self._own:
-                ends.push_async_callback(self.store.close)
-            ends.push_async_callback(self.policies.close)
-            if self.scrubber is not None:
-                ends.push_async_callback(self.scrubber.stop)
-            if self.replicas is not None:
-                ends.push_async_callback(self.replicas.stop)
-
-
-def backups_of(config: Configuration, store: Store) -> Backups | None:
-    """The backups of a store at the place that a configuration names."""
-    if config.backup is None:
-        return None
-    from holdfast.backup.backups_async import Backups
-
-    return Backups(store, **placing(config.backup))
-
-
-def replicas_of(config: Configuration, store: Store) -> Replicas | None:
-    """The replicas that a configuration names."""
-    if config.replication is None:
-        return None
-    from holdfast.replicas.replicas_async import Replicas
-
-    return Replicas(store, config.replication.urls, factor=config.replication.factor)
+                await self.store.close()
 
 
 async def set_up(
@@ -105,42 +72,24 @@ async def set_up(
     steps: Mapping[str, StepFunction] | None = None,
     machines: Mapping[str, MachineDefinition] | None = None,
 ) -> Managed:
-    """Set an agent up as a configuration says; see `holdfast.sync.set_up`."""
-    check_set_up(config, initial, store, Store)
-    opened = store if store is not None else await open(**opening(config))
+    """Set an agent up as a configuration says; see `holdfast.sync.recovery.set_up`."""
+    blocking.check_set_up(config, initial, store, Store)
+    on_loop = OnLoop()
+    on_loop.use()
+    opened = store if store is not None else await open(**blocking.opening(config))
     try:
-        replicas = replicas_of(config, opened)
-        blocking = replicas._blocking if replicas is not None else None
-        trouble = await to_the_end(first_sync, blocking)
-        copies = await replicas.copies() if replicas is not None else []
-        recovery = Recovery(
-            opened,
-            procedures=config.procedures,
-            steps=steps,
-            copies=copies,
-            machines=machines,
+        found = await to_the_end(
+            blocking.set_up_in,
+            opened._blocking,
+            config,
+            initial,
+            steps,
+            machines_on_loop(machines, on_loop),
+            given=store is not None,
+            undo=blocking.Managed.close,
         )
-        policies = Policies(opened)
-        managed = Managed(opened, config, recovery, policies, (replicas, copies), store is None)
-        try:
-            managed.report = await to_the_end(
-                put_in_force,
-                config,
-                recovery._blocking,
-                policies._blocking,
-                initial,
-                trouble,
-                given=store is not None,
-            )
-            if managed.scrubber is not None:
-                await managed.scrubber.start()
-            if replicas is not None:
-                await replicas.start()
-        except BaseException:
-            await policies.close()
-            raise
-    except BaseException:
+    except BaseException:  # also a cancelled start: a store that was opened for it is closed
         if store is None:
             await opened.close()
         raise
-    return managed
+    return Managed(opened, found, store is None, on_loop)

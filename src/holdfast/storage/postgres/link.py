@@ -30,7 +30,7 @@ from holdfast.errors import (
     StoreLockedError,
     Unavailable,
 )
-from holdfast.storage import process_id
+from holdfast.storage import contract
 from holdfast.storage.postgres.url import Address
 
 try:
@@ -161,7 +161,7 @@ class Link:
                 f"no connection to {address}: {address.hide(str(error))}; check that the server "
                 "runs and takes this user"
             ) from None
-        self._pid = process_id.number
+        self._pid = contract.process_number
         self._connection = connection
         notices: list[str | None] = []
         connection.add_notice_handler(lambda one: notices.append(one.severity_nonlocalized))
@@ -237,7 +237,7 @@ class Link:
     def close(self) -> None:
         """End the connection; what the server is doing for it may go on. In a forked child it
         stays: it is the parent's."""
-        if self._pid == process_id.number:
+        if self._pid == contract.process_number:
             self._selector.close()
             self._connection.close()
 

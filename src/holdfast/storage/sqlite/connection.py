@@ -8,11 +8,18 @@ that each read looks first whether one is.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import apsw
+
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.storage.batch import check_range
+from holdfast.storage.sqlite import files as files
+from holdfast.storage.sqlite import guard as guard
+from holdfast.storage.sqlite import process_fork as forks
 
 
 class Reading:
@@ -47,3 +54,211 @@ class Reading:
         """End a transaction that is open still."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+
+
+# ---- write ahead log ----------------------------------------------------------------------------
+# Moving the log into the database: beside commits, or until nothing is left in it.
+#
+# Whoever moves the log on the writing connection keeps everybody else from committing for two
+# syncs. SQLite itself lets others append to the log meanwhile, if it is moved on another
+# connection.
+
+
+PATIENCE = 1.0
+"""Seconds for which readers who keep the log from being emptied are waited for."""
+_PAUSE = 0.02
+
+
+def persist(emptied: Callable[[], bool]) -> bool:
+    """Try to empty the log, with pauses in which others can commit; whether it worked."""
+    until = time.monotonic() + PATIENCE
+    while not emptied():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+class LogMover:
+    """Moves what is in the log when it is called; opened when it is first needed."""
+
+    def __init__(self, path: str, patience: files.Patience, *, full: bool) -> None:
+        self._path = path
+        self._patience = patience
+        self._full = full
+        self.lock = threading.Lock()  # nothing is locked inside, so it can be taken anywhere
+        self._closed = False
+        self.connection: apsw.Connection | None = None
+
+    def move(self) -> int:
+        """Pages at the log's beginning that are in the database now; 0 if that is not known.
+
+        An `apsw.Error` means that a write or a sync failed.
+        """
+        with self.lock:
+            if self._closed:
+                return 0
+            try:
+                if self.connection is None:
+                    self.connection = files.connect(self._path, self._patience, write=True)
+                    files.configure(self.connection, self._path, full=self._full)
+                return self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)[1]
+            except (apsw.BusyError, apsw.LockedError, apsw.FullError, HoldfastError):
+                return 0  # tried again by a later commit
+
+    def close(self, *, quietly: bool = False) -> None:
+        """Let go of the file; quietly: without touching it, as its storage has failed."""
+        with self.lock:
+            self._closed = True
+            if self.connection is not None:
+                if quietly:
+                    self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                files.close_all([self.connection])
+                self.connection = None
+
+
+# ---- moment -------------------------------------------------------------------------------------
+# Ranges of rows of a SQLite file, and one moment of all of them.
+#
+# A moment is one long read on a connection of its own. It holds up nobody, but as long as it lasts
+# the log cannot be shortened, which others try in vain with each commit: whoever copies all rows
+# puts them on a disk first, and takes them elsewhere afterwards.
+
+
+# Damage, or another program, may have left text, a number or NULL where bytes were put. Such a
+# row is read as bytes all the same, which its seal then judges; `check` tells of it.
+K, V = "CAST(k AS BLOB)", "CAST(v AS BLOB)"
+SCAN = f"SELECT {K}, {V} FROM records WHERE k>=? AND k<? ORDER BY k LIMIT ?"
+SCAN_DOWN = f"SELECT {K}, {V} FROM records WHERE k>=? AND k<? ORDER BY k DESC LIMIT ?"
+CELLS = f"SELECT {K}, {V} FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
+
+
+@contextmanager
+def moment(path: str, patience: files.Patience, mine: guard.Pair) -> Iterator[Still]:
+    """The rows as they are now, however long that is looked at; of the files that are `mine`."""
+    still = Still(path, patience)
+    try:
+        still.rows("BEGIN")
+        still.rows("SELECT 1 FROM cells LIMIT 1")  # from the first read on
+        if guard.replaced(path, mine):  # perhaps by those of another store
+            raise Unavailable(
+                f"{path!r} or its -wal file was replaced or removed since the store was opened; "
+                "open it again"
+            )
+        yield still
+    finally:
+        still.close()
+
+
+class Still:
+    """One moment, as long as its connection is open."""
+
+    def __init__(self, path: str, patience: files.Patience) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        with self._lock:
+            forks.join(self, self._lock)
+            self._connection = files.connect(path, patience, write=False)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            files.close_all([self._connection])
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        return self._range(SCAN_DOWN if reverse else SCAN, low, high, limit)
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        return self._range(CELLS, low, high, limit)
+
+    def _range(self, sql: str, low: bytes, high: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        check_range(low, high, limit)
+        return guard.sound(self.rows(sql, low, high, limit), low, high, self._path)
+
+    def rows(self, sql: str, *values: bytes | int) -> guard.Rows:
+        """What a statement gives."""
+        try:
+            with self._lock:
+                return self._connection.execute(sql, values).fetchall()  # type: ignore[return-value]
+        except apsw.Error as error:
+            raise guard.translate(error, self._path) from None
+
+
+# ---- turn ---------------------------------------------------------------------------------------
+# The turn of one thread to write to a SQLite file.
+
+
+class Turn:
+    """A write transaction that is begun early; the first commit inside uses and ends it.
+
+    The thread that takes the turn is the one that commits in it. What a signal's handler raises
+    there, Ctrl-C before all, gives the turn back, unless it comes at the very moment at which the
+    turn is left: then no other thread can write until the handle is opened anew.
+    """
+
+    __slots__ = ("_begin", "_end", "_held", "_lock")
+
+    def __init__(
+        self, lock: threading.RLock, begin: Callable[[], None], end: Callable[[], None]
+    ) -> None:
+        self._lock, self._begin, self._end = lock, begin, end
+        self._held = False
+
+    def __enter__(self) -> None:
+        try:
+            # Not by a call, behind which an interrupt can come before its result is noted.
+            [self._held] = map(self._lock.acquire, (True,))
+            self._begin()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._held:
+                self._end()
+        finally:
+            if self._held:
+                self._held = False
+                self._lock.release()
+
+
+# ---- version ------------------------------------------------------------------------------------
+# Whether anybody else has committed to a SQLite file, also asked while this process commits.
+
+
+_VERSION = "PRAGMA data_version"  # apsw's own data_version() does not see other processes
+
+
+class Versions:
+    """What two connections say of the file: the writing one does not count its own commits, but
+    only one thread at a time can ask it; the reading one counts every commit."""
+
+    def __init__(self, reading: Reading, writing: apsw.Cursor) -> None:
+        self._reading, self._writing = reading, writing
+        self._wanted = False
+        self._began: tuple[object, object] = (None, None)
+        """What the writing and the reading connection said when a commit began."""
+
+    def now(self) -> object:
+        """The version; who asks holds the writing connection."""
+        return self._writing.execute(_VERSION).get
+
+    def beside(self) -> object:
+        """The version while another thread commits: the one with which a commit began, if nobody,
+        not even that one, has committed anything since; else "perhaps" has to do."""
+        self._wanted = True
+        version, unchanged = self._began
+        return version if self._read() == unchanged else object()
+
+    def begin(self) -> None:
+        """A commit begins: from now on nobody else can commit. Noted if somebody asked meanwhile,
+        for it takes as long as two reads."""
+        if self._wanted:
+            self._wanted = False
+            self._began = self.now(), self._read()
+
+    def _read(self) -> object:
+        return self._reading.rows(_VERSION)[0][0]

@@ -27,7 +27,7 @@ from holdfast.errors import (
     StoreForkedError,
     Unavailable,
 )
-from holdfast.storage import process_id
+from holdfast.storage import contract
 from holdfast.storage.batch import (
     check_batch,
     check_durability,
@@ -37,15 +37,13 @@ from holdfast.storage.batch import (
     opened_for_reading,
 )
 from holdfast.storage.contract import Batch, Limits, Moment
-from holdfast.storage.sqlite import file_check, write_ahead_log
+from holdfast.storage.sqlite import connection as sqlite_moment
+from holdfast.storage.sqlite import connection as write_ahead_log
+from holdfast.storage.sqlite import file_check
 from holdfast.storage.sqlite import files as files
 from holdfast.storage.sqlite import guard as guard
-from holdfast.storage.sqlite import moment as sqlite_moment
 from holdfast.storage.sqlite import process_fork as forks
-from holdfast.storage.sqlite.connection import Reading
-from holdfast.storage.sqlite.moment import CELLS, SCAN, SCAN_DOWN, V
-from holdfast.storage.sqlite.turn import Turn
-from holdfast.storage.sqlite.version import Versions
+from holdfast.storage.sqlite.connection import CELLS, SCAN, SCAN_DOWN, Reading, Turn, V, Versions
 
 _GET = f"SELECT {V} FROM records WHERE k=?"
 _GET_MANY = f"SELECT (SELECT ifnull({V}, x'') FROM records WHERE k=?)"
@@ -85,7 +83,7 @@ class SqliteStorage:
         self._full = durability == "full"
         self._read_only = read_only
         self._private = private
-        self._pid = process_id.number
+        self._pid = contract.process_number
         self._dead = ""
         self._busy_seconds = guard.BUSY_SECONDS
         self._busy_until = 0.0
@@ -191,7 +189,7 @@ class SqliteStorage:
         return not self._read_only and write_ahead_log.persist(self._emptied)
 
     def close(self) -> None:
-        if self._pid != process_id.number:
+        if self._pid != contract.process_number:
             return
         with self._write_lock:
             if self._dead:
@@ -400,7 +398,7 @@ class SqliteStorage:
             self._shorten()
 
     def _rollback(self) -> None:
-        if self._pid != process_id.number:
+        if self._pid != contract.process_number:
             return  # the parent's, who goes on with it
         try:
             if self._writer.in_transaction:
@@ -448,7 +446,7 @@ class SqliteStorage:
     # -- the handle's life -------------------------------------------------------------
 
     def _usable(self) -> None:
-        if self._pid != process_id.number:
+        if self._pid != contract.process_number:
             raise StoreForkedError(
                 "this storage was opened before os.fork(); open it again in the child"
             )

@@ -10,31 +10,36 @@ left alone for a while, and then one call tries it again. What is put there is s
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
+from urllib.parse import parse_qsl
 
 from holdfast.errors import InvalidInputError, MissingExtraError
-from holdfast.storage import process_id
+from holdfast.storage import contract
 from holdfast.storage.contract import MAX_RECORD
-from holdfast.storage.wrappers.cache_filler import Filler, Rows
-from holdfast.storage.wrappers.redis_url import FORM, Address
-
-try:
-    import redis
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-except ImportError as error:
-    raise MissingExtraError(
-        "a cache in Redis needs its driver: pip install 'holdfast[redis]'"
-    ) from error
+from holdfast.storage.server import hosts_and_path, take_options, whole
+from holdfast.storage.wrappers.cache import Filler, Rows
 
 REST, SHARE = 5.0, 20
 """Seconds for which a server that failed is left alone; more, if it took more than one part in so
 many of that to fail, as where a name is looked up for long."""
 _T = TypeVar("_T")
 log = logging.getLogger("holdfast.cache")
+
+
+def check_driver() -> None:
+    """Refuse where the driver is not installed. It is loaded by who has a cache: all others need
+    this file, too, for they look at what `open` is given."""
+    try:
+        import redis  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "a cache in Redis needs its driver: pip install 'holdfast[redis]'"
+        ) from error
 
 
 class RedisCache:
@@ -45,13 +50,18 @@ class RedisCache:
     """
 
     def __init__(self, address: Address, prefix: str, ttl: float) -> None:
+        check_driver()
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
         self.address = address
         self.ttl = ttl
         self.tell: Callable[[str, str, int], None] = lambda *_: None
         """Is told what was asked for (write, remove), how it ended, and of how many records."""
         self._prefix = prefix
         self._reached, self._written = _Fuse(address, "reached"), _Fuse(address, "written")
-        self._pid = process_id.number
+        self._pid = contract.process_number
         self._filler = Filler(self._put)
         seconds = address.timeout / 1000
         try:
@@ -111,7 +121,9 @@ class RedisCache:
 
         A second call does nothing.
         """
-        if self._pid == process_id.number:  # a forked child has neither the thread nor the right
+        if (
+            self._pid == contract.process_number
+        ):  # a forked child has neither the thread nor the right
             self._filler.close()
             self._redis.close()
 
@@ -167,3 +179,48 @@ class _Fuse:
                 self._what,
                 kind,
             )
+
+
+# ---- redis url ----------------------------------------------------------------------------------
+# Where a cache in Redis is, as its URL says it.
+
+
+SCHEMES = ("redis", "rediss")
+FORM = "redis://USER:PASSWORD@HOST:PORT/NUMBER (rediss:// with TLS)"
+TIMEOUT = 250
+"""Milliseconds that the cache may take to connect or to answer: a store is not to wait for it."""
+_PLACE = re.compile(r"(?:\[[^\]]+\]|[^,:/\[\]]+)(?::(?P<port>[0-9]{1,5}))?(?:/[0-9]{0,5})?")
+_THEIRS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server and a database there. Its text shows neither user nor password."""
+
+    url: str = field(repr=False)
+    """What the driver understands; it may hold a password."""
+    place: str
+    timeout: int = TIMEOUT
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Read a URL: `timeout` is ours, `ssl_ca_certs` and the like are the driver's."""
+        scheme = url.partition(":")[0]
+        if scheme not in SCHEMES:
+            raise InvalidInputError(f"a cache is given as {FORM}")
+        theirs, ours = take_options(url, what="cache")
+        given = [name for name, _ in parse_qsl(theirs.partition("?")[2], keep_blank_values=True)]
+        theirs_known = _THEIRS if scheme == "rediss" else ()
+        if {*ours} - {"timeout"} or {*given} - {*theirs_known}:
+            raise InvalidInputError(
+                "the URL of the cache has an option that is none of timeout and, for rediss://, "
+                f"{', '.join(_THEIRS)}"
+            )
+        place = hosts_and_path(url) or ""
+        found = _PLACE.fullmatch(place)
+        if found is None or int(found["port"] or 0) > 65535:
+            raise InvalidInputError(f"a cache is given as {FORM}, with one host")
+        return cls(theirs, f"{scheme}://{place}", whole(ours, "timeout", TIMEOUT, "cache"))
+
+    def __str__(self) -> str:
+        return self.place

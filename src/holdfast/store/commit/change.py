@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.store.commit.meter import is_done_again
-from holdfast.store.journal.entry import Cause, touched
-from holdfast.store.lease.lease import leases_now
+from holdfast.store.journal.entry import touched
+from holdfast.store.lease.lease import Fence, leases_now
+from holdfast.store.names.cause import Cause
 from holdfast.store.tree.split import count_parts
 
 if TYPE_CHECKING:
-    from holdfast.errors import HoldfastError
-    from holdfast.store.commit.core import Core
     from holdfast.store.commit.forks import Fork
     from holdfast.store.commit.stage import Stage
     from holdfast.store.journal.ledger import Ledger
@@ -24,20 +23,6 @@ if TYPE_CHECKING:
 
 MANY = 256
 """Parts that are built in an event loop: some milliseconds."""
-
-
-class Fence(Protocol):
-    """Something in a cell that a change rests on; what is gone from there never comes back."""
-
-    core: Core
-    key: bytes
-    cell: bytes
-
-    def check(self) -> None:
-        """Refuse if it is known to be gone."""
-
-    def lost(self) -> HoldfastError:
-        """Note that it is gone; the error that says so."""
 
 
 class Target(msgspec.Struct):

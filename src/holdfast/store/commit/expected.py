@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
@@ -10,19 +11,22 @@ from holdfast.errors import (
     HoldfastError,
     InternalError,
     OutcomeUnknown,
+    ScopeNotFoundError,
     Unavailable,
 )
 from holdfast.storage.contract import Storage
+from holdfast.store.commit.operations import staged_length
+from holdfast.store.journal.declared import PREFIX
+from holdfast.store.journal.floor import NO_FLOOR
+from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
-from holdfast.store.rules.declared import PREFIX
-from holdfast.store.rules.trim import going, staged_length
+from holdfast.store.rules.sticky import sticky_prefixes
+from holdfast.store.rules.trim import going
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from holdfast.store.commit.change import Change, Target, Ticket
-    from holdfast.store.commit.core import Core
     from holdfast.store.commit.stage import Stage
+    from holdfast.store.journal.directory import Directory
     from holdfast.store.journal.entry import Body
     from holdfast.store.rules.ephemeral import Ephemerals
 
@@ -56,7 +60,7 @@ def check_expected(target: Target, stage: Stage, ephemerals: Ephemerals) -> None
         )
 
 
-def forget_erased(core: Core, change: Change, stages: Iterable[Stage]) -> bool:
+def forget_erased(core: Directory, change: Change, stages: Iterable[Stage]) -> bool:
     """Forget scopes of a change that were erased while it was built; whether there are any."""
     scopes = {target.scope for target in change.targets}
     ledgers = {stage.ledger.number: stage.ledger for stage in stages}
@@ -140,3 +144,38 @@ def outrun(storage: Storage, tickets: Iterable[Ticket]) -> HoldfastError:
             "store",
         )
     return Unavailable("other writers were always faster; try again")
+
+
+Keep = Callable[["Stage"], Iterable[str]]
+"""Gives, in the commit of a restore, how keys begin that stay as they are."""
+
+
+def sticky_of(stage: Stage) -> tuple[str, ...]:
+    """The same, of the state that the next entry rests on: what a restore keeps by itself."""
+    return sticky_prefixes(stage.declared)
+
+
+def stand_on(stage: Stage, source: Timeline, sequence: int, number: int) -> None:
+    """Let a commit that rests on an older state fail if that is pruned meanwhile, or deleted.
+
+    `number` is that of the newest anchor when it was found that the state is kept.
+    """
+    ledger = stage.ledger
+    if ledger.number != source.ledger.number:
+        raise ScopeNotFoundError(
+            f"{ledger.scope} was deleted meanwhile; one that is made again under its name is new"
+        )
+    coming = ledger.pruning.get(source.number, NO_FLOOR)
+    if not coming.holds(sequence, ledger.before):
+        raise Conflict(f"{ledger.scope}: entry {sequence} is being pruned; try again")
+    stage.absent.append(rowkinds.anchor(ledger.number, source.number, number + 1))
+
+
+def stand_beside_pruning(stage: Stage, anchors: int) -> None:
+    """Refuse what shares parts with a value that was read before the timeline was pruned."""
+    line = stage.timeline
+    if line.floor.number != anchors or line.number in stage.ledger.pruning:
+        raise Conflict(
+            f"{stage.ledger.scope}: the timeline was pruned while this value was written, and "
+            "parts that it shares with the one before may be gone; write it again"
+        )

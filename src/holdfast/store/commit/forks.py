@@ -17,8 +17,8 @@ from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.core import Core
     from holdfast.store.commit.stage import Stage
+    from holdfast.store.journal.directory import Directory
     from holdfast.store.journal.ledger import Ledger
     from holdfast.store.tree.tree import Node
 
@@ -50,7 +50,7 @@ class _Made:
 class Forks:
     """The timelines that one group makes."""
 
-    def __init__(self, core: Core, token: object) -> None:
+    def __init__(self, core: Directory, token: object) -> None:
         self._core = core
         self._token = token
         self._made: dict[int, _Made] = {}

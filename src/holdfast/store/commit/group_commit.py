@@ -14,6 +14,8 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from holdfast.errors import (
     Conflict,
     DamagedIndexError,
@@ -23,8 +25,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch
-from holdfast.store.commit.batch import batch_of
-from holdfast.store.commit.change import Change, Fence, Target, Ticket, Written
+from holdfast.store.commit.change import Change, Target, Ticket, Written
 from holdfast.store.commit.expected import (
     answer_of,
     check_expected,
@@ -37,6 +38,7 @@ from holdfast.store.commit.expected import (
     outrun,
 )
 from holdfast.store.commit.forks import Forks
+from holdfast.store.commit.group_batch import batch_of
 from holdfast.store.commit.meter import COMMITS
 from holdfast.store.commit.outcome import (
     Outcome,
@@ -47,10 +49,12 @@ from holdfast.store.commit.outcome import (
     seal_outcome,
 )
 from holdfast.store.commit.stage import Mark, Stage, share
-from holdfast.store.journal.entry import Body, Cause, same_entry
+from holdfast.store.journal.entry import Body, same_entry
 from holdfast.store.journal.feed import Lanes
 from holdfast.store.journal.ledger import gone
+from holdfast.store.lease.lease import Fence
 from holdfast.store.names import rowkinds
+from holdfast.store.names.cause import Cause
 from holdfast.store.rules.ephemeral import Made, ephemeral_prefixes
 
 if TYPE_CHECKING:
@@ -399,13 +403,14 @@ class Attempt:
         if keys & self.held_keys:
             raise _Later  # it rests on a change that readers do not see yet
         cause = target.cause or change.cause
-        rest, made, answers = self.core.ephemerals.route(target, stage, time, cause)
+        rest, made, answers = self.core.ephemerals.route(target.ops, stage, time, cause)
         if made:
             self.held_keys.update((*place, key) for key in made)
             version = max((slot.sequence for slot in made.values() if slot), default=0)
             done = Written(target.scope, target.timeline, version, b"", time, answer=answers)
             self.held.setdefault(id(change), []).append((stage.timeline, made, done))
-        return rest, stage
+            target = replace(target, ops=list(rest))
+        return target, stage
 
     def _entry(self, target: Target, stage: Stage, body: Body) -> Any:
         # A checkpoint writes little, whatever the state: saves go with other entries, unless

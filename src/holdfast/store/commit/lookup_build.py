@@ -8,12 +8,10 @@ is, so that whoever comes next goes on from there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, LookupNotFoundError
-from holdfast.store.commit.change import Change, Target
+from holdfast.errors import HoldfastError
 from holdfast.store.commit.lookup_terms import (
     Progress,
     Terms,
@@ -22,18 +20,15 @@ from holdfast.store.commit.lookup_terms import (
     read_progress,
     staged_reader,
 )
-from holdfast.store.journal.key_range import behind, slot_from, stage_range, timeline_range
-from holdfast.store.names.cause import cause_now
-from holdfast.store.names.threads import safe_point, undivided
-from holdfast.store.rules.lookup import BUILT, MOST_TERMS, TERMS, Lookup, check_lookup_name
+from holdfast.store.journal.key_range import behind, slot_from, timeline_range
+from holdfast.store.rules.lookup import BUILT, MOST_TERMS, TERMS, Lookup
 
 if TYPE_CHECKING:
     from holdfast.store.commit.stage import Stage
-    from holdfast.store.history.handle import LineHandle
+    from holdfast.store.journal.declared import Declared
     from holdfast.store.journal.entry import Body
     from holdfast.store.journal.slot import Slot
     from holdfast.store.journal.timeline import Timeline
-    from holdfast.store.rules.declared import Declared
 
 KEYS = 500
 """Keys whose terms one entry adds, at most."""
@@ -42,57 +37,20 @@ BYTES = 256 * 1024
 _Ops = list[tuple[Any, ...]]
 
 
-def settle_lookups(handle: LineHandle) -> None:
-    """Bring all lookups in line with what is declared: build what is not whole, remove the rest."""
-    timeline = handle.reader.now()
-    if timeline is None:
-        return
-    declared = {one.name for one in timeline.declared.of(Lookup)}
-    for name in sorted(declared | _present(timeline)):
-        _settle(handle, name)
-
-
-def settle_after(handle: LineHandle) -> None:
-    """Like `settle_lookups`, behind something that is done and stays so if this fails.
-
-    Then a question says that the lookup is not built, and what to do.
-    """
-    with suppress(HoldfastError), undivided():
-        settle_lookups(handle)
-
-
 def all_built(timeline: Timeline) -> bool:
     """Whether every lookup that is declared is whole in a state, as far as can be read."""
     try:
         lookups = timeline.declared.of(Lookup)
-        return not any(_Step(one.name).wanted(timeline) for one in lookups)
+        return not any(Step(one.name).wanted(timeline) for one in lookups)
     except HoldfastError:
         return True  # damage is for others to find: nothing can be built on it
 
 
-def rebuild_lookup(handle: LineHandle, name: str) -> None:
-    """Remove the terms of a lookup and build it anew from the values."""
-    name = check_lookup_name(name)
-    handle.ask("rebuild", name)
-    lookup = _named(handle.reader.declared(), name)
-    if lookup is None:
-        raise LookupNotFoundError(f"{handle.scope} declares no lookup {name!r}")
-    check_values(handle, lookup)
-
-    def forget(stage: Stage, body: Body) -> None:
-        if stage.slot(BUILT + name) is not None:
-            stage.add([("delete", BUILT + name)], body)
-
-    _run(handle, forget, f"rebuild of lookup {name}")
-    _settle(handle, name)
-
-
-def check_values(handle: LineHandle, lookup: Lookup) -> None:
+def check_values(timeline: Timeline | None, lookup: Lookup) -> None:
     """Refuse what could not be built to its end, before anything is changed for it.
 
     Values that may have too many terms are read; where a lookup of that name would be lost, all.
     """
-    timeline = handle.reader.now()
     if timeline is None:
         return
     lookup = lookup.beside(timeline.declared.all)
@@ -108,7 +66,7 @@ def check_values(handle: LineHandle, lookup: Lookup) -> None:
                     raise lookup.too_many(key)
 
 
-def _present(timeline: Timeline) -> set[str]:
+def present(timeline: Timeline) -> set[str]:
     """The lookups of which there is anything, declared or not."""
     found = set()
     for home in (TERMS, BUILT):
@@ -120,21 +78,7 @@ def _present(timeline: Timeline) -> set[str]:
     return found
 
 
-def _settle(handle: LineHandle, name: str) -> None:
-    """Build a lookup, or remove it, entry by entry."""
-    step = _Step(name)
-    while (timeline := handle.reader.now()) is not None and step.wanted(timeline):
-        safe_point()
-        _run(handle, step.take, f"building of lookup {name}")
-
-
-def _run(handle: LineHandle, special: Any, reason: str) -> None:
-    handle.core.check_writable()
-    target = Target(handle.scope, handle.timeline, special=special, create=False)
-    handle.core.run(Change([target], cause_now(reason=reason)))
-
-
-class _Step:
+class Step:
     """The next entry on the way to a lookup that is whole, or gone."""
 
     def __init__(self, name: str) -> None:
@@ -143,7 +87,7 @@ class _Step:
 
     def wanted(self, timeline: Timeline) -> bool:
         """Whether there is anything left to do."""
-        lookup = _named(timeline.declared, self.name)
+        lookup = declared_lookup(timeline.declared, self.name)
         progress = read_progress(timeline.ledger, timeline.slot(BUILT + self.name))
         if lookup is None:
             terms = timeline_range(timeline, self.home, behind(self.home))
@@ -155,7 +99,7 @@ class _Step:
         kind = stage.timeline.due() if stage.sequence == stage.start and not stage.saves else None
         if kind is not None:  # many keys come together here: they are saved as they come
             stage.save(kind)
-        lookup = _named(stage.declared, self.name)
+        lookup = declared_lookup(stage.declared, self.name)
         slot = stage.slot(BUILT + self.name)
         progress = read_progress(stage.ledger, slot, staged_reader(stage))
         if lookup is not None and progress and progress.fingerprint == lookup.fingerprint:
@@ -172,7 +116,7 @@ class _Step:
         """Remove terms; when none is left, begin to build."""
         ops: _Ops = []
         used = 0
-        for name, _ in stage_range(stage, self.home, behind(self.home)):
+        for name, _ in stage.range(self.home, behind(self.home)):
             ops.append(("delete", name))
             used += len(name)
             if used > BYTES or len(ops) >= 4 * KEYS:
@@ -209,10 +153,11 @@ class _Step:
     def _keys(self, stage: Stage, lookup: Lookup, last: str) -> Iterator[tuple[str, Slot]]:
         """The keys behind the last one, and what is known of them."""
         for low, high in lookup.spans():
-            for found in stage_range(stage, max(low, last), high) if last < high else ():
+            for found in stage.range(max(low, last), high) if last < high else ():
                 if found[0] != last:
                     yield found[0], slot_from(found)
 
 
-def _named(declared: Declared, name: str) -> Lookup | None:
+def declared_lookup(declared: Declared, name: str) -> Lookup | None:
+    """The lookup of a name, if one is declared."""
     return next((one for one in declared.of(Lookup) if one.name == name), None)

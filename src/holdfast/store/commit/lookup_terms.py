@@ -16,10 +16,9 @@ import msgspec
 from holdfast.errors import LimitExceededError, StateIntegrityError
 from holdfast.store.commit.operations import operate
 from holdfast.store.journal import entry
-from holdfast.store.journal.key_range import stage_range
+from holdfast.store.journal.declared import PREFIX as DECLARED
 from holdfast.store.journal.slot import Slot, slot_of
 from holdfast.store.names.scope import RESERVED
-from holdfast.store.rules.declared import PREFIX as DECLARED
 from holdfast.store.rules.lookup import (
     BUILT,
     EACH,
@@ -34,8 +33,7 @@ from holdfast.store.tree import refs
 from holdfast.store.tree.split import Atom
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.packs import Packer
-    from holdfast.store.commit.stage import Stage
+    from holdfast.store.commit.stage import Packer, Stage
     from holdfast.store.journal.ledger import Ledger
     from holdfast.store.tree.tree import Node
 
@@ -267,7 +265,7 @@ class Keeper:
             return self._keys(lookup, key, slot)
         except StateIntegrityError:
             # A damaged value can be overwritten: then the lookup itself is searched for the key.
-            walk = stage_range(self._stage, lookup.home, lookup.end)
+            walk = self._stage.range(lookup.home, lookup.end)
             return {name for name, _ in walk if name.endswith(key) and lookup.key_in(name) == key}
 
     def _keys(self, lookup: Lookup, key: str, slot: Slot | None) -> Set[str]:

@@ -19,12 +19,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import frexp, isnan
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import Conflict, InvalidInputError
-
-if TYPE_CHECKING:
-    from holdfast.store.commit.change import Ticket
 
 MOST = 500
 """Series of one measure, before others are counted together."""
@@ -95,6 +92,24 @@ def done_again() -> Iterator[None]:
         _done_again.reset(token)
 
 
+class Repeated(Protocol):
+    """A change, as far as it says whether it is made again after a `Conflict`."""
+
+    done_again: bool
+
+
+class Saved(Protocol):
+    """A change on its way, once its outcome is known."""
+
+    begun: float
+    error: BaseException | None
+
+    @property
+    def change(self) -> Repeated:
+        """What was asked for."""
+        ...
+
+
 class _Series:
     __slots__ = ("buckets", "count", "seconds")
 
@@ -125,7 +140,7 @@ class Meter:
         with self._lock:
             self._add(measure, labels, seconds, count)
 
-    def saved(self, tickets: Iterable[Ticket]) -> None:
+    def saved(self, tickets: Iterable[Saved]) -> None:
         """Note changes whose outcome is known."""
         now = perf_counter()
         with self._lock:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import Conflict, MissingError
 from holdfast.store.journal import entry
+from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.lifetime import NONE, Meta
-from holdfast.store.journal.slot import meta_of
+from holdfast.store.journal.slot import Slot, meta_of
 from holdfast.store.names.scope import RESERVED
 from holdfast.store.rules.classes import EXTERNAL, SENSITIVE, STANDARD, check_external, class_of
-from holdfast.store.rules.declared import PREFIX
-from holdfast.store.rules.trim import staged_trim
+from holdfast.store.rules.trim import going
+from holdfast.store.tree import refs
+from holdfast.store.tree.split import array_header
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.packs import Packer
-    from holdfast.store.commit.stage import Stage
-    from holdfast.store.long.uploads import Upload
+    from holdfast.store.commit.stage import Packer, Stage
     from holdfast.store.tree.split import Part
+
+
+class Ahead(Protocol):
+    """A value that was stored ahead of the entry that names it."""
+
+    def enter(self, stage: Stage) -> None:
+        """Let the entry that is built now take it over."""
 
 
 def operate(
@@ -112,7 +119,7 @@ def _merge(
     point: Any,
     hash_: bytes,
     rests: tuple[int, ...],
-    uploads: Sequence[Upload],
+    uploads: Sequence[Ahead],
 ) -> Any:
     """Note what is merged, if the timeline still has the past that the merge rests on."""
     if rests != (stage.ledger.number, stage.origin, stage.merged):
@@ -121,3 +128,50 @@ def _merge(
         upload.enter(stage)
     before, stage.merged = stage.merged, sequence
     return [entry.MERGE, *point, hash_, before]
+
+
+def staged_length(stage: Stage, key: str) -> int:
+    """How many items a list has after the entries staged so far; 0 if it is absent."""
+    slot = stage.live(key)
+    if slot is None:
+        return 0
+    length = slot.length()
+    return length if length is not None else len(stage._items_of(key, slot, ()))
+
+
+def staged_trim(
+    stage: Stage, sequence: int, key: str, trim: dict[str, int], packer: Packer, old: Slot
+) -> list[Any]:
+    """Trim a list, which is there, in the entry that is being built."""
+    length = old.length()
+    if length is None:
+        items = stage._items_of(key, old, packer.laid)
+        rest: list[Part] | None = items[going(len(items), trim) :]
+    else:
+        old = stage.timeline.settled(old)
+        first = going(length, trim)
+        rest = _short_rest(stage, old, first, packer)
+    if rest is not None:
+        return stage._set(sequence, key, stage._joined(key, rest), packer, how=entry.TRIMMED)  # type: ignore[no-any-return]
+    op = [entry.PATCH, key, [[0, first, None, []]] if first else [], entry.TRIMMED]
+    stage._put(key, stage.timeline.changed(sequence, op, iter(()), lambda _: old))
+    return op
+
+
+def _short_rest(stage: Stage, old: Slot, first: int, packer: Packer) -> list[Part] | None:
+    """What is left of a list, if that is so short that it is kept whole."""
+    _, hash_, count, _ = refs.read_tree(old.ref)
+    if count - first > refs.WHOLE:
+        return None
+    ledger = stage.ledger
+    rest = list(ledger.trees.slice(ledger.trees.load(old.location, hash_), first, count))
+    if any(refs.is_tree(ref) for _, ref, _ in rest):
+        return None
+    if len(array_header(len(rest))) + sum(refs.size_of(ref) for _, ref, _ in rest) > refs.WHOLE:
+        return None
+    parts: list[Part] = []
+    for _, ref, place in rest:
+        at = place or (0, 0)
+        value = stage._short_value(Slot(ref, place, at[0], at[1]), packer.laid)
+        parts.append(ledger.splitter.atom(ledger.codec.encode(ledger.codec.plain(value))))
+    return parts

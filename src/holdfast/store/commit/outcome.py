@@ -14,17 +14,17 @@ from holdfast.store.commit.change import Change, Written
 from holdfast.store.commit.refused_values import refused
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
-from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.gate_request import Operation
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.core import Core
+    from holdfast.store.journal.directory import Directory
     from holdfast.store.journal.ledger import Ledger
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operation]]]) -> bytes:
+def content_of(core: Directory, targets: Iterable[tuple[Scope, str, Sequence[Operation]]]) -> bytes:
     """16 bytes that stand for operations as they were asked for.
 
     In which order scopes were named makes no difference. That of the fields of a mapping does: it
@@ -48,13 +48,13 @@ def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operatio
     return core.tag(b"content", digest.hexdigest())
 
 
-def id_tag(core: Core, ledger: Ledger | None, id: str) -> bytes:
+def id_tag(core: Directory, ledger: Ledger | None, id: str) -> bytes:
     """What stands for the id of a change of one scope, or of the store (None)."""
     owner = f"{ledger.number:012x}" if ledger is not None else ""
     return core.tag(b"change", f"{owner}\0{id}")
 
 
-def change_tag(core: Core, change: Change) -> bytes | None:
+def change_tag(core: Directory, change: Change) -> bytes | None:
     """What stands for a change's id; each scope has ids of its own, and so has the store, and one
     that is made again under the name of a deleted one, whoever has deleted it.
 
@@ -72,7 +72,7 @@ def change_tag(core: Core, change: Change) -> bytes | None:
     return id_tag(core, ledger, change.id)
 
 
-def was_applied(core: Core, scopes: Sequence[Scope], id: str, *, shared: bool) -> bool:
+def was_applied(core: Directory, scopes: Sequence[Scope], id: str, *, shared: bool) -> bool:
     """Whether a change of these scopes was applied under an id, as far as is known by now."""
     if shared or len(scopes) > 1:
         return find_outcome(core, id_tag(core, None, id)) is not None
@@ -80,18 +80,18 @@ def was_applied(core: Core, scopes: Sequence[Scope], id: str, *, shared: bool) -
     return ledger is not None and find_outcome(core, id_tag(core, ledger, id)) is not None
 
 
-def asked_for(core: Core, change: Change) -> set[tuple[bytes, bytes]]:
+def asked_for(core: Directory, change: Change) -> set[tuple[bytes, bytes]]:
     """`_tags` of each target that it does something to; others were only read."""
     doing = [one for one in change.targets if one.ops or one.special is not None]
     return {_tags(core, str(one.scope), one.timeline) for one in doing}
 
 
-def _tags(core: Core, scope: str, timeline: str) -> tuple[bytes, bytes]:
+def _tags(core: Directory, scope: str, timeline: str) -> tuple[bytes, bytes]:
     """What stands for a scope, and for its timeline."""
     return scope_tag(core, scope), core.tag(b"written", f"{scope}\0{timeline}")
 
 
-def scope_tag(core: Core, scope: str) -> bytes:
+def scope_tag(core: Directory, scope: str) -> bytes:
     """What stands for a scope that was written to."""
     return core.tag(b"written", scope)
 
@@ -107,7 +107,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """`_tags` of what it wrote to without an entry: only to keys that are ephemeral. No names: no
     entry leads here from a scope that is erased."""
 
-    def repeated(self, core: Core, change: Change) -> list[Written]:
+    def repeated(self, core: Directory, change: Change) -> list[Written]:
         """The entries of the first time; refused if that was another change, or elsewhere."""
         used = {_tags(core, scope, line) for scope, line, *_ in self.places}
         used |= {(scope, line) for scope, line in self.others}
@@ -135,19 +135,19 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
         ]
 
 
-def outcome(core: Core, change: Change, written: Iterable[Written]) -> Outcome:
+def outcome(core: Directory, change: Change, written: Iterable[Written]) -> Outcome:
     """What is remembered of a change."""
     places = [(str(w.scope), w.timeline, w.sequence, w.hash, w.time) for w in written]
     others = asked_for(core, change) - {_tags(core, scope, line) for scope, line, *_ in places}
     return Outcome(change.content, places, sorted(others))
 
 
-def seal_outcome(core: Core, key: bytes, outcome: Outcome) -> bytes:
+def seal_outcome(core: Directory, key: bytes, outcome: Outcome) -> bytes:
     """The row that remembers it."""
     return core.seal_row(key, _encode(outcome))
 
 
-def find_outcome(core: Core, tag: bytes) -> Outcome | None:
+def find_outcome(core: Directory, tag: bytes) -> Outcome | None:
     """What is remembered under a tag; None if no such change was applied."""
     key = rowkinds.change(tag)
     row = core.storage.get([key])[0]

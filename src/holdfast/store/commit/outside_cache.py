@@ -12,8 +12,8 @@ so when it was written; a reader tells it of the key that is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from holdfast.errors import DamagedRecordError
 from holdfast.seal.sealer import sealed_under
@@ -22,12 +22,7 @@ from holdfast.store.journal.entry import split_row
 
 if TYPE_CHECKING:
     from holdfast.storage.wrappers.redis import RedisCache
-    from holdfast.store.journal.ledger import Ledger
-
-Wanted = Sequence[tuple[bytes, Any]]
-"""(ref, place) of atoms in one row."""
-Found = tuple[bytes, Any, bytes]
-"""The same with an atom's bytes."""
+    from holdfast.store.journal.ledger import Found, Ledger, Wanted
 
 
 class Near:

@@ -12,20 +12,20 @@ from holdfast.store.rules.classes import SENSITIVE, class_of
 
 if TYPE_CHECKING:
     from holdfast.errors import InvalidValueError
-    from holdfast.store.commit.core import Core
+    from holdfast.store.journal.directory import Directory
     from holdfast.store.names.scope import Scope
-    from holdfast.store.rules.gates import Operation
+    from holdfast.store.rules.gate_request import Operation
 
 
 def refused(
-    core: Core, scope: Scope, timeline: str, operation: Operation, error: InvalidValueError
+    core: Directory, scope: Scope, timeline: str, operation: Operation, error: InvalidValueError
 ) -> InvalidValueError:
     """The error for a value that cannot be stored, which now says where it was to be written."""
     masked = _sensitive(core, scope, timeline, operation)
     return error.placed(scope, operation.key, masked=masked)
 
 
-def _sensitive(core: Core, scope: Scope, timeline: str, operation: Operation) -> bool:
+def _sensitive(core: Directory, scope: Scope, timeline: str, operation: Operation) -> bool:
     """Whether an operation writes something sensitive, or may for all we know."""
     terms, key = operation.terms, operation.key
     if operation.subject is not None:

@@ -7,29 +7,31 @@ the commit has failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import LimitExceededError
+from holdfast.seal.codec import MOST_WHOLE
 from holdfast.store.commit.lookup_terms import keeper_of
 from holdfast.store.commit.operations import operate
 from holdfast.store.commit.outside_cache import Near
-from holdfast.store.commit.packs import MOST_ATOM, Packer, node_packs
 from holdfast.store.journal import entry
+from holdfast.store.journal.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, Statement
 from holdfast.store.journal.feed import FeedItem
-from holdfast.store.journal.fold import edits_of, fold
+from holdfast.store.journal.key_range import Found, staged_range
+from holdfast.store.journal.ledger import PACK, Ledger
 from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, pack_slot
-from holdfast.store.journal.slot import Slot, layered, slots_in
+from holdfast.store.journal.slot import Slot, edits_of, fold, layered, slots_in
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
+from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.clock import STEP, Clock
-from holdfast.store.names.thread_pauses import SHORT, Breath
+from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.rules.classes import any_sensitive
-from holdfast.store.rules.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.rules.subjects import no_list
 from holdfast.store.tree import refs
 from holdfast.store.tree.split import Atom, Branch, Part, array_header, read_array_header
@@ -105,6 +107,10 @@ class Stage:
         if self.base is not None:
             return Timeline.slot_in(self.ledger, self.base, key)
         return self.timeline.slot(key)
+
+    def range(self, low: str, high: str) -> Iterator[Found]:
+        """Keys from `low` to below `high` after the entries staged so far."""
+        return staged_range(self.timeline, self.base, self.overlay, low, high)
 
     def version(self, key: str) -> int:
         """The entry that wrote a key, 0 if it is absent."""
@@ -404,9 +410,7 @@ class Stage:
                 keys.append(key)
                 hint = placed(slot.hint(), places) if slot else None
                 packed.append(pack_slot(slot.described(), hint) if slot else b"")
-        place: Any = 0
-        if root is not None and root.count:
-            place = root.place or places[id(root)]
+        place: Any = (root.place or places[id(root)]) if root and root.count else 0
         plain = _encode(
             Save(
                 kind,
@@ -493,3 +497,96 @@ def share(near: Near | None, stages: Iterable[Stage]) -> None:
     for stage in stages:
         keys = {stage.ledger.row_of(place) for place, _, _ in stage.laid}
         near.offer(stage.ledger, [row for row in stage.rows if row[0] in keys])
+
+
+# ---- packs --------------------------------------------------------------------------------------
+# Laying the atoms of an entry into its row and into packs, and nodes of trees into theirs.
+
+
+MOST_ATOM = MOST_WHOLE + 64
+"""Most bytes of an encoded part, with what stands before its content."""
+
+
+class Packer:
+    """Lays the atoms of an entry into its row and, once that is full, into packs."""
+
+    def __init__(self, ledger: Ledger, timeline: int, sequence: int) -> None:
+        self.ledger = ledger
+        self.at = (timeline, sequence)
+        self.packs: list[list[bytes]] = [[]]
+        self.used = 0
+        self.laid: list[tuple[Any, bytes, bytes]] = []
+        self.quiet = False
+        """Whether the entry holds something sensitive: then its rows are not compressed."""
+
+    def lay(self, atom: Atom) -> tuple[bytes, Any]:
+        """(ref, place) of an atom in this entry."""
+        data = atom.data(self.ledger.codec)
+        size = len(data)
+        if size > MOST_ATOM:
+            raise LimitExceededError(
+                f"{self.ledger.scope}: a part of a value takes {size} bytes, and an object around "
+                f"an object, which is kept whole, at most {MOST_WHOLE}; split it"
+            )
+        if self.used + size > PACK and (self.packs[-1] or len(self.packs) == 1):
+            self.packs.append([])
+            self.used = 0
+        self.used += size
+        pack = self.packs[-1]
+        pack.append(data)
+        if size <= refs.INLINE:
+            return atom.ref, None
+        place = (*self.at, len(self.packs) - 1, len(pack) - 1)
+        self.laid.append((place, atom.ref, data))
+        return atom.ref, place
+
+    def rows(self) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        """Rows of the packs, and the commitments that the entry names."""
+        if len(self.packs) == 1:
+            return [], []
+        ledger = self.ledger
+        line = rows.line(b"V", ledger.number, self.at[0])
+        made: list[tuple[bytes, bytes]] = []
+        commitments: list[bytes] = []
+        for ordinal, pack in enumerate(self.packs[1:], 1):
+            key = rows.pack(line, self.at[1], ordinal)
+            plain = _encode(pack)
+            commitments.append(ledger.commit_pack(plain))
+            row = ledger.seal.seal(ledger.ad(key), plain, commitments[-1], quiet=self.quiet)
+            made.append((key, row))
+        return made, commitments
+
+
+def node_packs(
+    ledger: Ledger,
+    at: tuple[int, int, int],
+    nodes: Iterable[Node],
+    places: dict[int, Place],
+    *,
+    quiet: bool,
+) -> Iterator[tuple[bytes, bytes]]:
+    """Rows of packs that hold nodes; `places` is told where each of them lies.
+
+    `at` is the timeline, the entry and the number of the first pack.
+    """
+    timeline, sequence, ordinal = at
+    line = rows.line(b"N", ledger.number, timeline)
+    pack: list[bytes] = []
+    used = 0
+    breath = Breath(SHORT)
+
+    def close() -> tuple[bytes, bytes]:
+        key = rows.pack(line, sequence, ordinal)
+        return key, ledger.seal_row(key, _encode(pack), ledger.commit_pack, quiet=quiet)
+
+    for node in nodes:
+        breath()
+        data = ledger.trees.pack(node, places)
+        if pack and used + len(data) > PACK:
+            yield close()
+            ordinal, pack, used = ordinal + 1, [], 0
+        places[id(node)] = (timeline, sequence, ordinal, len(pack))
+        pack.append(data)
+        used += len(data)
+    if pack:
+        yield close()

@@ -21,11 +21,12 @@ from holdfast.store.history.checkpoint import History
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.history.trace import PATCHED, trace
 from holdfast.store.journal import entry as entries
-from holdfast.store.journal.entry import Body, Cause
+from holdfast.store.journal.entry import Body
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_count, check_flag
+from holdfast.store.names.cause import Cause
 from holdfast.store.names.masked import MASK
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.read.reader import anew, moment

@@ -18,18 +18,20 @@ from holdfast.errors import (
 )
 from holdfast.store.commit.change import Change, Target, Written
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.feed_links import link
+from holdfast.store.commit.expected import Keep, stand_on, sticky_of
 from holdfast.store.commit.forks import Fork
 from holdfast.store.commit.lookup_build import all_built
 from holdfast.store.commit.lookup_terms import terms_of_kept
-from holdfast.store.commit.packs import Packer
-from holdfast.store.commit.stage import Sign, Stage
+from holdfast.store.commit.stage import Packer, Sign, Stage
 from holdfast.store.history.diff import diff_states, index_of
 from holdfast.store.history.merge_meta import classes_along, declare_along
 from holdfast.store.journal import entry as entries
-from holdfast.store.journal.entry import Body, Cause, Envelope, Statement
-from holdfast.store.journal.floor import floor_of, stand_on
+from holdfast.store.journal.entry import Body, Envelope, Statement
+from holdfast.store.journal.feed import link
+from holdfast.store.journal.floor import floor_of
 from holdfast.store.journal.save import BEFORE
+from holdfast.store.journal.signatures import signature_row, signers_of
+from holdfast.store.journal.slot import Kept, keep_sticky
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import (
@@ -41,15 +43,15 @@ from holdfast.store.names.arguments import (
     check_text,
     listed,
 )
+from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.names.scope import Scope, check_key
-from holdfast.store.proof.cosign import signature_row, signers_of
 from holdfast.store.read.points import Points
 from holdfast.store.read.public_entry import NO_CAUSE, public_entry
 from holdfast.store.read.reader import Reader, microseconds, moment
 from holdfast.store.read.state_check import check_values
 from holdfast.store.rules.lookup import count_keys, derived
-from holdfast.store.rules.sticky import Keep, Kept, apart, keep_sticky, sticky_of, sticky_prefixes
+from holdfast.store.rules.sticky import apart, sticky_prefixes
 from holdfast.store.tree.difference import tree_changes
 from holdfast.store.tree.tree import Node
 
@@ -255,23 +257,10 @@ class History:
         def special(stage: Stage, body: Body) -> None:
             stand_on(stage, source, sequence, anchors)
             if damage is None:
-                note = f"before restore of {label}"
-                op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
-                backup[:] = [self.signed(stage, Body(body.time, [op], [], body.cause))]
+                backup[:] = [self._backup(stage, body, f"before restore of {label}")]
                 kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), apart(keep(stage)))]
-            done = kept[0]
-            stage.become(done.root, stage.sequence + 1)
-            stage.save(BEFORE)
-            op = [entries.RESTORE, source.number, sequence, done.root.hash]
-            body.ops = [[*op, done.prefixes] if done.prefixes else op]
-            packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
-            more = terms_of_kept(stage, packer, root, done.keys)
-            if foreign and damage is None:
-                more += declare_along(self.core, stage, packer, there)
-            if more:
-                body.ops += more
-                kept[:] = [done._replace(root=stage.fold())]
-            stage.finish(body, packer)
+            along = there if foreign and damage is None else None
+            kept[:] = [self._become(stage, body, (source.number, sequence), root, kept[0], along)]
 
         def finish(written: list[Written]) -> Restored:
             if damage is not None:
@@ -287,6 +276,38 @@ class History:
         target.stranded = line if damage is not None else None
         target.backup = damage is None
         return Change([target], cause), finish
+
+    def _backup(self, stage: Stage, body: Body, note: str) -> Checkpoint:
+        """The checkpoint of the state before, in front of the entry of a restore."""
+        op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
+        return self.signed(stage, Body(body.time, [op], [], body.cause))
+
+    def _become(
+        self,
+        stage: Stage,
+        body: Body,
+        point: tuple[int, int],
+        root: Node,
+        done: Kept,
+        there: tuple[Timeline, Timeline] | None,
+    ) -> Kept:
+        """Build the entry of a restore to a point, with that index; what the state is then.
+
+        `there` is the state, and the timeline, whose rules come along.
+        """
+        stage.become(done.root, stage.sequence + 1)
+        stage.save(BEFORE)
+        op = [entries.RESTORE, *point, done.root.hash]
+        body.ops = [[*op, done.prefixes] if done.prefixes else op]
+        packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
+        more = terms_of_kept(stage, packer, root, done.keys)
+        if there is not None:
+            more += declare_along(self.core, stage, packer, there)
+        if more:
+            body.ops += more
+            done = done._replace(root=stage.fold())
+        stage.finish(body, packer)
+        return done
 
     def dry_restore(self, point: Any, *, verify: str) -> Restored:
         """What a restore would do; nothing is changed."""

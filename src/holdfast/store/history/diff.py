@@ -17,7 +17,7 @@ from holdfast.store.names.masked import MASK
 from holdfast.store.read.reader import Reader, moment
 from holdfast.store.rules.lookup import derived
 from holdfast.store.rules.masks import masks, rules_of
-from holdfast.store.rules.subject_values import shown, subject_changes
+from holdfast.store.rules.subjects import shown, subject_changes
 from holdfast.store.tree import refs
 from holdfast.store.tree.difference import (
     MISSING,
@@ -100,9 +100,9 @@ def _alike(
     """Add how two stored values differ that look alike."""
     exact, sides = ledger.codec.plain_reader, []
     for slot in slots:
-        side = shown(reader.core, ledger.value(slot.ref, slot.location, exact))
+        side = shown(reader.core.subjects, ledger.value(slot.ref, slot.location, exact))
         sides.append(side._replace(value=MASK) if masked else side)
-    subject_changes(reader.core, key, sides[0], sides[1], found)
+    subject_changes(reader.core.subjects, key, sides[0], sides[1], found)
 
 
 def expiry_changes(key: str, before: Meta, after: Meta, found: Diff) -> None:

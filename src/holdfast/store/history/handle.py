@@ -12,16 +12,18 @@ from holdfast.errors import (
     ScopeNotFoundError,
 )
 from holdfast.store.commit.change import Change, Target, Written
+from holdfast.store.commit.change_request import ask_gates, build_change
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.request import ScopedChange, ask_gates, build_change
+from holdfast.store.commit.expected import Keep, sticky_of
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.checkpoint import History, Plan
 from holdfast.store.history.diff import diff_states, index_of
 from holdfast.store.journal import entry
-from holdfast.store.journal.entry import Body, Cause
+from holdfast.store.journal.directory import deletion
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.key_range import behind
 from holdfast.store.journal.lifetime import KEEP, Terms
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.journal.tombstones import deletion
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import (
     check_count,
@@ -36,16 +38,17 @@ from holdfast.store.names.arguments import (
     listed,
     unawaited,
 )
-from holdfast.store.names.cause import cause_now
+from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Entry, Page, ScopeInfo
 from holdfast.store.names.scope import KINDS, Scope, check_key
 from holdfast.store.names.threads import MUCH, leave_loop
+from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.reader import Reader, microseconds, moment
-from holdfast.store.rules.checkpoint_marks import check_no_holds
-from holdfast.store.rules.gates import Operation, Request
-from holdfast.store.rules.sticky import Keep, sticky_of
+from holdfast.store.rules.checkpoint_marks import HOLDS, check_no_holds
+from holdfast.store.rules.gate_request import GateRequest, Operation
+from holdfast.store.rules.trim import going
 from holdfast.store.tree.difference import Diff
-from holdfast.store.tree.value_copy import is_longer
+from holdfast.store.tree.value import is_longer
 
 UPDATES = 100
 """How often `update` tries before it gives up."""
@@ -113,7 +116,9 @@ class LineHandle:
         self.check_present()
         self.core.check_writable()
         if not if_version and self.reader.now() is None:
-            request = Request(self.scope, self.timeline, [Operation("delete", key)], cause_now())
+            request = GateRequest(
+                self.scope, self.timeline, [Operation("delete", key)], cause_now()
+            )
             if ask_gates(self.core, request).operations == [Operation("delete", key)]:
                 return None
         expects = {key: if_version} if if_version is not None else None
@@ -205,7 +210,7 @@ class LineHandle:
         self.check_present()
         if self.core.gates.front:
             operation = Operation(kind, "", what)
-            self.core.gates.ask(Request(self.scope, self.timeline, [operation], cause_now()))
+            self.core.gates.ask(GateRequest(self.scope, self.timeline, [operation], cause_now()))
 
     def check_present(self) -> None:
         """Refuse to change a view."""
@@ -283,6 +288,22 @@ def _time_of(point: Any) -> int | None:
     return microseconds(point) if isinstance(point, datetime) else None
 
 
+def plan_trim(
+    handle: LineHandle, key: str, trim: dict[str, int], if_version: int | None
+) -> Plan | None:
+    """A change that trims a list; None if nothing would go."""
+    check_version(if_version)
+    key = check_key(key)
+    plan = handle._plan(
+        [Operation("trim", key, trim)],
+        lambda written: written[0].answer[0] if written else 0,
+        expects={key: if_version} if if_version is not None else None,
+    )
+    if if_version is None and not going(handle.reader.length(key), trim):
+        return None
+    return plan
+
+
 class StoreHandle:
     """What both faces of a store share."""
 
@@ -347,7 +368,7 @@ class StoreHandle:
 
         def special(stage: Stage, body: Body) -> None:
             if not stage.timeline.number and not despite_holds:
-                check_no_holds(core, stage)
+                check_no_holds(core, stage.ledger, stage.range(HOLDS, behind(HOLDS)))
             stage.gone = True
             body.ops = [[entry.GONE]]
             stage.finish(body)

@@ -12,10 +12,11 @@ entry) and theirs (the other one, which stays as it is).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
 from holdfast.errors import (
     Conflict,
@@ -23,46 +24,129 @@ from holdfast.errors import (
     InvalidInputError,
     LimitExceededError,
     MergeConflictError,
+    PrunedError,
 )
-from holdfast.store.commit.request import build_change, build_target
+from holdfast.store.commit.change_request import build_change, build_target
+from holdfast.store.commit.core import Core
+from holdfast.store.commit.operations import Ahead
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.ancestry import Ancestry, Point
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes, shown_value
 from holdfast.store.history.handle import UPDATES, LineHandle
-from holdfast.store.history.merge_conflicts import MergeConflict, Span, newer
 from holdfast.store.history.merge_meta import merge_meta, meta_along, meta_beside
-from holdfast.store.history.merge_sealed import Decisions
 from holdfast.store.history.merge_values import Both, free_name, merge_values
+from holdfast.store.history.owned_records import told
 from holdfast.store.journal import entry as entries
+from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import floor_of
 from holdfast.store.journal.lifetime import KEEP, NONE, Meta, terms_of
 from holdfast.store.journal.slot import Slot, meta_of, ref_of, said_of
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.long.merge_uploads import Carried
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_plain_function, check_timeline
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Entry, LongValue
+from holdfast.store.names.masked import MASK
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.read.reader import Reader
-from holdfast.store.rules.declared import PREFIX
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
-from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.lookup import derived
 from holdfast.store.rules.masks import rules_of, sensitive
-from holdfast.store.rules.owned_keys import comes_along, companion, farther, leader, told, whole
+from holdfast.store.rules.owned_keys import DONE, EFFECTS, OPEN, companion, leader, whole
 from holdfast.store.rules.sticky import sticky_prefixes
-from holdfast.store.rules.subject_values import Shown, opened_changes, shown
+from holdfast.store.rules.subjects import Kept, Shown, Subject, erased, opened_changes, shown
 from holdfast.store.tree.difference import (
     DELETED,
     Diff,
+    contrast,
     differing,
     masked_changes,
     same,
     tree_changes,
 )
+
+# ---- merge conflicts ----------------------------------------------------------------------------
+# What both sides of a merge changed in different ways, as callers see it.
+
+
+Span = tuple[Entry | None, Entry | None]
+"""Between which entries a side last wrote or removed a key; None: before the first one."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeConflict:
+    """One thing that both timelines changed in different ways.
+
+    Values are as `get(…, plain=True)` gives them; `DELETED` stands where there is none, `ERASED`
+    for what was sealed for a subject that is erased. Those of class sensitive are masked; a
+    function that decides has them in the attributes, and `repr` and `str` do not show them.
+    """
+
+    key: str
+    path: str
+    """The key, then the way into the value: `plan.steps[3].done`."""
+    base: Any
+    """What it was when both had it in common; `DELETED` also if that cannot be said."""
+    ours: Any
+    theirs: Any
+    our_entry: Entry | None
+    """The entry that last wrote (or removed) the key on our side: its time, its cause. None if
+    there is none, or if that entry was pruned."""
+    their_entry: Entry | None
+    sensitive: bool = False
+    """Whether the key is of class sensitive."""
+
+    def masked(self) -> MergeConflict:
+        """The same without values, or where in them it is: for keys of class sensitive."""
+        names = ("base", "ours", "theirs")
+        hidden: dict[str, Any] = {
+            name: MASK for name in names if getattr(self, name) is not DELETED
+        }
+        return replace(self, path=self.key, **hidden)
+
+    def __repr__(self) -> str:
+        one = self.masked() if self.sensitive else self
+        named = ((name, getattr(one, name)) for name in self.__slots__)
+        return f"MergeConflict({', '.join(f'{name}={value!r}' for name, value in named)})"
+
+    def __str__(self) -> str:
+        one = self.masked() if self.sensitive else self
+        base, ours, theirs = contrast(one.base, one.ours, one.theirs)
+        return (
+            f"{one.path}: was {base}\n"
+            f"  ours: {ours}{_told(one.our_entry)}\n"
+            f"  theirs: {theirs}{_told(one.their_entry)}"
+        )
+
+
+def newer(scope: Scope, key: str, ours: Span, theirs: Span) -> bool:
+    """Whether theirs was written, or removed, after ours; refused if nothing says so."""
+    (low, high), (after, until) = (
+        [entry.time if entry is not None else _NEVER for entry in span] for span in (ours, theirs)
+    )
+    if after <= high and low < until:
+        raise PrunedError(
+            f"{scope}: the entry that removed {key!r} was pruned, so nothing says which side is "
+            "the newest, and nothing was merged. Give another strategy: ours, theirs, both or a "
+            "function"
+        )
+    return after > high
+
+
+def _told(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    who = f" by {entry.cause.actor}" if entry.cause.actor else ""
+    when = entry.time.isoformat(" ", "seconds")
+    return f"  ({entry.timeline}@{entry.sequence}{who}, {when})"
+
+
+# ---- merge --------------------------------------------------------------------------------------
+
 
 STRATEGIES = ("ask", "ours", "theirs", "newest", "both")
 Strategy = str | Callable[[MergeConflict], Any]
@@ -101,10 +185,37 @@ class Merged:
         return "\n".join([head, *(f"  {key}" for key in self.keys), *map(str, self.conflicts)])
 
 
+class Carrier(Protocol):
+    """What takes over values that are too long to be read whole, on their way into the scope."""
+
+    shapes: dict[str, list[Any]]
+    """By key, how the entry names its value."""
+
+    @property
+    def uploads(self) -> Sequence[Ahead]:
+        """Those that the entry takes over."""
+        ...
+
+    def write(self, key: str, source: Slot, class_: str) -> None:
+        """Store a value anew for a key."""
+
+    def commit(self, run: Callable[[], int]) -> int:
+        """Commit the entry that names them; while that is tried, nobody sweeps them."""
+
+    def close(self) -> None:
+        """Drop what no entry names."""
+
+
 def merge_state(
-    handle: LineHandle, other: Any, *, strategy: Strategy, dry_run: bool, reason: str | None
+    handle: LineHandle,
+    other: Any,
+    carried: Callable[[Core, Timeline], Carrier],
+    *,
+    strategy: Strategy,
+    dry_run: bool,
+    reason: str | None,
 ) -> Merged:
-    """Look and commit until nobody was faster in between."""
+    """Look and commit until nobody was faster in between. `carried` makes what long values need."""
     check_flag(dry_run, "dry_run")
     if strategy not in STRATEGIES:
         if not callable(strategy):
@@ -123,7 +234,7 @@ def merge_state(
         if strategy == "ask" and merging.conflicts:
             raise MergeConflictError(_asked(merging), merging.conflicts)
         try:
-            return merging.result(_commit(merging, reason, attempt))
+            return merging.result(_commit(merging, carried, reason, attempt))
         except Conflict:
             if attempt == UPDATES:
                 raise
@@ -148,10 +259,15 @@ def _asked(merging: Merging) -> str:
     )
 
 
-def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
+def _commit(
+    merging: Merging,
+    carrier: Callable[[Core, Timeline], Carrier],
+    reason: str | None,
+    attempt: int,
+) -> int:
     core = merging.handle.core
     cause = cause_now(reason=reason if reason is not None else f"merge of {merging.label}")
-    carried = Carried(core, merging.line)
+    carried = carrier(core, merging.line)
     with _as_one_entry(), closing(carried):
         for one in merging.operations:
             if merging.carries(one):
@@ -278,7 +394,7 @@ class Merging:
             after = self._settled(now, key)
             if all(said_of(slot) == said_of(after) for slot in before):
                 continue
-            if not key.startswith(alone) or comes_along(self, key, before, after):
+            if not key.startswith(alone) or _comes_along(self, key, before, after):
                 found[key] = (before, after)
             elif not key.startswith(PREFIX):
                 self.left.append(key)
@@ -301,8 +417,6 @@ class Merging:
             value = here
         elif set(refs) == {mine}:
             value = there
-        elif (done := farther(key, here, there)) is not None:
-            value = done
         elif len(set(refs)) > 1:
             # Merged crosswise, and then not alike: nothing says which of them it was before.
             value = decide(key, DELETED, here, there)
@@ -356,7 +470,7 @@ class Merging:
         if masked:
             masked_changes(key, before, after, self.diff)
         else:
-            opened_changes(self.handle.core, key, before, after, self.diff)
+            opened_changes(self.handle.core.subjects, key, before, after, self.diff)
 
     # conflicts
 
@@ -370,7 +484,7 @@ class Merging:
                 self._span(key, slots[1], self.their_line, self.theirs),
             ]
             mine, other = (late if early is late else None for early, late in spans)
-            was, *sides = [shown(self.handle.core, value) for value in (base, here, there)]
+            was, *sides = [shown(self.handle.core.subjects, value) for value in (base, here, there)]
             ours, theirs = (side.value for side in sides)
             conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
             self.conflicts.append(conflict.masked() if masked else conflict)
@@ -498,3 +612,82 @@ class Merging:
                 f"{self.handle.scope}: the value of {key!r} is too long to be merged, and nothing "
                 "was; `adopt` takes over another timeline whole"
             ) from None
+
+
+def _comes_along(
+    merging: Merging, key: str, before: Sequence[Slot | None], after: Slot | None
+) -> bool:
+    """Whether a merge takes a key from the other side, though it is sticky.
+
+    That is the record of an effect that is not known here, and that such a one is open no longer.
+    """
+    if not key.startswith(EFFECTS):
+        return False
+    ours = merging._settled(merging.line, key)
+    if after is None:
+        same = all(said_of(slot) == said_of(ours) for slot in before)
+        return key.startswith(OPEN) and ours is not None and same
+    if ours is not None or any(slot is not None for slot in before):
+        return False
+    done = DONE + key.removeprefix(OPEN)
+    return key.startswith(DONE) or merging._settled(merging.line, done) is None
+
+
+# ---- merge sealed -------------------------------------------------------------------------------
+# Conflicts of a merge over what is sealed for subjects.
+#
+# Who decides is shown the values open, as a read gives them, and `ERASED` where nobody can. What is
+# written is either one of them exactly as it is stored, or sealed for the subject of all of them.
+# Nothing that was sealed on a side becomes open by a decision.
+
+
+class Decisions:
+    """What was decided in one merge, as it is to be written."""
+
+    def __init__(self, core: Core, scope: Scope) -> None:
+        self._core = core
+        self._scope = scope
+        self._subjects: dict[str, Subject] = {}
+
+    @property
+    def fences(self) -> tuple[Subject, ...]:
+        """Subjects for whom something was sealed: they must still be there at the commit."""
+        return tuple(self._subjects.values())
+
+    def stored(self, key: str, decided: Any, sides: Sequence[Shown], base: Shown) -> Any:
+        """What to write, in plain form, for what somebody has decided on seeing these values."""
+        if whole(key):
+            for side in sides:
+                if same(decided, side.value):
+                    return side.stored
+            raise InvalidInputError(
+                f"{self._scope}: what the function returned for {key!r} is of neither side: where "
+                "a machine is comes from one of them, so that its rules led there; nothing was "
+                "merged. Return conflict.ours or conflict.theirs"
+            )
+        values = [*sides, base]
+        ids = frozenset[bytes]().union(*(one.ids for one in values))
+        if not ids or decided is DELETED:
+            return decided
+        # Where an open and a sealed one look alike, the sealed one is meant.
+        for one in sorted(values, key=lambda one: not one.ids):
+            if same(decided, one.value):
+                return one.stored
+        if len(ids) > 1 or not all(side.whole for side in sides):
+            raise InvalidInputError(
+                f"{self._scope}: what the function returned for {key!r} is made of values that "
+                "are not all sealed, as a whole, for one subject, so that nothing says for whom to "
+                "seal it; nothing was merged. Return one of the conflict's values or DELETED, and "
+                "set the key with subject= afterwards"
+            )
+        return self._sealed(key, decided, *ids)
+
+    def _sealed(self, key: str, value: Any, id: bytes) -> Any:
+        subjects = self._core.subjects
+        name = subjects.name_of(id)
+        if name is None:
+            raise erased(self._scope, key)
+        asked = [Operation("set", key, value, None, name)]
+        (operation,) = subjects.sealed(self._scope, asked, self._subjects)
+        Kept(name, id).check(self._scope, key, self._subjects.values())
+        return operation.value

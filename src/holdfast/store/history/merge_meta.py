@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
 from holdfast.store.commit.operations import operate
+from holdfast.store.journal.declared import Declared
 from holdfast.store.journal.lifetime import Meta
 from holdfast.store.rules.classes import SENSITIVE, Classed, class_of
-from holdfast.store.rules.declared import Declared
 from holdfast.store.rules.masks import Rules, class_by
 
 if TYPE_CHECKING:
     from holdfast.store.commit.core import Core
-    from holdfast.store.commit.packs import Packer
-    from holdfast.store.commit.stage import Stage
+    from holdfast.store.commit.stage import Packer, Stage
     from holdfast.store.journal.timeline import Timeline
 
 

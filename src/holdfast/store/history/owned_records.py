@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.store.commit.exact_values import exact, put
-from holdfast.store.commit.request import ScopedChange
 from holdfast.store.history.diff import index_of
 from holdfast.store.history.handle import ChangeParts, LineHandle
 from holdfast.store.names.cause import cause_now
-from holdfast.store.rules.gates import Operation
-from holdfast.store.rules.owned_keys import DONE, EFFECTS, OPEN
+from holdfast.store.read.change_block import ScopedChange, exact, put
+from holdfast.store.read.reader import Reader
+from holdfast.store.rules.gate_request import Asked, Operation
+from holdfast.store.rules.owned_keys import ATTACHED, DONE, EFFECTS, FIELDS, OPEN
 from holdfast.store.rules.sticky import Sticky
 from holdfast.store.tree.difference import tree_changes
 
@@ -63,3 +63,23 @@ def _missing(line: Timeline, then: Timeline) -> list[str]:
         for key in missing
         if key.startswith(DONE) or line.slot(DONE + key.removeprefix(OPEN)) is None
     ]
+
+
+def told(asked: Asked, reader: Reader) -> Asked:
+    """What is asked for of a timeline, so that who keeps an agent there notices it.
+
+    Where records of effects come to, restores leave them alone from then on.
+    """
+    scope, timeline, operations, expects, head = asked
+    keys = {one.key for one in operations}
+    sticky = Sticky(EFFECTS)
+    if any(key.startswith(EFFECTS) for key in keys) and sticky not in reader.declared().all:
+        operations = [*operations, Operation("set", sticky.key, sticky.data())]
+        asked = scope, timeline, operations, expects, head
+    if ATTACHED in keys or not any(key.startswith(FIELDS) for key in keys):
+        return asked
+    found = reader.versioned([ATTACHED]).get(ATTACHED)
+    if found is None:
+        return asked
+    again = Operation("set", ATTACHED, found[0])
+    return scope, timeline, [*operations, again], {**expects, ATTACHED: found[1]}, head

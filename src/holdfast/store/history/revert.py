@@ -20,29 +20,31 @@ from holdfast.errors import (
     TimelineNotFoundError,
 )
 from holdfast.store.commit.change import Written
-from holdfast.store.commit.request import Asked, build_change
-from holdfast.store.history.handle import UPDATES, LineHandle
+from holdfast.store.commit.change_request import build_change
+from holdfast.store.history.handle import UPDATES, LineHandle, StoreHandle
+from holdfast.store.history.owned_records import told
 from holdfast.store.journal import entry as entries
-from holdfast.store.journal.entry import Body, Cause
-from holdfast.store.journal.lifetime import terms_of
+from holdfast.store.journal.declared import PREFIX, Declared
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.lifetime import READ, terms_of
 from holdfast.store.journal.slot import Slot, meta_of, said_of
 from holdfast.store.journal.timeline import DELTA_EVERY, Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_text, listed
-from holdfast.store.names.cause import cause_now
+from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Entry, Left, Reverted
+from holdfast.store.names.scope import Scope
+from holdfast.store.read.follow import Follower
 from holdfast.store.rules.checkpoint_marks import PREFIX as MARKS
 from holdfast.store.rules.checkpoint_marks import RESTARTS
-from holdfast.store.rules.declared import PREFIX, Declared
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
-from holdfast.store.rules.gates import Operation
+from holdfast.store.rules.gate_request import Asked, Operation
 from holdfast.store.rules.lookup import derived
 from holdfast.store.rules.masks import masks
-from holdfast.store.rules.owned_keys import leader, recorded, told
+from holdfast.store.rules.owned_keys import leader, recorded
 from holdfast.store.rules.sticky import sticky_prefixes
-from holdfast.store.rules.subject_values import opened_changes
+from holdfast.store.rules.subjects import opened_changes
 from holdfast.store.tree.difference import MISSING, Diff, masked_changes
-from holdfast.store.upkeep.expiry import READ
 
 FOLLOWED = 5000
 """Entries that one copy of a state follows before it is loaded anew: what it holds is bounded."""
@@ -395,7 +397,7 @@ class Undoing:
         if masks(self.handle.reader, self.now, key, slots, rules):
             masked_changes(key, now, value, diff)
         else:
-            opened_changes(self.core, key, now, value, diff)
+            opened_changes(self.core.subjects, key, now, value, diff)
 
     def _why(self, key: str, since: int, moved: dict[str, int]) -> str:
         entry = self._entry(since)
@@ -485,3 +487,44 @@ class Undoing:
             opened = self.ledger.open_entry(key, self.ledger.storage.get([key])[0])
             self._entries[sequence] = self.handle.history.entry(key, *opened)
         return self._entries[sequence]
+
+
+# ---- revert store -------------------------------------------------------------------------------
+# Undoing a correlation in all scopes of a store, as one change.
+
+
+def revert_store(
+    handle: StoreHandle, correlation: str, *, dry_run: bool, reason: str | None
+) -> list[Reverted]:
+    """Undo the entries of a correlation in all scopes and timelines, as one change."""
+    check_flag(dry_run, "dry_run")
+    check_text(correlation, "a correlation", least=1)
+    lost: list[Reverted] = []
+
+    def look() -> list[Undoing]:
+        lost.clear()
+        found: dict[tuple[Scope, str], list[Entry]] = {}
+        for entry in Follower(handle.core).correlated(correlation, None, None, None):
+            found.setdefault((entry.scope, entry.timeline), []).append(entry)
+        if not found:
+            raise PointNotFoundError(nobody("this store", f"the correlation {correlation!r}"))
+        made = []
+        for (scope, timeline), those in found.items():
+            line = handle.core.current(scope)
+            before = line.ledger.before if line is not None else rowkinds.LAST_SEQUENCE
+            there = {entry.sequence for entry in those if entry.sequence > before}
+            why = "the scope was deleted since, and stays so"
+            if there:
+                try:
+                    undoing = Undoing(handle.line(scope, timeline))
+                    undoing.choose_numbers(there)
+                    made.append(undoing)
+                except TimelineNotFoundError:
+                    there, why = set(), "the timeline was ended since, and stays so"
+            if gone := [entry for entry in those if entry.sequence not in there]:
+                entry = max(gone, key=lambda one: one.sequence)
+                lost.append(Reverted(scope, timeline, [], [Left("", why, entry)], None, dry_run))
+        return made
+
+    done = reverted(look, dry_run, reason, f"correlation {correlation}")
+    return sorted(done + lost, key=lambda one: (str(one.scope), one.timeline))

@@ -32,6 +32,7 @@ import msgspec
 
 from holdfast.errors import DamagedRecordError
 from holdfast.seal.sealer import read_varint, write_varint
+from holdfast.store.names.cause import Cause
 
 FORMAT = 1
 STATEMENT = 110
@@ -71,17 +72,6 @@ KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))
 """What operations are called."""
 
 _encode = msgspec.msgpack.Encoder().encode
-
-
-class Cause(msgspec.Struct, array_like=True, frozen=True):
-    """Why an entry was made. Remarks of the caller; nothing is decided by them."""
-
-    actor: str | None = None
-    reason: str | None = None
-    correlation: str | None = None
-    parent: str | None = None
-    component: str | None = None
-    operation: str | None = None
 
 
 class Body(msgspec.Struct, array_like=True, gc=False):

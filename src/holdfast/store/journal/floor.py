@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.errors import (
-    Conflict,
     DamagedRecordError,
     PrunedError,
-    ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.store.journal import entry as entries
@@ -29,9 +27,7 @@ from holdfast.store.journal.save import Save, read_save
 from holdfast.store.names import rowkinds
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.stage import Stage
     from holdfast.store.journal.ledger import Ledger
-    from holdfast.store.journal.timeline import Timeline
 
 _decode = msgspec.msgpack.Decoder(int).decode
 
@@ -65,10 +61,10 @@ def floor_of(ledger: Ledger, timeline: int) -> Floor:
     try:
         return anchored_floor(ledger, timeline)
     except StateIntegrityError:
-        number = number_of(newest_anchor_row(ledger, timeline))
+        number = _number_of(newest_anchor_row(ledger, timeline))
     known = ledger.unanchored.get(timeline, NO_FLOOR)
     if known.number != number:
-        known = ledger.unanchored[timeline] = without_anchor(ledger, timeline, number)
+        known = ledger.unanchored[timeline] = _without_anchor(ledger, timeline, number)
     return known
 
 
@@ -76,7 +72,7 @@ def anchored_floor(ledger: Ledger, timeline: int) -> Floor:
     """What the newest anchor says; raises if it, or the row that leads to it, cannot be read."""
     found = _newest(ledger, timeline)
     while found:
-        number = number_of(found[0][0])
+        number = _number_of(found[0][0])
         known = ledger.floors.get(timeline, NO_FLOOR)
         if known.number == number:
             return known
@@ -96,7 +92,7 @@ def newest_anchor_row(ledger: Ledger, timeline: int) -> bytes:
     return next((key for key, _ in _newest(ledger, timeline)), b"")
 
 
-def number_of(key: bytes) -> int:
+def _number_of(key: bytes) -> int:
     """The number of an anchor, by the key of the row that leads to it; 0 without one."""
     return int.from_bytes(key[9:13], "big")
 
@@ -122,7 +118,7 @@ def _read(ledger: Ledger, timeline: int, number: int, key: bytes, row: bytes) ->
         raise ledger.damage(key, "it cannot be read") from None
 
 
-def without_anchor(ledger: Ledger, timeline: int, number: int) -> Floor:
+def _without_anchor(ledger: Ledger, timeline: int, number: int) -> Floor:
     """The floor of a timeline that was pruned and whose anchor cannot be found by its row.
 
     The anchor's own, if the chain still has it. Else `anchor` is 0, and of the states that were
@@ -140,7 +136,7 @@ def without_anchor(ledger: Ledger, timeline: int, number: int) -> Floor:
     return Floor(number, sequence, 0, bases)
 
 
-def all_rows(
+def _all_rows(
     ledger: Ledger, line: bytes, *, reverse: bool = False
 ) -> Iterator[tuple[bytes, bytes]]:
     """All rows of a timeline of one kind, however many they are."""
@@ -160,8 +156,8 @@ def _anchor_left(
     older one, and so may one whose floor is another.
     """
     expected = 0
-    led, certain = led_to(ledger, timeline), True
-    for key, row in all_rows(ledger, rowkinds.line(b"E", ledger.number, timeline), reverse=True):
+    led, certain = _led_to(ledger, timeline), True
+    for key, row in _all_rows(ledger, rowkinds.line(b"E", ledger.number, timeline), reverse=True):
         sequence = rowkinds.sequence_of(key)
         certain = certain and expected in (0, sequence) and sequence >= led
         expected = sequence - 1
@@ -181,7 +177,7 @@ def _anchor_left(
     return None, 0
 
 
-def led_to(ledger: Ledger, timeline: int) -> int:
+def _led_to(ledger: Ledger, timeline: int) -> int:
     """The entry to which the row of the newest anchor leads; 0 if that cannot be read."""
     for key, row in _newest(ledger, timeline):
         with suppress(StateIntegrityError, msgspec.MsgspecError):
@@ -194,7 +190,7 @@ def _bases_left(ledger: Ledger, timeline: int, newest: int) -> tuple[dict[int, b
     number of the last one, vouched for or not."""
     found: dict[int, bytes] = {}
     last = 0
-    for key, row in all_rows(ledger, rowkinds.line(b"B", ledger.number, timeline)):
+    for key, row in _all_rows(ledger, rowkinds.line(b"B", ledger.number, timeline)):
         if rowkinds.sequence_of(key) > newest:
             break
         last = rowkinds.sequence_of(key)
@@ -249,32 +245,6 @@ def pruned(ledger: Ledger, timeline: str, sequence: int, floor: Floor) -> Pruned
         f"{ledger.scope}: entry {sequence} of {timeline} was pruned: {said}. History begins behind "
         f"entry {floor.sequence}{also}"
     )
-
-
-def stand_on(stage: Stage, source: Timeline, sequence: int, number: int) -> None:
-    """Let a commit that rests on an older state fail if that is pruned meanwhile, or deleted.
-
-    `number` is that of the newest anchor when it was found that the state is kept.
-    """
-    ledger = stage.ledger
-    if ledger.number != source.ledger.number:
-        raise ScopeNotFoundError(
-            f"{ledger.scope} was deleted meanwhile; one that is made again under its name is new"
-        )
-    coming = ledger.pruning.get(source.number, NO_FLOOR)
-    if not coming.holds(sequence, ledger.before):
-        raise Conflict(f"{ledger.scope}: entry {sequence} is being pruned; try again")
-    stage.absent.append(rowkinds.anchor(ledger.number, source.number, number + 1))
-
-
-def stand_beside_pruning(stage: Stage, anchors: int) -> None:
-    """Refuse what shares parts with a value that was read before the timeline was pruned."""
-    line = stage.timeline
-    if line.floor.number != anchors or line.number in stage.ledger.pruning:
-        raise Conflict(
-            f"{stage.ledger.scope}: the timeline was pruned while this value was written, and "
-            "parts that it shares with the one before may be gone; write it again"
-        )
 
 
 def name_of(ledger: Ledger, timeline: int) -> str:

@@ -1,4 +1,4 @@
-"""A range of keys, in either direction, of a timeline or of a stage: an index and what changed."""
+"""A range of keys, in either direction, of an index and what changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from holdfast.store.journal.slot import Slot, slot_of
 from holdfast.store.names.scope import SCOPED_LENGTH
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.stage import Stage
     from holdfast.store.journal.timeline import Timeline
     from holdfast.store.tree.tree import Node, Trees
 
@@ -42,17 +41,18 @@ def timeline_range(
     return _merged(timeline.ledger.trees, base, changed, low, high, reverse)
 
 
-def stage_range(stage: Stage, low: str, high: str) -> Iterator[Found]:
-    """Keys from `low` to below `high` after the entries staged so far."""
-    timeline = stage.timeline
+def staged_range(
+    timeline: Timeline, base: Node | None, overlay: Mapping[str, Any], low: str, high: str
+) -> Iterator[Found]:
+    """Keys from `low` to below `high` where entries are being built: an overlay on the timeline's
+    own, or on an index in place of it."""
     with timeline.lock:
-        if stage.base is not None:
-            base, changed = stage.base, _within((stage.overlay,), low, high)
+        if base is not None:
+            changed = _within((overlay,), low, high)
         else:
             base = timeline.root()
-            layers = (timeline.stored, timeline.overlay, stage.overlay)
-            changed = _within(layers, low, high)
-    return _merged(stage.ledger.trees, base, changed, low, high, False)
+            changed = _within((timeline.stored, timeline.overlay, overlay), low, high)
+    return _merged(timeline.ledger.trees, base, changed, low, high, False)
 
 
 def count_below(trees: Trees, root: Node, prefix: str) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.codec import Codec
 from holdfast.seal.ring_masters import subkey
-from holdfast.seal.sealer import Commitments, Seal
+from holdfast.seal.sealer import Commitments, Seal, sealed_under
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.floor import Floor, no_body
@@ -38,7 +38,6 @@ from holdfast.store.tree.value import Grower
 
 if TYPE_CHECKING:
     from holdfast.storage.contract import Storage
-    from holdfast.store.commit.outside_cache import Found, Near, Wanted
     from holdfast.store.journal.feed import FeedItem
     from holdfast.store.journal.slot import Slot
     from holdfast.store.journal.timeline import Timeline
@@ -47,6 +46,21 @@ PACK = 4096
 """Bytes of a pack, and of the atoms inside an entry's row: one read gives little more than
 what was asked for, and rows stay few."""
 _PREFETCH = 256
+Wanted = Sequence[tuple[bytes, Any]]
+"""(ref, place) of atoms in one row."""
+Found = tuple[bytes, Any, bytes]
+"""The same with an atom's bytes."""
+
+
+class RowCache(Protocol):
+    """A cache outside of the process, as a ledger uses it: see `store.commit.outside_cache`."""
+
+    def atoms(self, ledger: Ledger, wanted: Mapping[bytes, Wanted]) -> dict[bytes, list[Found]]:
+        """The atoms of those rows that the cache has, and has as they must be."""
+
+    def offer(self, ledger: Ledger, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Put rows there, if they may lie there."""
+
 
 _BYTE = [bytes([n]) for n in range(256)]
 _T = TypeVar("_T")
@@ -116,6 +130,10 @@ class Ledger:
         """Another object stands for this scope now, or it is to be read again."""
         self._ad = b"holdfast/ad/1\0" + self.prefix
         self._atoms = atoms
+        self._derive(commitments, nodes)
+
+    def _derive(self, commitments: Commitments, nodes: NodeCache) -> None:
+        """What follows from the scope's keys: commitments, and trees that are made by them."""
         self.entry_hash = entry.entry_hasher(self.prefix)
         self.commit_body = commitments.domain(b"body")
         self.commit_pack = commitments.domain(b"pack")
@@ -133,9 +151,9 @@ class Ledger:
             return state.digest()
 
         self.commit_node = commitments.domain(b"node")
-        self.trees = Trees(self.commit_node, end_hash, self._fetch_node, nodes.scoped(number))
+        self.trees = Trees(self.commit_node, end_hash, self._fetch_node, nodes.scoped(self.number))
         self.grower = Grower(self.trees)
-        self.splitter = Splitter(codec, self.value_hash, commitments.boundary_key)
+        self.splitter = Splitter(self.codec, self.value_hash, commitments.boundary_key)
 
     # rows
 
@@ -261,7 +279,7 @@ class Ledger:
         except msgspec.MsgspecError:
             raise DamagedRecordError("a pack cannot be read") from None
 
-    def atom(self, ref: bytes, place: Any, near: Near | None = None) -> bytes:
+    def atom(self, ref: bytes, place: Any, near: RowCache | None = None) -> bytes:
         """The bytes of an atom, checked against its ref; `near` is asked for it first."""
         if ref[0] == refs.ATOM_INLINE:
             return ref[1:]
@@ -272,7 +290,9 @@ class Ledger:
         self._atoms.put((self.number, place), ref, data)
         return data
 
-    def _load(self, by_row: dict[bytes, list[tuple[bytes, Any]]], near: Near | None) -> list[Found]:
+    def _load(
+        self, by_row: dict[bytes, list[tuple[bytes, Any]]], near: RowCache | None
+    ) -> list[Found]:
         """Atoms by the rows in which they lie, checked."""
         held = near.atoms(self, by_row) if near is not None else {}
         found = [atom for atoms in held.values() for atom in atoms]
@@ -311,7 +331,9 @@ class Ledger:
         if ref[0] != refs.ATOM_INLINE:
             self._atoms.put((self.number, place), ref, data)
 
-    def fetch_atoms(self, wanted: Iterable[tuple[bytes, Any]], near: Near | None = None) -> None:
+    def fetch_atoms(
+        self, wanted: Iterable[tuple[bytes, Any]], near: RowCache | None = None
+    ) -> None:
         """Bring atoms into the cache of this process with few calls."""
         by_row: dict[bytes, list[tuple[bytes, Any]]] = {}
         for ref, place in wanted:
@@ -376,7 +398,7 @@ class Ledger:
     # values
 
     def value(
-        self, ref: bytes, location: Any, codec: Codec | None = None, near: Near | None = None
+        self, ref: bytes, location: Any, codec: Codec | None = None, near: RowCache | None = None
     ) -> Any:
         """The value that a ref and its location describe; the caller owns it.
 
@@ -390,7 +412,7 @@ class Ledger:
             raise DamagedRecordError(f"{self.scope}: a value cannot be put together") from None
 
     def value_of(
-        self, key: str, slot: Slot, codec: Codec | None = None, near: Near | None = None
+        self, key: str, slot: Slot, codec: Codec | None = None, near: RowCache | None = None
     ) -> Any:
         """The value of a key; an error says which key has one that cannot be read here."""
         try:
@@ -403,7 +425,7 @@ class Ledger:
         key: str,
         elements: list[tuple[Any, ...]],
         codec: Codec | None = None,
-        near: Near | None = None,
+        near: RowCache | None = None,
     ) -> list[Any]:
         """Some items of the list under a key, in the same way."""
         try:
@@ -417,7 +439,7 @@ class Ledger:
         error.args = (f"{self.scope}: the value of {key!r} cannot be read: {error}",)
         return error
 
-    def _value(self, ref: bytes, location: Any, codec: Codec, near: Near | None) -> Any:
+    def _value(self, ref: bytes, location: Any, codec: Codec, near: RowCache | None) -> Any:
         if ref[0] == refs.ATOM_INLINE:
             return codec.decode(ref[1:])
         if ref[0] == refs.ATOM:
@@ -440,7 +462,7 @@ class Ledger:
         kind: int,
         elements: list[tuple[Any, ...]],
         codec: Codec | None = None,
-        near: Near | None = None,
+        near: RowCache | None = None,
     ) -> Any:
         """A list, mapping, text or byte string of its elements."""
         codec = codec or self.codec
@@ -456,3 +478,33 @@ class Ledger:
             return {e[0]: value for e, value in zip(elements, found, strict=True)}
         data = b"".join(found)
         return data if kind == refs.BYTES else data.decode()
+
+
+def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | None:
+    """A row under the newest key; None if it is not under one older than that of `epoch`."""
+    ad, seal = ledger.ad(key), ledger.seal
+    if key[:1] != b"E":
+        found, compressed, quiet = sealed_under(row)
+        if found >= epoch:
+            return None
+        plain = seal.open(ad, row)
+        return seal.seal(ad, plain, ledger.commit_pack(plain), compress=compressed, quiet=quiet)
+    envelope, sealed = entry.split_row(row)
+    if not sealed:
+        return None  # pruned
+    start = len(envelope.data)
+    found, compressed, quiet = sealed_under(row, start)
+    if found >= epoch:
+        return None
+    plain = seal.open(ad, row, envelope.writer, start)
+    if ledger.commit_body(plain) != envelope.commitment:
+        raise DamagedRecordError("the body is not the one that the envelope commits to")
+    return envelope.data + seal.seal(
+        ad + envelope.data,
+        plain,
+        envelope.commitment,
+        writer_outside=True,
+        writer=envelope.writer,
+        compress=compressed,
+        quiet=quiet,
+    )

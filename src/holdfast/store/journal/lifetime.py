@@ -22,11 +22,14 @@ import msgspec
 
 from holdfast.errors import DamagedIndexError, InvalidInputError
 from holdfast.store.names.arguments import check_flag, check_moment
+from holdfast.store.names.cause import Cause
 
 CLASSES = ("ephemeral", "trusted", "standard", "sensitive", "external")
 """The state classes; see `classes`."""
 LATEST = 253_402_300_799_000_000
 """The last second of the year 9999: what a datetime can say."""
+READ = Cause("system", "read")
+"""Why the expiry of a key was put off that was read."""
 _START = datetime.fromtimestamp(0, UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

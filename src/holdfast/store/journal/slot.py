@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.lifetime import NONE, Meta, read_meta
+from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.tree import refs
 from holdfast.store.tree.build import Element
-from holdfast.store.tree.tree import Node
+from holdfast.store.tree.difference import tree_changes
+from holdfast.store.tree.tree import Node, Trees
 
 
 class Slot(msgspec.Struct, gc=False, eq=False):
@@ -135,3 +138,59 @@ def layered(
 def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
     if slot is not None and key != after:
         yield key, slot
+
+
+# ---- fold ---------------------------------------------------------------------------------------
+# Working many changes into an index without holding up other threads.
+
+
+SLICE = 64
+"""Keys that are folded into a tree without a pause: some 2 or 3 ms."""
+
+
+def fold(trees: Trees, root: Node, edits: list[tuple[str, bytes | None, Any]]) -> Node:
+    """The index after edits in key order, made in slices that share few nodes.
+
+    Between two slices the interpreter is left to other threads for a moment.
+    """
+    breath = Breath(SHORT)
+    for start in range(0, len(edits), SLICE):
+        breath()
+        root = trees.edit(root, edits[start : start + SLICE])
+    return root
+
+
+def edits_of(
+    overlay: dict[str, Slot | None], settled: Callable[[Slot], Slot]
+) -> list[tuple[str, Any, Any]]:
+    """An overlay as edits of an index, in key order."""
+    found: list[tuple[str, Any, Any]] = []
+    for key in sorted(overlay):
+        slot = overlay[key]
+        if slot is not None:
+            slot = settled(slot)
+        found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
+    return found
+
+
+class Kept(NamedTuple):
+    """A state to return to, with the sticky keys of now."""
+
+    root: Node
+    prefixes: tuple[str, ...]
+    """What was left alone; empty if there nothing differs."""
+    keys: tuple[str, ...]
+    """Sticky keys that differ from what they were then, without those of declarations."""
+
+
+def keep_sticky(trees: Trees, then: Node, now: Node, prefixes: tuple[str, ...]) -> Kept:
+    """The index of then with the keys of now under some prefixes."""
+    edits = [
+        (key, after[1] if after else None, after[2] if after else None)
+        for prefix in prefixes
+        for key, _, after in tree_changes(trees, then, now, prefix)
+    ]
+    if not edits:
+        return Kept(then, (), ())
+    keys = tuple(key for key, _, _ in edits if not key.startswith(PREFIX))
+    return Kept(fold(trees, then, edits), prefixes, keys)

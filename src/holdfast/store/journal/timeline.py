@@ -21,17 +21,15 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.store.journal import entry
+from holdfast.store.journal.declared import PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, split_row
 from holdfast.store.journal.floor import NO_FLOOR, Floor, announced_floor
-from holdfast.store.journal.fold import fold
 from holdfast.store.journal.key_range import KeyOrder, behind, slot_from, timeline_range
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.load import DELTAS, Loading
 from holdfast.store.journal.save import DELTA, INDEX, read_slot
-from holdfast.store.journal.slot import Slot, slot_of
+from holdfast.store.journal.slot import Slot, fold, keep_sticky, slot_of
 from holdfast.store.names import rowkinds as rows
-from holdfast.store.rules.declared import PREFIX, Declared, parse_declared
-from holdfast.store.rules.sticky import keep_sticky
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Node
 

@@ -23,9 +23,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from hashlib import sha256
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -34,30 +35,21 @@ from holdfast.errors import (
     DamagedRecordError,
     HoldfastError,
     InvalidInputError,
+    InvalidKeyError,
     LeaseLostError,
     LeaseNotFoundError,
     StoreClosedError,
     Unavailable,
 )
 from holdfast.storage.contract import Batch
-from holdfast.store.lease.lease_cells import (
-    Beat,
-    Cells,
-    LeaseInfo,
-    Seen,
-    Token,
-    beat_decoder,
-    encode,
-    token_decoder,
-    told,
-)
 from holdfast.store.lease.process import is_gone, shown
 from holdfast.store.names import rowkinds as rows
-from holdfast.store.names.cell_counts import commit_beside
-from holdfast.store.names.cells import Swap, Swaps
+from holdfast.store.names.cells import Swap, Swaps, commit_beside
+from holdfast.store.names.scope import Scope, check_key, escape, unescape
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.core import Core
+    from holdfast.store.journal.directory import Directory
+
 
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
@@ -74,6 +66,23 @@ _under: ContextVar[tuple[Lease, ...]] = ContextVar("holdfast_leases", default=()
 def leases_now() -> tuple[Lease, ...]:
     """The leases under which this task or thread acts."""
     return _under.get()
+
+
+class Fence(Protocol):
+    """Something in a cell that a change rests on; what is gone from there never comes back."""
+
+    key: bytes
+    cell: bytes
+
+    @property
+    def core(self) -> Directory:
+        """The store that the cell is of."""
+
+    def check(self) -> None:
+        """Refuse if it is known to be gone."""
+
+    def lost(self) -> HoldfastError:
+        """Note that it is gone; the error that says so."""
 
 
 class Lease:
@@ -175,7 +184,7 @@ class Lease:
 class Leases:
     """The leases of one open store: taking, renewing, freeing."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Directory) -> None:
         self.core = core
         self._swaps = Swaps(core.storage)
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
@@ -498,3 +507,101 @@ class Leases:
             if thread is None or not thread.is_alive():
                 return
             thread.join(0.1)  # another thread may just have taken one, which is given back, too
+
+
+# ---- lease cells --------------------------------------------------------------------------------
+# What the cells of a lease hold, and what is told of it.
+
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+class Token(msgspec.Struct, array_like=True, frozen=True):
+    """The cell that says who holds a lease."""
+
+    name: str
+    term: int
+    owner: str | None
+    """None: it is free."""
+    duration: float
+    id: bytes
+    """Random: no two tokens are equal."""
+
+
+class Beat(msgspec.Struct, array_like=True, frozen=True):
+    """The cell that changes as long as the holder lives; a free lease has none."""
+
+    id: bytes
+    """Of the token."""
+    count: int
+
+
+Cells = tuple[bytes | None, bytes | None]
+"""Token and beat as they are stored."""
+Seen = tuple[bytes, Token, Cells]
+"""Where a lease lies, its token, and both cells."""
+token_decoder = msgspec.msgpack.Decoder(Token)
+beat_decoder = msgspec.msgpack.Decoder(Beat)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """What the storage says of a lease."""
+
+    name: str
+    owner: str | None
+    """Who took it last and has not given it back; None if it is free."""
+    term: int
+    """How often it was taken or broken; it falls only if its cells were damaged and dropped."""
+    duration: float
+    beats: int
+    """How often it was renewed in this term: who looks twice sees whether the holder lives."""
+    gone: bool = False
+    """Whether its holder is known to be gone: a process of this machine that is no more."""
+    damage: str | None = None
+    """What is wrong with its cells. If it is its token, only where it lies is known, which is its
+    `name` here; nobody gets it until it is broken by its own name."""
+
+
+def told(token: Token, gone: Callable[[str | None], bool]) -> LeaseInfo:
+    """A lease for people; how often it was renewed is in another cell."""
+    owner = token.owner
+    return LeaseInfo(token.name, shown(owner), token.term, token.duration, 0, gone(owner))
+
+
+# ---- lease names --------------------------------------------------------------------------------
+# Names of leases that stand for something else: always legal, and never two things with one name.
+#
+# lease_name("recovery", "agent:7")        # recovery/agent:7
+# lease_name("agent", "a/b")               # agent/a%2Fb
+# running_lease(Scope("agent", "7"))       # agent/7: of who runs it
+
+
+_HASHED = "/%~"
+"""What no escaped part begins with."""
+
+
+def lease_name(*parts: str) -> str:
+    """The name of a lease that these parts have, and no others.
+
+    Parts are joined by `/`, with `/` and `%` in them percent-encoded. What is too long for a key or
+    would be no legal one has a hash behind its first part, which is one of the program's own.
+    """
+    name = "/".join(map(escape, parts))
+    try:
+        if check_key(name) == name:
+            return name
+    except InvalidKeyError:
+        pass
+    return f"{parts[0]}{_HASHED}{sha256(name.encode()).hexdigest()}"
+
+
+def lease_parts(name: str) -> list[str] | None:
+    """The parts that make such a name; None if they are hashed."""
+    return None if _HASHED in name else [unescape(part) for part in name.split("/")]
+
+
+def running_lease(scope: Scope, timeline: str = "main") -> str:
+    """The lease of who runs an agent; each timeline has its own."""
+    parts = [scope.kind, scope.id, "" if timeline == "main" else timeline]
+    return lease_name(*filter(None, parts))

@@ -1,22 +1,16 @@
-"""Asking for a lease and waiting for it; leases on the blocking face."""
+"""Asking for a lease and waiting for it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.errors import InvalidInputError, InvalidKeyError, LeaseHeldError
-from holdfast.store.lease.lease import Lease
-from holdfast.store.lease.lease_cells import LeaseInfo
+from holdfast.store.lease.lease import Lease, Leases
 from holdfast.store.lease.process import shown, this_process
 from holdfast.store.names.arguments import check_seconds, check_text, is_seconds
-from holdfast.store.names.blocks import block
 from holdfast.store.names.scope import check_key
-from holdfast.store.names.threads import safe_point
-
-if TYPE_CHECKING:
-    from holdfast.store.commit.core import Core
+from holdfast.store.names.threads import safe_point, to_the_end
 
 SHORTEST, LONGEST = 0.1, 86_400.0
 """Seconds that a lease may last without a beat."""
@@ -24,12 +18,21 @@ FIRST_LOOK, LAST_LOOK = 0.001, 0.05
 """Seconds between two looks at a lease that is held: at first, and after some time."""
 
 
+class Lending(Protocol):
+    """An open store, as far as it has leases."""
+
+    @property
+    def leases(self) -> Leases:
+        """Those of it."""
+        ...
+
+
 class Asking:
     """Somebody who wants a lease, and waits for it if need be."""
 
     def __init__(
         self,
-        core: Core,
+        core: Lending,
         name: str,
         duration: float,
         wait: float | None,
@@ -88,50 +91,18 @@ def taken(asked: Asking) -> Lease:
     return lease
 
 
+async def taken_async(asked: Asking) -> Lease:
+    """The same in an event loop, which goes on meanwhile."""
+    import asyncio
+
+    while True:
+        lease = await to_the_end(asked.take, undo=given_back)
+        if lease is not None:
+            return lease
+        await asyncio.sleep(asked.pause())
+
+
 def given_back(lease: Lease | None) -> None:
     """Undo a `take`."""
     if lease is not None:
         lease.release()
-
-
-class StoreLeasing:
-    """The part of a store that gives leases."""
-
-    _core: Core
-
-    @block
-    def lease(
-        self,
-        name: str,
-        *,
-        duration: float = 30.0,
-        wait: float | None = None,
-        owner: str | None = None,
-    ) -> Iterator[Lease]:
-        """Hold a lease inside the block; one holder at a time, in any number of processes.
-
-        All that this thread or task, and tasks that it begins, write to the store inside the block
-        is under the lease: once another has taken it over, it is refused with `LeaseLostError`,
-        and nothing is written. The lease is renewed in the background. Another gets it when the
-        block ends, when it has seen no renewal for `duration` seconds, or at once if the process is
-        known to be gone. If it is held, it is waited for without end, or for `wait` seconds (0: not
-        at all), then `LeaseHeldError`.
-        `owner` is told to others (by default host and process).
-        """
-        lease = taken(Asking(self._core, name, duration, wait, owner))
-        try:
-            with lease.fencing():
-                yield lease
-        finally:
-            lease.release()
-
-    def leases(self) -> list[LeaseInfo]:
-        """All leases that were ever taken, by their names."""
-        return self._core.leases.infos()
-
-    def break_lease(self, name: str) -> str | None:
-        """Take a lease from its holder, whose changes are refused from now on; tells who it was.
-
-        For operators: without asking the holder, which may be at work.
-        """
-        return self._core.leases.break_(check_name(name))

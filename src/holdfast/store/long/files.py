@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import InvalidInputError
-from holdfast.store.long.read import LongReader
-from holdfast.store.long.write import LongWriter
+from holdfast.store.long.long_reader import LongReader
+from holdfast.store.long.long_writer import LongWriter
 from holdfast.store.names.threads import safe_point
 from holdfast.store.names.whole_files import Path, check_path, whole_file
 

@@ -6,13 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import msgspec
 from msgspec import structs
 
-from holdfast.store.journal.entry import Cause
 from holdfast.store.names.arguments import check_text
 
 WITHIN = " > "
 """Stands between an operation and one that is part of it."""
+
+
+class Cause(msgspec.Struct, array_like=True, frozen=True):
+    """Why an entry was made. Remarks of the caller; nothing is decided by them."""
+
+    actor: str | None = None
+    reason: str | None = None
+    correlation: str | None = None
+    parent: str | None = None
+    component: str | None = None
+    operation: str | None = None
+
+
 _current: ContextVar[Cause | None] = ContextVar("holdfast_cause", default=None)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from holdfast.store.journal.entry import Cause
+from holdfast.store.names.cause import Cause
 from holdfast.store.names.masked import MASK
 from holdfast.store.names.scope import Scope
 

@@ -11,18 +11,22 @@ asyncio is loaded by whoever uses it: blocking programs load this file, too, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from holdfast.store.names.arguments import check_run
+
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Executor
 
     from holdfast.storage.contract import Storage
+
 
 _T = TypeVar("_T")
 
@@ -199,6 +203,28 @@ async def here_or_away(
     return await away(function, *args)
 
 
+LONG: Any = object()
+"""Stands for what was not found in the loop, for it takes long."""
+
+
+def here_unless_long(
+    storage: Storage,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+) -> Any:
+    """The first half of it, written out for methods: what one gives, or `LONG`."""
+    if not storage.limits.embedded:
+        return LONG
+    _here.left = MUCH
+    try:
+        return function(*args, **named)
+    except _TooMuch:
+        return LONG
+    finally:
+        _here.left = inf
+
+
 def leave_loop(size: int = MUCH + 1) -> None:
     """Called before so many bytes are read: if this runs in a loop, and they are too many for it,
     all that was begun is begun anew on a thread."""
@@ -271,3 +297,103 @@ class TogetherAway(Generic[_T]):
         except RuntimeError as error:  # the loop is about to close
             for one in asked:
                 one.tell(error)
+
+
+# Functions of users, which may be async.
+
+
+def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function gives; that of an async one is waited for, in a loop of its own."""
+    import asyncio
+    import inspect
+    from concurrent.futures import ThreadPoolExecutor
+
+    answer = function(*arguments)
+    if not inspect.isawaitable(answer):
+        return answer
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_awaited(answer))
+    with ThreadPoolExecutor(1) as pool:  # the loop of this thread waits as for any blocking call
+        return pool.submit(copy_context().run, asyncio.run, _awaited(answer)).result()
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer
+
+
+# ---- thread pauses ------------------------------------------------------------------------------
+# Long work in Python beside other threads: it rests often enough that they get their turn.
+#
+# A thread that only computes gives way after five milliseconds, and another one has to wait for
+# that several times: a writer once behind each call into the storage, an event loop two or three
+# times until a task that slept goes on.
+
+
+WORK = 0.001
+REST = 0.0005
+SHORT = 0.0001
+"""Seconds: how long it works, how long it rests, and how long where somebody waits for it."""
+
+
+class Breath:
+    """Called once an item: rests if it has worked for a while and there are other threads."""
+
+    def __init__(self, rest: float = REST) -> None:
+        self._rest = rest
+        self._since = time.perf_counter()
+
+    def __call__(self) -> None:
+        if time.perf_counter() - self._since > WORK:
+            if threading.active_count() > 1:
+                time.sleep(self._rest)
+            self._since = time.perf_counter()
+
+
+# ---- loop calls ---------------------------------------------------------------------------------
+# Functions of users that threads of the async face call, and that may be async.
+
+
+class OnLoop:
+    """Calls functions from threads; what they give is waited for on the loop that was used last."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def use(self) -> None:
+        """Take the loop of who asks."""
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+
+    def wait(self, answer: Any) -> Any:
+        """What an answer comes to, in a thread."""
+        import asyncio
+        import inspect
+
+        if not inspect.isawaitable(answer):
+            return answer
+        assert self._loop is not None
+        # Its task acts under the lease and the cause of this thread, whose context it gets.
+        given, error = asyncio.run_coroutine_threadsafe(_settled(answer), self._loop).result()
+        if error is not None:
+            raise error
+        return given
+
+    def wrap(self, function: Any, name: str) -> Any:
+        """A plain function in place of one that may be async; None for None."""
+        if function is None:
+            return None
+        check_run(function, name, awaited=True)
+        return lambda *arguments: self.wait(function(*arguments))
+
+
+async def _settled(answer: Any) -> tuple[Any, BaseException | None]:
+    """What an answer comes to, or what would end the loop with all that runs in it."""
+    try:
+        return await answer, None
+    except (SystemExit, KeyboardInterrupt) as error:
+        if is_interrupt(error):
+            raise
+        return None, error

@@ -27,26 +27,30 @@ from holdfast.store.commit.core import Core
 from holdfast.store.journal.floor import Floor
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.names import rowkinds
-from holdfast.store.names.cell_counts import odd_counts
+from holdfast.store.names.cells import odd_counts
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import safe_point
 from holdfast.store.proof.cosign import Trust
 from holdfast.store.proof.schedule_cells import check_schedules
-from holdfast.store.proof.verify_accounts import Accounts
-from holdfast.store.proof.verify_directory import DirectoryCheck
-from holdfast.store.proof.verify_feed import FeedCheck
-from holdfast.store.proof.verify_floor import find_floors, pruned_meanwhile
-from holdfast.store.proof.verify_leftovers import Leftovers, Standing, read_standing
-from holdfast.store.proof.verify_line import LineCheck
+from holdfast.store.proof.verify_line import LineCheck, find_floors, pruned_meanwhile
 from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck
-from holdfast.store.proof.verify_process import LARGE, reading
 from holdfast.store.proof.verify_report import Finding, Report
-from holdfast.store.proof.verify_strays import check_kinds, check_scopes, check_timelines
-from holdfast.store.proof.verify_subjects import check_subjects
-from holdfast.store.proof.verify_timelines import find_timelines
+from holdfast.store.proof.verify_rows import (
+    Accounts,
+    DirectoryCheck,
+    FeedCheck,
+    Leftovers,
+    Standing,
+    check_kinds,
+    check_rests,
+    check_scopes,
+    check_subjects,
+    check_timelines,
+    find_timelines,
+    read_standing,
+)
 from holdfast.store.proof.verify_uploads import UploadCheck, check_pins
 from holdfast.store.proof.witness import Witness, read_witness, store_identity
-from holdfast.store.upkeep.dependencies import check_rests
 
 ATTEMPTS = 5
 _BEGINNING = ("", 0, 0, 0)
@@ -67,13 +71,11 @@ def verify_store(
     require: int | None = None,
     budget: float | None = None,
     resume: str | None = None,
-    parallel: bool = False,
     progress: Callable[[str, int], None] | None = None,
 ) -> Report:
     """Verify a scope or the whole store; see `Store.verify`."""
     core.check_open()
     check = _Check(core, budget, progress)
-    check.parallel = parallel and budget is None and resume is None
     check.trust = Trust.of(trust, require)
     started = time.monotonic()
     with suppress(_Budget):
@@ -90,7 +92,6 @@ class _Check:
         self.report = Report()
         self.end = time.monotonic() + budget if budget is not None else None
         self.progress = progress
-        self.parallel = False
         """Whether a second process may help: not in a part of the work, which reads nodes first."""
         self.feed = FeedCheck(self)
         self.public = core.public
@@ -305,21 +306,19 @@ class _Check:
         below = [(number, floors[number].sequence) for number in lines]
         nodes = NodeCheck(self, ledger, dict(below))
         uploads = UploadCheck(self, nodes, ledger)
-        large = sum(head[0] for head in heads.values()) >= LARGE
-        first = below if self.end is None else []  # where time is short, with the entries
-        with reading(nodes, first, self.core if large and self.parallel else None) as arrived:
+        if self.end is None:  # where time is short, they are read with the entries
             for number in lines:
-                here = (str(ledger.scope), ledger.number, number)
-                if here < start[:3]:
-                    continue
-                begin = start[3] if here == start[:3] else 0
-                parts = (nodes, uploads, ledger, number, begin, heads[number], floors[number])
-                check = LineCheck(self, *parts)
-                self.report.timelines += 1
-                check.run()
-                if arrived():
-                    check.nodes_came()
-                self.pause(ledger, number + 1, 0)  # at least one timeline a call: it gets on
+                nodes.read(number)
+        nodes.finish()
+        for number in lines:
+            here = (str(ledger.scope), ledger.number, number)
+            if here < start[:3]:
+                continue
+            begin = start[3] if here == start[:3] else 0
+            parts = (nodes, uploads, ledger, number, begin, heads[number], floors[number])
+            self.report.timelines += 1
+            LineCheck(self, *parts).run()
+            self.pause(ledger, number + 1, 0)  # at least one timeline a call: it gets on
         if (str(ledger.scope), ledger.number) == start[:2]:
             uploads.note_since(dict.fromkeys(lines, ledger.before))
         uploads.run()

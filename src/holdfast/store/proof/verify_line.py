@@ -5,34 +5,47 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
+from holdfast.store.commit.lookup_terms import Progress, Terms, read_progress
 from holdfast.store.journal import entry
+from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body, Envelope
-from holdfast.store.journal.floor import Floor
+from holdfast.store.journal.floor import (
+    NO_FLOOR,
+    Floor,
+    anchored_floor,
+    floor_of,
+    newest_anchor_row,
+    read_base,
+)
+from holdfast.store.journal.key_range import slot_from, timeline_range
 from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.loss import Loss, all_told, told
 from holdfast.store.journal.save import BEFORE, DELTA, Save, may_be_tree, read_save, read_slot
+from holdfast.store.journal.signatures import signers_of
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds as rows
-from holdfast.store.proof.cosign import signers_of
-from holdfast.store.proof.verify_feed import Head
-from holdfast.store.proof.verify_floor import FloorCheck, check_anchor, check_newest_anchor
-from holdfast.store.proof.verify_keys import name_keys
-from holdfast.store.proof.verify_lookups import check_lookups
-from holdfast.store.proof.verify_losses import check_losses, check_merge, is_lost, stands_on_save
-from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck, newest_index
+from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck, damaged_row, newest_index
+from holdfast.store.proof.verify_report import KnownLoss, name_keys
+from holdfast.store.proof.verify_rows import Head
 from holdfast.store.proof.verify_uploads import UploadCheck
-from holdfast.store.read.state_check import leaves
+from holdfast.store.read.state_check import check_values, leaves
+from holdfast.store.rules.lookup import Lookup
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Node
-from holdfast.store.upkeep.losses import Loss, told
+from holdfast.store.upkeep.losses import find_loss, newest_entry
+from holdfast.store.upkeep.mark import Marks
 
 if TYPE_CHECKING:
     from holdfast.store.proof.verify import _Check
+
 
 PAGE = 2000
 LOOK = 100
@@ -106,7 +119,6 @@ class LineCheck:
             self._go_on()
         elif self.floor.sequence:
             FloorCheck(self, self.floor).run()
-        self.since = self.checked  # below it they were looked at before, or pruning left them
         line, head = self.line, self.head
         self.newest = newest_index(self.ledger, line.number, head[0])
         high = rows.entry(line.prefix, head[0] + 1)
@@ -450,11 +462,6 @@ class LineCheck:
             if at not in self.announced:
                 self.find("unaccounted", rows.pack(line, at, 0), "no save uses these nodes")
 
-    def nodes_came(self) -> None:
-        """Check what could not be, while the nodes were read elsewhere."""
-        self.with_nodes = self.nodes.saved(self.line.number)
-        self._unused(self.since, self.checked)
-
     def _behind(self) -> None:
         """What lies behind the newest entry that was looked at, and is not newer.
 
@@ -494,3 +501,384 @@ class LineCheck:
         """Whether a value has something in a damaged row."""
         places: list[Any] = [place for _, place in leaves(self.ledger, slot.ref, slot.location)]
         return any(place is not None and place[:2] in self.damaged for place in places)
+
+
+# ---- verify floor -------------------------------------------------------------------------------
+# Verifying a timeline below its floor: the chain is whole, and nothing that is kept is missing.
+#
+# Below the floor that an anchor announces, entries may be envelopes alone, and packs, saves and
+# nodes may be gone. What is there must be itself; and every state that is kept is read whole, down
+# to its values and the entries that wrote its keys. So what was dropped by somebody else is found,
+# unless nothing that can still be asked for rests on it.
+
+
+FLOOR_PAGE = 500
+
+
+def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Floor]:
+    """The floors of a scope's timelines; of rows that lead to none, only leftovers may be there."""
+    found: dict[int, Floor] = {}
+    for number in lines:
+        floor = NO_FLOOR
+        try:
+            floor = anchored_floor(ledger, number)
+        except DAMAGE as error:
+            key = damaged_row(error, newest_anchor_row(ledger, number))
+            check.find("damage", rows.describe(key), str(error), str(ledger.scope), row=key)
+            floor = floor_of(ledger, number)
+        found[number] = check.floors[(ledger.number, number)] = floor
+    check.swept = _is_pruned_now(check, ledger)
+    if check.swept:
+        check.report.pruning += 1
+        return found
+    for kind in (b"A", b"B"):
+        prefix = low = kind + ledger.number.to_bytes(rows.SCOPE, "big")
+        while page := check.core.storage.scan(low, rows.after(prefix), limit=1000):
+            for key, _ in page:
+                floor = found.get(rows.line_of(key), NO_FLOOR)
+                named = (
+                    rows.sequence_of(key) in floor.bases
+                    if kind == b"B"
+                    else floor.number and key[9:] == floor.number.to_bytes(4, "big")
+                )
+                if not named:
+                    scope, what = str(ledger.scope), "no anchor names it"
+                    check.find("unaccounted", rows.describe(key), what, scope, row=key)
+            low = page[-1][0] + b"\0"
+    return found
+
+
+def pruned_meanwhile(check: _Check, ledger: Ledger) -> bool:
+    """Whether a scope was, or may have been, pruned since its floors were read."""
+    mine = {line: floor for (scope, line), floor in check.floors.items() if scope == ledger.number}
+    try:
+        moved = any(floor_of(ledger, line).number != mine[line].number for line in mine)
+    except DAMAGE:
+        return False  # found and named
+    return moved or check.swept or _is_pruned_now(check, ledger)
+
+
+def _is_pruned_now(check: _Check, ledger: Ledger) -> bool:
+    """Whether somebody prunes a scope, or was cut short."""
+    cell = rows.pruner(ledger.number)
+    return bool(check.core.storage.cells(cell, cell + b"\0", limit=1))
+
+
+class FloorCheck:
+    """What is left of a timeline up to its floor."""
+
+    def __init__(self, line: LineCheck, floor: Floor) -> None:
+        self.line = line
+        self.floor = floor
+        self.ledger = line.ledger
+        self.missing: set[int] = set()
+        """Entries whose bodies are gone."""
+        self.hashes: dict[int, bytes] = {}
+        """Of the entries whose states are kept."""
+        self.seen: set[Any] = set()
+
+    def run(self) -> None:
+        """Check all up to the floor, and stand there."""
+        line = self.line.line
+        end = rows.entry(line.prefix, self.floor.sequence) + b"\0"
+        low = rows.entry(line.prefix, 0)
+        while page := self.line.storage.scan(low, end, limit=FLOOR_PAGE):
+            for key, row in page:
+                self._entry(key, row)
+            low = page[-1][0] + b"\0"
+            self.line.report.entries += len(page)
+        if line.sequence < self.floor.sequence:
+            key = rows.entry(line.prefix, self.floor.sequence)
+            self.line.find("chain", key, f"entries from {line.sequence + 1} on are missing")
+        self.line.report.pruned += len(self.missing)
+        head = line.head
+        base = [self._base(at, hash_) for at, hash_ in sorted(self.floor.bases.items())][-1]
+        if base is None:
+            self.line.folding = False
+        else:
+            line._take(self.floor.sequence, base)
+        line.sequence, line.head, line.floor = self.floor.sequence, head, self.floor
+        self.line.checked = self.floor.sequence + 1
+
+    def _entry(self, key: bytes, row: bytes) -> None:
+        line, sequence = self.line.line, rows.sequence_of(key)
+        if sequence != line.sequence + 1:
+            message = f"entries {line.sequence + 1} to {sequence - 1} are missing"
+            self.line.find("chain", key, message)
+        try:
+            envelope, sealed = entries.split_row(row)
+        except DAMAGE as error:
+            self.line.find("damage", key, str(error))
+            line.sequence, line.head = sequence, b""
+            return
+        if line.head and envelope.before != line.head and sequence == line.sequence + 1:
+            self.line.find("chain", key, "it does not follow from the entry before it")
+        line.sequence, line.head = sequence, self.ledger.entry_hash(key, envelope.data)
+        if sequence in self.floor.bases:
+            self.hashes[sequence] = line.head
+            if envelope.statement is not None:
+                self.line.check_statement(key, envelope, whole=False)
+        if not sealed:
+            self.missing.add(sequence)
+            return
+        try:
+            self._body(key, self.ledger.open_entry(key, row)[1])
+        except DAMAGE as error:
+            self.line.find("damage", key, str(error))
+
+    def _body(self, key: bytes, body: Body) -> None:
+        """An entry that stayed whole: of its packs, what is there must be what it commits to."""
+        self.line.report.values += len(body.atoms)
+        self.line.uploads.note(key, body)
+        if body.ops and body.ops[0][0] in (entries.REKEY, entries.CHECKPOINT):
+            alone = msgspec.structs.replace(body, change=None, cause=None)
+            sequence = rows.sequence_of(key)
+            self.line.check.accounts.note(self.ledger, self.line.line.number, sequence, alone)
+        if body.ops and body.ops[0][0] == entries.LOST:
+            self.line.losses.append(told(rows.sequence_of(key), body.ops[0]))
+        prefix = rows.line(b"V", self.ledger.number, self.line.line.number)
+        for ordinal, commitment in enumerate(body.packs, 1):
+            pack = rows.pack(prefix, rows.sequence_of(key), ordinal)
+            row = self.line.storage.get([pack])[0]
+            if row is not None and self.ledger.commit_pack(self.ledger.open_row(pack, row)) != (
+                commitment
+            ):
+                self.line.find("damage", pack, "it is not the pack that its entry commits to")
+
+    def _base(self, at: int, commitment: bytes) -> Save | None:
+        """Check a state that is kept; None if its saved index cannot be read."""
+        number = self.line.line.number
+        key = rows.entry(rows.line(b"B", self.ledger.number, number), at)
+        try:
+            base = read_base(self.ledger, number, at, commitment)
+            self.line.report.saves += 1
+            if at in self.hashes and base.head != self.hashes[at]:
+                raise StateIntegrityError("it stands behind another entry than the one there is")
+            if base.place:
+                root = self.ledger.trees.load(tuple(base.place), base.root)
+                self.line.report.values += check_values(
+                    self.ledger, root, read=True, seen=self.seen
+                )
+            self._writers(key, base)
+        except DAMAGE as error:
+            self.line.find("damage", damaged_row(error, key), str(error))
+            return None
+        self._root(at, base)
+        return base
+
+    def _writers(self, key: bytes, base: Save) -> None:
+        """The entries that wrote the keys of a kept state must be whole."""
+        marks = Marks(self.ledger, self.line.line.number, self.floor.sequence)
+        marks.save(base)
+        lost = sorted({sequence for sequence, ordinal in marks.values if not ordinal})
+        lost = [sequence for sequence in lost if sequence in self.missing]
+        if lost:
+            message = f"entries that kept keys rest on were dropped: {lost[:10]}"
+            self.line.find("damage", key, message)
+
+    def _root(self, at: int, base: Save) -> None:
+        entry = rows.entry(self.line.line.prefix, at)
+        row = self.line.storage.get([entry])[0]
+        envelope = entries.split_row(row)[0] if row else None
+        if envelope and envelope.statement and envelope.statement.root != base.root:
+            self.line.find("root", entry, "the checkpoint names another state than is kept for it")
+
+
+def check_anchor(line: LineCheck, key: bytes, op: list[Any]) -> None:
+    """An anchor must name an entry before it as it is."""
+    line.anchor = rows.sequence_of(key), op
+    floor = rows.entry(line.line.prefix, op[1])
+    row = line.storage.get([floor])[0]
+    try:
+        there = row and line.ledger.entry_hash(floor, entries.split_row(row)[0].data)
+    except DAMAGE:
+        return  # found and named where it stands
+    if there != op[2] or rows.sequence_of(key) <= op[1]:
+        line.find("chain", key, f"{rows.describe(floor)} is not the entry that it prunes up to")
+
+
+def check_newest_anchor(line: LineCheck) -> None:
+    """What was taken for the floor must be what the newest anchor of the chain says."""
+    floor = line.floor
+    if line.begin > floor.sequence and line.anchor is None:
+        return  # the anchor was read before the check was stopped
+    found = line.anchor[0] if line.anchor is not None else 0
+    if found != floor.anchor:
+        key = rows.anchor(line.ledger.number, line.line.number, max(floor.number, 1))
+        said = f"the newest anchor is entry {found}" if found else "no entry is an anchor"
+        line.find("chain", key, f"it should lead to the newest anchor ({floor.anchor}): {said}")
+
+
+# ---- verify lookups -----------------------------------------------------------------------------
+# Verifying lookups: the terms that the values give, compared with those that are kept.
+#
+# Of each timeline's newest state. What older states held was written by the entries, which are
+# checked as such.
+
+
+LOOKUP_PAGE = 500
+NAMED = 1000
+"""Keys that a finding names at most."""
+
+
+def check_lookups(check: _Check, line: Timeline) -> None:
+    """Compare every lookup that is built with the values."""
+    try:
+        lookups = line.declared.of(Lookup)
+        for lookup in lookups:
+            progress = read_progress(line.ledger, line.slot(lookup.built))
+            if progress == Progress(lookup.fingerprint, None):
+                _LookupCheck(check, line, lookup).run()
+    except DAMAGE:
+        return  # what cannot be read has been found and named before
+
+
+class _LookupCheck:
+    def __init__(self, check: _Check, line: Timeline, lookup: Lookup) -> None:
+        self.check = check
+        self.line = line
+        self.lookup = lookup
+        self.terms = Terms(line.ledger)
+
+    def run(self) -> None:
+        """First what is missing, then, if the numbers do not fit, what is too much."""
+        count = 0
+        missing: list[str] = []
+        for key, slot in self._keys():
+            names = self._names(key, slot)
+            count += len(names)
+            absent = [name for name in names if self.line.slot(name) is None]
+            count -= len(absent)
+            if absent:
+                missing.append(key)
+        self._find("it lacks terms of", missing)
+        stored = timeline_range(self.line, self.lookup.home, self.lookup.end)
+        if sum(1 for _ in stored) != count:
+            self._find("it has terms that are not those of", list(self._surplus()))
+
+    def _keys(self) -> Iterator[tuple[str, Slot]]:
+        for low, high in self.lookup.spans():
+            walk = timeline_range(self.line, low, high)
+            while page := [(found[0], slot_from(found)) for found in islice(walk, LOOKUP_PAGE)]:
+                with suppress(*DAMAGE):  # found by its own check; here it only saves time
+                    atoms = ((slot.ref, slot.location) for _, slot in page)
+                    self.line.ledger.fetch_atoms(atoms)
+                yield from page
+
+    def _names(self, key: str, slot: Slot) -> frozenset[str]:
+        try:
+            return self.terms.keys(self.lookup, key, self.line.settled(slot))
+        except DAMAGE:
+            return frozenset()  # the value's own finding names it
+
+    def _surplus(self) -> Iterator[str]:
+        for name, _ in timeline_range(self.line, self.lookup.home, self.lookup.end):
+            try:
+                key = self.lookup.key_in(name)
+            except (ValueError, IndexError):
+                yield "?"
+                continue
+            slot = self.line.slot(key)
+            try:
+                keys = self.terms.keys(self.lookup, key, self.line.settled(slot)) if slot else ()
+            except DAMAGE:
+                continue
+            if name not in keys:
+                yield key
+
+    def _find(self, what: str, keys: list[str]) -> None:
+        if not keys:
+            return
+        name, scope = self.lookup.name, str(self.line.ledger.scope)
+        some = ", ".join(dict.fromkeys(keys[:10]))
+        self.check.find(
+            "lookup",
+            f"lookup {name} of {scope}",
+            f"{what} {len(keys)} keys: {some}; state.rebuild({name!r}) makes it anew",
+            scope,
+            keys[:NAMED],
+        )
+
+
+# ---- verify losses ------------------------------------------------------------------------------
+# Verifying that a timeline has what the feed names, but for what it tells itself is lost.
+#
+# What was stored with entries that are told to be lost is accounted for by that: other timelines
+# may lead to it. One that begins from a lost state is judged by the index that it saved of it.
+
+
+def check_losses(check: LineCheck) -> None:
+    """Compare a timeline that was read to its end with the feed.
+
+    How many entries the feed names shows whether anything is lost: only then it is read again, to
+    see what.
+    """
+    line, ledger = check.line, check.ledger
+    for loss in check.losses:
+        place = rows.describe(rows.entry(line.prefix, loss.at))
+        check.report.losses.append(KnownLoss(str(ledger.scope), place, str(loss)))
+    surplus = check.losses[-1].surplus if check.losses else 0
+    counted = check.check.feed.counted(ledger.number, line.number)
+    # Less than there is was named if others write meanwhile, or rows of the feed are damaged.
+    whole = ledger.before + counted - line.sequence <= surplus
+    if whole and not check.other and (check.losses or line.sequence >= check.head[0]):
+        return
+    lost = find_loss(check.check.core, ledger, line.number)
+    if lost is None:
+        return  # it was told before the check was stopped, or others have written meanwhile
+    if lost.last > line.sequence:
+        said = f"the feed names entry {lost.last}, the newest here is {line.sequence}"
+        message = f"{said}: the scope was put back, or entries were dropped"
+    elif lost.first == line.sequence:
+        message = "it is not the entry that the feed names"
+    else:
+        message = f"{lost}, were dropped, and others have taken their numbers"
+    key = rows.entry(line.prefix, min(lost.first, line.sequence + 1))
+    check.find("feed", key, message)
+
+
+def is_lost(check: LineCheck, timeline: int, sequence: int) -> bool:
+    """Whether a timeline tells that its entry of this number is lost; another one may be there."""
+    if timeline not in check.told:
+        check.told[timeline] = list(all_told(check.ledger, timeline))
+    return any(loss.first <= sequence <= loss.last for loss in check.told[timeline])
+
+
+def stands_on_save(check: LineCheck, key: bytes, body: Body) -> bool:
+    """Take the state that an entry has from a lost one from its save; False if it is not that.
+
+    All of that state must be there: what is missing is found.
+    """
+    op, line, ledger = body.ops[0], check.line, check.ledger
+    if op[0] not in (entry.RESTORE, entry.FORK):
+        return False
+    missing = op[2] > newest_entry(ledger, op[1])  # found and named with its own timeline
+    if not missing and not is_lost(check, op[1], op[2]):
+        return False
+    sequence = rows.sequence_of(key)
+    saved = rows.entry(rows.line(b"S", ledger.number, line.number), sequence)
+    try:
+        save = read_save(ledger.open_row(saved, check.storage.get([saved])[0]))
+        root = ledger.trees.load(tuple(save.place), op[3]) if save.place else ledger.trees.empty
+        line.rebase(root, {})
+        line.apply(sequence, body)
+        check_values(ledger, root, read=True)
+    except DAMAGE as error:
+        check.find("damage", key, str(error))
+        check.folding = False
+    return True
+
+
+def check_merge(check: LineCheck, key: bytes, op: list[Any]) -> None:
+    """What was merged must still be the history that it was, and the merge before be named."""
+    _, timeline, sequence, hash_, before = op
+    merged = rows.entry(rows.line(b"E", check.ledger.number, timeline), sequence)
+    row = check.storage.get([merged])[0]
+    try:
+        there = row and check.ledger.entry_hash(merged, entry.split_row(row)[0].data)
+    except DAMAGE:
+        there = hash_  # found and named where it stands
+    if there != hash_ and not is_lost(check, timeline, sequence):
+        check.find("chain", key, f"{rows.describe(merged)} is not the entry that it merged")
+    if check.folding and before != check.line.merged:
+        check.find("chain", key, "it names another merge before it than there is")

@@ -67,26 +67,18 @@ def _length(array: msgspec.Raw) -> int:
     return int.from_bytes(head[1:3], "big") if head[0] == 0xDC else len(_hints(array))
 
 
-class Read(msgspec.Struct, array_like=True):
-    """What reading the nodes of a scope gave."""
-
-    hashes: dict[tuple[int, int, int], bytes] = {}
-    """(timeline, sequence, ordinal) of a pack to the hashes of its nodes, joined."""
-    packs: set[tuple[int, int]] = set()
-    """(timeline, sequence) of the saves that the packs belong to."""
-    open: list[tuple[tuple[int, ...], bytes, bytes]] = []
-    """(place, hash, row) of links to nodes that had not been read."""
-
-
 class NodeCheck:
     """What the saved nodes of one scope really hash to, by their place."""
 
     def __init__(self, check: _Check, ledger: Ledger, below: Mapping[int, int]) -> None:
         self.check = check
         self.ledger = ledger
-        self.told = Read()
-        self.away = False
-        """They are read elsewhere: what is expected of them is kept until they are here."""
+        self._hashes: dict[tuple[int, int, int], bytes] = {}
+        """(timeline, sequence, ordinal) of a pack to the hashes of its nodes, joined."""
+        self._packs: set[tuple[int, int]] = set()
+        """(timeline, sequence) of the saves that the packs belong to."""
+        self._open: list[tuple[tuple[int, ...], bytes, bytes]] = []
+        """(place, hash, row) of links to nodes that had not been read."""
         self._below = below
         """Up to which entry each timeline is pruned. Nodes saved there may be left over: only what
         is kept leads to them, and what they lead to may be gone."""
@@ -99,14 +91,9 @@ class NodeCheck:
         """Note a finding in this scope."""
         self.check.find(kind, rows.describe(key), message, str(self.ledger.scope), row=key)
 
-    def take(self, told: Read) -> None:
-        """Take what was read elsewhere."""
-        told.open += self.told.open
-        self.told, self.away = told, False
-
     def saved(self, timeline: int) -> list[int]:
         """The entries of a timeline at which nodes were saved."""
-        return sorted(sequence for line, sequence in self.told.packs if line == timeline)
+        return sorted(sequence for line, sequence in self._packs if line == timeline)
 
     def read(self, timeline: int, first: int = 0, last: int | None = None) -> None:
         """Read the nodes that were saved on a timeline, all or those at some of its entries."""
@@ -135,16 +122,16 @@ class NodeCheck:
         if len(key) != rows.LENGTHS[b"N"]:
             self.find("unaccounted", key, "no save uses these nodes")
             return
-        if (timeline, sequence, ordinal) in self.told.hashes:
+        if (timeline, sequence, ordinal) in self._hashes:
             return  # something led to it before
-        self.told.hashes[(timeline, sequence, ordinal)] = b""
+        self._hashes[(timeline, sequence, ordinal)] = b""
         if not rows.of_base(key):
-            self.told.packs.add((timeline, sequence))
+            self._packs.add((timeline, sequence))
         commit = self.ledger.commit_node
         try:
             nodes = [_stored(data) for data in self.ledger.atoms_in(key, row)]
             hashes = [commit(node.canonical) for node in nodes]
-            self.told.hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
+            self._hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
             for node in nodes if sequence > self._below.get(timeline, 0) else ():
                 links = _links(node.canonical)
                 to: Any = links.to
@@ -160,7 +147,7 @@ class NodeCheck:
             self.find("damage", key, "a node cannot be read")
 
     def _children(self, key: bytes, hashes: bytes, places: list[Any]) -> None:
-        held: Any = self.told.hashes.get
+        held: Any = self._hashes.get
         at = 0
         for place in places:
             hash_ = hashes[at : at + 32]
@@ -177,13 +164,13 @@ class NodeCheck:
     def _link(self, place: Any, hash_: bytes, key: bytes) -> None:
         found = self._at(place)
         if found is None:
-            self.told.open.append((place, hash_, key))
+            self._open.append((place, hash_, key))
         elif found != hash_:
             self.find("damage", key, "a node leads to another node than the one it names")
 
     def _at(self, place: Any) -> bytes | None:
         """The hash of the node at a place, if it was read."""
-        held = self.told.hashes.get(place[:3])
+        held = self._hashes.get(place[:3])
         if held is None:
             return None
         at = 32 * place[3]
@@ -191,16 +178,13 @@ class NodeCheck:
 
     def finish(self) -> None:
         """Check the links that were left open."""
-        while self.told.open:
-            links, self.told.open = self.told.open, []
+        while self._open:
+            links, self._open = self._open, []
             for place, hash_, key in links:
                 self.expect(place, hash_, key)
 
     def expect(self, place: Any, hash_: bytes, key: bytes) -> None:
         """Check that a node lies at a place."""
-        if self.away:
-            self.told.open.append((place, hash_, key))
-            return
         if place[0] == rows.UPLOADS:
             self.read_upload(place[1])
         elif self._at(place) is None:
@@ -213,7 +197,7 @@ class NodeCheck:
         pack = rows.pack(rows.line(b"N", self.ledger.number, place[0]), *place[1:3])
         if pack in self._missing:
             return
-        if place[:3] not in self.told.hashes:  # else it was read, and is another one
+        if place[:3] not in self._hashes:  # else it was read, and is another one
             self._missing.add(pack)
             self.find("damage", pack, f"it is missing, and {rows.describe(key)} leads to it")
         else:

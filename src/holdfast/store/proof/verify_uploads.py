@@ -18,15 +18,15 @@ from holdfast.storage.contract import Storage
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.loss import newest_told
 from holdfast.store.journal.slot import Slot
 from holdfast.store.names import rowkinds
-from holdfast.store.proof.verify_keys import name_keys
 from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck
+from holdfast.store.proof.verify_report import name_keys
 from holdfast.store.read.state_check import leaves
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Place
 from holdfast.store.tree.value import AHEAD
-from holdfast.store.upkeep.losses import newest_told
 
 if TYPE_CHECKING:
     from holdfast.store.proof.verify import _Check

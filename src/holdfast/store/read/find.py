@@ -20,14 +20,12 @@ from holdfast.seal.ring_masters import subkey
 from holdfast.store.commit.lookup_terms import Terms, read_progress
 from holdfast.store.journal.key_range import timeline_range
 from holdfast.store.journal.slot import Slot
-from holdfast.store.names.arguments import check_filters, check_flag, check_limit
-from holdfast.store.names.items import Page
+from holdfast.store.names.arguments import check_filters, check_limit
 from holdfast.store.rules import terms
 from holdfast.store.rules.lookup import EACH, Lookup, check_lookup_name
 
 if TYPE_CHECKING:
     from holdfast.store.journal.timeline import Timeline
-    from holdfast.store.read.reader import Reader
 
 _MISSING: Any = object()
 _NONCE = 12
@@ -86,31 +84,6 @@ def question(
     check_filters(order=order, after=after)
     check_limit(limit)
     return Question(check_lookup_name(lookup), {**(where or {}), **more}, order, limit, after)
-
-
-def find(reader: Reader, asked: Question, values: bool, plain: bool) -> Page:
-    """Keys, or keys and values, that fit; of one moment."""
-    check_flag(values, "values")
-    check_flag(plain, "plain")
-    timeline = reader.now()
-    if timeline is None:
-        raise LookupNotFoundError(f"there is no scope {reader.scope} in this store")
-    with timeline.lock:
-        search = Search(timeline, asked, reader.judged)
-        found = list(search.names())
-        more = asked.limit is not None and len(found) > asked.limit
-        found = found[: asked.limit]
-        after = search.cursor(found[-1]) if more and found else None
-        keys = [search.lookup.key_in(name) for name in found]
-        if not values:
-            return Page(keys, after)
-        slots = [(key, search.slot(key)) for key in keys]
-    rules = reader.near_rules(timeline)
-    reader.fetch(timeline, slots, rules)
-    read = [(key, reader.value(timeline, key, slot, plain, rules)) for key, slot in slots]
-    page = Page(read, after)
-    reader.told(timeline, slots)
-    return page
 
 
 def lookup_named(timeline: Timeline, name: str) -> Lookup:

@@ -77,9 +77,10 @@ class Points:
             return self.timeline, self.at_time(microseconds(point))
         if isinstance(point, str):
             return self._named(point)
-        place = getattr(point, "place", None)
+        handle = getattr(point, "_handle", point)
+        place = getattr(handle, "place", None)
         if callable(place):
-            check_own(self.core, "that point", getattr(point, "_handle", point))
+            check_own(self.core, "that point", handle)
             scope, timeline, sequence = place()
             if scope != self.scope:
                 raise PointNotFoundError(f"that point belongs to {scope}, not to {self.scope}")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from holdfast.store.commit.core import Core
 from holdfast.store.journal import entry
-from holdfast.store.journal.entry import Body, Cause, Envelope
+from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.names import rowkinds
+from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.read.reader import moment

@@ -15,14 +15,16 @@ from holdfast.errors import (
     DamagedIndexError,
     DamagedRecordError,
     InvalidInputError,
+    LookupNotFoundError,
     ScopeNotFoundError,
 )
 from holdfast.seal.codec import Codec
-from holdfast.seal.subject_parts import ERASED
+from holdfast.seal.subject_keys import ERASED
 from holdfast.seal.typed import convert
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.outside_cache import Near
-from holdfast.store.journal.entry import Body, Cause
+from holdfast.store.journal.declared import NOTHING, Declared
+from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import floor_of, pruned
 from holdfast.store.journal.lifetime import Terms, read_meta
 from holdfast.store.journal.slot import Slot
@@ -30,20 +32,20 @@ from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import (
     check_count,
+    check_flag,
     check_index,
     check_listing,
     check_moment,
     listed,
 )
-from holdfast.store.names.cause import cause_now
+from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Item, Page
 from holdfast.store.names.scope import RESERVED, Scope, check_key
 from holdfast.store.names.threads import leave_loop
-from holdfast.store.read.find import Question, find
+from holdfast.store.read.find import Question, Search
 from holdfast.store.rules.classes import class_of
-from holdfast.store.rules.declared import NOTHING, Declared
 from holdfast.store.rules.ephemeral import Box, Held
-from holdfast.store.rules.gates import Reading
+from holdfast.store.rules.gate_request import GateReading
 from holdfast.store.rules.lookup import derived, passed_over
 from holdfast.store.rules.masks import Rules, class_by, rules_of, sensitive
 from holdfast.store.rules.subjects import Kept, erased, kept_subject
@@ -143,12 +145,12 @@ class Reader:
             found = [key for key, slot in read if sensitive(key, [slot], rules)]
             if found:
                 place = (self.scope, self.timeline, timeline.sequence)
-                gates.reading(Reading(*place, tuple(found), cause_now() or _NOTHING))
+                gates.reading(GateReading(*place, tuple(found), cause_now() or _NOTHING))
         if self.at is not None:
             return
         due = [key for key, slot in read if slot.meta and read_meta(slot.meta).due(self.time())]
         if due:
-            from holdfast.store.upkeep.expiry import refresh  # hardly any program needs it
+            from holdfast.store.commit.expiry_renewal import refresh  # hardly any program needs it
 
             refresh(self.core, self.scope, self.timeline, due)
 
@@ -261,7 +263,7 @@ class Reader:
         if value is ERASED:
             raise erased(self.scope, key)
         version, settled = timeline.version(slot), timeline.settled(slot)
-        kept = kept_subject(self.core, timeline.ledger, settled, key, len(opened))
+        kept = kept_subject(self.core.subjects, timeline.ledger, settled, key, len(opened))
         self.told(timeline, [(key, slot)])
         return value, version, kept
 
@@ -400,7 +402,27 @@ class Reader:
     @_rebuilding
     def find(self, asked: Question, values: bool, plain: bool) -> Page:
         """Keys, or keys and values, that a lookup leads to."""
-        return find(self, asked, values, plain)
+        check_flag(values, "values")
+        check_flag(plain, "plain")
+        timeline = self.now()
+        if timeline is None:
+            raise LookupNotFoundError(f"there is no scope {self.scope} in this store")
+        with timeline.lock:
+            search = Search(timeline, asked, self.judged)
+            found = list(search.names())
+            more = asked.limit is not None and len(found) > asked.limit
+            found = found[: asked.limit]
+            after = search.cursor(found[-1]) if more and found else None
+            keys = [search.lookup.key_in(name) for name in found]
+            if not values:
+                return Page(keys, after)
+            slots = [(key, search.slot(key)) for key in keys]
+        rules = self.near_rules(timeline)
+        self.fetch(timeline, slots, rules)
+        read = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in slots]
+        page = Page(read, after)
+        self.told(timeline, slots)
+        return page
 
     @_rebuilding
     def stored_keys(self, prefix: str) -> list[str]:

@@ -13,18 +13,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from datetime import datetime
 from types import TracebackType
 from unicodedata import normalize
 
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.store.commit.core import Core
-from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.names.arguments import check_filters, check_prefixes, check_seconds
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.feed_tail import Tail
-from holdfast.store.read.follow import Follower, Place
+from holdfast.store.read.follow import Follower, Place, Tail
 
 SHORTEST, LONGEST = 0.001, 0.025
 """Seconds between two looks at the storage while nothing happens."""
@@ -210,77 +207,3 @@ class Watch(Watching):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class LineFollowing:
-    """The part of a state that follows it."""
-
-    _handle: LineHandle
-
-    def watch(
-        self,
-        *,
-        prefix: str = "",
-        pattern: str | None = None,
-        since: Position | None = None,
-        timeout: float | None = None,
-        past_pruned: bool = False,
-    ) -> Watch:
-        """Entries of this timeline as they are committed; see `Store.watch`."""
-        line = self._handle
-        place = (line.core, line.scope, line.timeline)
-        return Watch(*place, prefix, pattern, since, timeout, past_pruned)
-
-
-class StoreFollowing:
-    """The part of a store that follows what is committed."""
-
-    _handle: StoreHandle
-    _core: Core
-
-    def position(self) -> Position:
-        """Where the feed ends now."""
-        return Place.now(self._core).position
-
-    def feed(self, since: Position | None = None, *, past_pruned: bool = False) -> Iterator[Entry]:
-        """Every entry committed since a position (the beginning); go on from `entry.position`.
-
-        Gap-free in any process. Entries of one timeline come in order, a scope that is made again
-        behind the end of the one before. It ends where the feed ends; ask again with the last
-        position, or use `watch`. What was pruned: see there.
-        """
-        follower = Follower(self._core, past_pruned=past_pruned)
-        yield from follower.feed(since if since is not None else {})
-
-    def watch(
-        self,
-        scope: Scope | str | None = None,
-        *,
-        prefix: str = "",
-        pattern: str | None = None,
-        since: Position | None = None,
-        timeout: float | None = None,
-        past_pruned: bool = False,
-    ) -> Watch:
-        """Entries as they are committed, by any process, from now or from a position on.
-
-        Of one scope with all its timelines, or of all; with a `prefix` or a shell-like `pattern`
-        (`*` also stands for `/`), those that changed such a key. A restore, a fork and the end
-        of a scope name no keys and are always given. None is ever left out. Each entry carries
-        the position behind it. Without an entry for `timeout` seconds the watch ends. Where
-        entries were pruned, `PrunedError` has the position behind them, or with `past_pruned` they,
-        and nothing else, are passed over.
-        """
-        name = self._handle.line(scope).scope if scope is not None else None
-        return Watch(self._core, name, None, prefix, pattern, since, timeout, past_pruned)
-
-    def correlated(
-        self,
-        correlation: str,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> list[Entry]:
-        """Entries of all scopes that carry this correlation, by their time."""
-        return Follower(self._core).correlated(correlation, since, until, limit)

@@ -2,7 +2,7 @@
 
 The class of a key is the one that its write named, else the one declared for the longest prefix
 that fits, else the one that its name tells, else `standard`. A name alone makes no key ephemeral:
-it never lowers what a write survives. docs/state-classes.md has the table.
+it never lowers what a write survives. docs/rules.md has the table.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.errors import InvalidValueError, NewerFormatError, StateIntegrityError
 from holdfast.seal.codec import Codec, Typed
+from holdfast.store.journal.declared import NOTHING, Declared, PrefixDeclaration
 from holdfast.store.journal.lifetime import check_class, read_meta
 from holdfast.store.names.scope import RESERVED, unescape
-from holdfast.store.names.thread_pauses import SHORT, Breath
-from holdfast.store.rules.declared import NOTHING, Declared, PrefixDeclaration
+from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
 from holdfast.store.tree import refs
 from holdfast.store.tree.split import Atom, Branch, Part

@@ -8,10 +8,10 @@ declared at the moment an entry is built, so that no writer stores such a key by
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec.structs import replace
 
@@ -23,18 +23,15 @@ from holdfast.errors import (
     MissingError,
     NewerFormatError,
 )
-from holdfast.store.journal.entry import Cause
+from holdfast.store.journal.declared import Declared, PrefixDeclaration
 from holdfast.store.journal.lifetime import KEEP, NONE, Meta, Terms
 from holdfast.store.journal.slot import Slot, meta_of
-from holdfast.store.names.scope import RESERVED
-from holdfast.store.rules.declared import Declared, PrefixDeclaration
+from holdfast.store.names.cause import Cause
 from holdfast.store.rules.trim import going
 from holdfast.store.tree.split import Atom, Part
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.change import Target
-    from holdfast.store.commit.stage import Stage
-    from holdfast.store.history.handle import LineHandle
+    from holdfast.store.journal.ledger import Ledger
     from holdfast.store.journal.timeline import Timeline
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -61,19 +58,24 @@ class Ephemeral(PrefixDeclaration):
                 "Ephemeral takes a prefix that is not empty: declarations have to be stored"
             )
 
-    def check(self, handle: LineHandle) -> None:
-        """Keys that are stored would be hidden: they must go first; and no part loses its own."""
-        if self.prefix.startswith(RESERVED):
-            raise InvalidInputError(
-                f"{handle.scope}: keys that begin with $ are those of parts of Holdfast, which "
-                f"rely on them: {self.prefix!r} cannot be declared ephemeral"
-            )
-        found = handle.reader.stored_keys(self.prefix)
-        if found:
-            raise InvalidInputError(
-                f"{handle.scope}: keys that begin with {self.prefix!r} are stored, for example "
-                f"{found[0]!r}; delete them before you declare them ephemeral"
-            )
+
+class Staged(Protocol):
+    """The state that the next entry rests on: as much of a stage as is needed here."""
+
+    timeline: Timeline
+    ledger: Ledger
+    origin: int
+
+    @property
+    def now(self) -> int:
+        """The time by which expiry is judged."""
+
+    @property
+    def declared(self) -> Declared:
+        """What is declared of the scope."""
+
+    def version(self, key: str) -> int:
+        """The entry that wrote a key, 0 if it is absent."""
 
 
 class Held(Slot, gc=False, eq=False):
@@ -157,31 +159,31 @@ class Ephemerals:
             self.boxes.clear()
             self._bytes = 0
 
-    def version(self, stage: Stage, key: str) -> int:
+    def version(self, stage: Staged, key: str) -> int:
         """The version of a key, ephemeral or stored, that the next entry rests on."""
         if stage.declared and key.startswith(ephemeral_prefixes(stage.declared)):
             slot = self._slots(stage).get(key)
             return slot.sequence if slot is not None and not slot.over(stage.now) else 0
         return stage.version(key)
 
-    def _slots(self, stage: Stage) -> dict[str, Held]:
+    def _slots(self, stage: Staged) -> dict[str, Held]:
         """What is held of a timeline, unless a restore of this group has ended it."""
         box = self.box(stage.timeline) if stage.origin == stage.timeline.origin else None
         return box.slots if box is not None else {}
 
     def route(
-        self, target: Target, stage: Stage, time: int, cause: Cause | None
-    ) -> tuple[Target, Made, list[Any]]:
+        self, ops: Sequence[tuple[Any, ...]], stage: Staged, time: int, cause: Cause | None
+    ) -> tuple[Sequence[tuple[Any, ...]], Made, list[Any]]:
         """Take the ephemeral keys out of what is to become an entry.
 
         Gives what is left, what the keys become once the rest is committed, and an answer for
         each operation on them as an entry's would be.
         """
         prefixes = ephemeral_prefixes(stage.declared)
-        mine = [op for op in target.ops if op[1].startswith(prefixes)]
+        mine = [op for op in ops if op[1].startswith(prefixes)]
         if not mine:
-            return target, {}, []
-        others = [op for op in target.ops if not op[1].startswith(prefixes)]
+            return ops, {}, []
+        others = [op for op in ops if not op[1].startswith(prefixes)]
         slots = self._slots(stage)
         made: Made = {}
         answers: list[Any] = []
@@ -197,13 +199,13 @@ class Ephemerals:
         growth = _size(made.values()) - _size(slots[key] for key in made if key in slots)
         if self._bytes + max(growth, 0) > MOST_BYTES:
             raise LimitExceededError(
-                f"{target.scope}: the ephemeral values of this store would take more than "
+                f"{stage.ledger.scope}: the ephemeral values of this store would take more than "
                 f"{MOST_BYTES} bytes; delete some, or store them"
             )
-        return replace(target, ops=others), made, answers
+        return others, made, answers
 
     def _held(
-        self, stage: Stage, op: tuple[Any, ...], old: Held | None, time: int, cause: Cause | None
+        self, stage: Staged, op: tuple[Any, ...], old: Held | None, time: int, cause: Cause | None
     ) -> Held | None:
         if op[0] == "delete":
             return None
@@ -253,14 +255,14 @@ def refuse_ephemeral(timeline: Timeline, key: str, what: str) -> None:
         )
 
 
-def _meta(stage: Stage, terms: Terms, old: Held | None) -> Meta:
+def _meta(stage: Staged, terms: Terms, old: Held | None) -> Meta:
     if terms.term:
         raise InvalidInputError("ephemeral keys do not slide: reading them writes nothing")
     return terms.meta(stage.now, meta_of(old))
 
 
 def _as_set(
-    stage: Stage, op: tuple[Any, ...], old: Held | None
+    stage: Staged, op: tuple[Any, ...], old: Held | None
 ) -> tuple[tuple[Any, ...], int | None]:
     """An append or a trim as the set or delete that it comes to, and how many items went."""
     kind, key, what = op
@@ -282,7 +284,7 @@ def _as_set(
     return ("set", key, splitter.atom(codec.encode(codec.plain(items))), KEEP), gone
 
 
-def _encoded(stage: Stage, part: Part) -> bytes:
+def _encoded(stage: Staged, part: Part) -> bytes:
     codec = stage.ledger.codec
     if type(part) is Atom:
         return part.data(codec)

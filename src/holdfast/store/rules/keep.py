@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Self
 
 from holdfast.errors import InvalidInputError
-from holdfast.store.rules.declared import Declaration, Declared
+from holdfast.store.journal.declared import Declaration, Declared
 
 
 @dataclass(frozen=True)

@@ -32,15 +32,14 @@ import msgspec
 
 from holdfast.errors import DamagedRecordError, InvalidInputError, LimitExceededError
 from holdfast.seal.codec import Typed
+from holdfast.store.journal.declared import NOTHING, Declaration, Declared, PrefixDeclaration
 from holdfast.store.journal.key_range import behind, count_below
 from holdfast.store.names.arguments import check_text, listed
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.rules.classes import SENSITIVE, Classed, class_of
-from holdfast.store.rules.declared import NOTHING, Declaration, Declared, PrefixDeclaration
 from holdfast.store.rules.terms import ABSENT, encode_term, split_terms
 
 if TYPE_CHECKING:
-    from holdfast.store.history.handle import LineHandle
     from holdfast.store.journal.slot import Slot
     from holdfast.store.tree.tree import Node, Trees
 
@@ -116,12 +115,6 @@ class Lookup(PrefixDeclaration):
         if sum(EACH in steps for steps in self.paths) > 1:
             raise InvalidInputError("at most one term of a lookup takes each item of a list")
         _ = self.key  # refused now if the name cannot be part of a key
-
-    def check(self, handle: LineHandle) -> None:
-        """A value with too many terms could never be part of it."""
-        from holdfast.store.commit.lookup_build import check_values
-
-        check_values(handle, self)
 
     @property
     def name(self) -> str:

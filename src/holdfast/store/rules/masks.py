@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import (
     DamagedIndexError,
@@ -18,20 +18,44 @@ from holdfast.errors import (
     StateIntegrityError,
     TimelineNotFoundError,
 )
+from holdfast.store.journal.declared import Declared
+from holdfast.store.names.scope import Scope
 from holdfast.store.rules.classes import SENSITIVE, class_of
-from holdfast.store.rules.declared import Declared
 
 if TYPE_CHECKING:
+    from holdfast.store.journal.directory import Directory
     from holdfast.store.journal.slot import Slot
     from holdfast.store.journal.timeline import Timeline
-    from holdfast.store.read.reader import Reader
 
 _UNREAD = (StateIntegrityError, NewerFormatError, ScopeNotFoundError, TimelineNotFoundError)
 Rules = Sequence[Declared]
 """What is declared in each of some states."""
 
 
-def rules_of(*sides: tuple[Reader, Timeline]) -> Rules:
+class Looking(Protocol):
+    """Somebody who reads a timeline: as much of a reader as is needed here."""
+
+    @property
+    def core(self) -> Directory:
+        """The store that is read."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope that is read."""
+
+    @property
+    def timeline(self) -> str:
+        """The name of its timeline."""
+
+    @property
+    def at(self) -> Timeline | None:
+        """The state of an older entry, if that is read."""
+
+    def told(self, timeline: Timeline, read: Sequence[tuple[str, Slot]], rules: Rules = ()) -> None:
+        """Keys are read: whoever is to know of that is told."""
+
+
+def rules_of(*sides: tuple[Looking, Timeline]) -> Rules:
     """What is declared in states that are read, and in the newest of timelines whose past is."""
     found: dict[Declared, None] = {}
     for reader, line in sides:
@@ -49,7 +73,7 @@ def rules_of(*sides: tuple[Reader, Timeline]) -> Rules:
     return list(found)
 
 
-def _newest(reader: Reader) -> Declared | None:
+def _newest(reader: Looking) -> Declared | None:
     line = reader.core.current(reader.scope, reader.timeline)
     return line.declared if line is not None else None
 
@@ -71,7 +95,7 @@ def class_by(key: str, meta: bytes, rules: Rules) -> str:
 
 
 def masks(
-    reader: Reader,
+    reader: Looking,
     line: Timeline,
     key: str,
     slots: Sequence[Slot | None],

@@ -1,6 +1,6 @@
 """Subjects: persons whose values are sealed under a key of their own, in whatever scope they lie.
 
-What is written with `subject=` is sealed for that subject (`holdfast.seal.subject_parts`) before
+What is written with `subject=` is sealed for that subject (`holdfast.seal.subject_keys`) before
 anything else is done with it: behind this point nobody but readers meets its plain text. The
 subject's key is in the ring, under a random id; a cell leads from the name, as a keyed tag, to the
 id.
@@ -20,6 +20,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from operator import is_not
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
 
@@ -37,8 +38,12 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.seal.codec import Codec, Typed
-from holdfast.seal.subject_parts import ERASED, ID, KEY, SEALED, PartSeal
-from holdfast.seal.subjects import (
+from holdfast.seal.subject_keys import (
+    ERASED,
+    ID,
+    KEY,
+    SEALED,
+    PartSeal,
     SubjectRow,
     drop_subject,
     put_subject,
@@ -46,22 +51,23 @@ from holdfast.seal.subjects import (
     says_erased,
 )
 from holdfast.storage.contract import Batch
+from holdfast.store.journal.directory import IN_LOGS
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_prefixes, check_text
-from holdfast.store.names.cause import cause_now
 from holdfast.store.names.cells import cell_at
-from holdfast.store.names.engine_logs import IN_LOGS
 from holdfast.store.names.items import ErasedSubject
 from holdfast.store.names.scope import Scope
-from holdfast.store.rules.gates import Operation, Request
+from holdfast.store.rules.gate_request import Operation
 from holdfast.store.tree import refs
+from holdfast.store.tree.difference import DELETED, Diff, Difference, same, value_changes
 
 if TYPE_CHECKING:
     from holdfast.seal.ring import Ring
-    from holdfast.store.commit.change import Fence
-    from holdfast.store.commit.core import Core
+    from holdfast.store.journal.directory import Directory
     from holdfast.store.journal.ledger import Ledger
     from holdfast.store.journal.slot import Slot
+    from holdfast.store.lease.lease import Fence, Leases
+
 
 HELD = 4096
 """Subjects whose keys are kept in memory."""
@@ -80,8 +86,11 @@ class _Named(msgspec.Struct, array_like=True, frozen=True):
 class Subject:
     """A subject that a change seals for: it is committed only if the subject is still there."""
 
-    def __init__(self, core: Core, name: str, key: bytes, cell: bytes, seal: PartSeal) -> None:
-        self.core = core
+    def __init__(
+        self, subjects: Subjects, name: str, key: bytes, cell: bytes, seal: PartSeal
+    ) -> None:
+        self._subjects = subjects
+        self.core = subjects.core
         self.name = name
         self.key = key
         self.cell = cell
@@ -92,7 +101,7 @@ class Subject:
 
     def lost(self) -> Conflict:
         """It was erased since the change was built."""
-        self.core.subjects.forget(self)
+        self._subjects.forget(self)
         return Conflict(
             "a subject that this seals for was erased meanwhile; nothing was written: what is "
             "written now, if that is still meant, is sealed for a new subject of that name"
@@ -102,8 +111,9 @@ class Subject:
 class Subjects:
     """The subjects of one open store. Safe for threads."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, core: Directory, leases: Leases) -> None:
+        self.core = core
+        self._leases = leases
         self._named: OrderedDict[str, tuple[Subject, object]] = OrderedDict()
         """With the token of the storage at which the cell was last looked at."""
         self._seals: OrderedDict[bytes, tuple[PartSeal | None, object]] = OrderedDict()
@@ -149,7 +159,7 @@ class Subjects:
         return Operation(operation.kind, operation.key, made, operation.terms)
 
     def _encoded(self, value: Any, depth: int) -> bytes:
-        codec = self._core.codec
+        codec = self.core.codec
         return codec.encode(codec.plain(value, depth))
 
     # opening
@@ -181,13 +191,13 @@ class Subjects:
         if held is not None and held[0] is None:
             return None
         seal, seen = held or (None, None)
-        token = self._core.storage.version()
+        token = self.core.storage.version()
         if seal is not None and seen == token:
             return seal
-        if self._core.storage.get([rowkinds.subject_tombstone(id)])[0] is not None:
+        if self.core.storage.get([rowkinds.subject_tombstone(id)])[0] is not None:
             seal = None
         elif seal is None:
-            ring = self._ring()
+            ring = self.ring()
             row = read_subject(ring, id)
             if row is not None:
                 seal = row.seal(ring, id)
@@ -203,13 +213,14 @@ class Subjects:
             if len(held) > HELD:
                 held.popitem(last=False)
 
-    def _ring(self) -> Ring:
-        if self._core.ring is None:
+    def ring(self) -> Ring:
+        """Where their keys are; refused where nothing is encrypted."""
+        if self.core.ring is None:
             raise InvalidInputError(
                 "the store is not encrypted, so nothing can be sealed for a subject; create one "
                 "with key=, or leave subject= out and delete or erase what is about them by scope"
             )
-        return self._core.ring
+        return self.core.ring
 
     # names
 
@@ -219,14 +230,14 @@ class Subjects:
 
     def of(self, name: str) -> Subject:
         """The subject of a name; one that is not there is made."""
-        ring = self._ring()
+        ring = self.ring()
         with self._lock:
             held, seen = self._named.get(name, (None, None))
-        token = self._core.storage.version()
+        token = self.core.storage.version()
         if held is not None and (seen == token or self.cell(held.key) == held.cell):
             self._keep(self._named, name, (held, token))
             return held
-        key = rowkinds.subject(self._core.tag(b"subject", name))
+        key = rowkinds.subject(self.core.tag(b"subject", name))
         for _ in range(ATTEMPTS):
             cell = self.cell(key)
             if cell is None:
@@ -240,16 +251,16 @@ class Subjects:
 
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a name."""
-        return cell_at(self._core.storage, key)
+        return cell_at(self.core.storage, key)
 
     def _make(self, ring: Ring, name: str, key: bytes) -> Subject | None:
         """A new subject; None if somebody else has made one."""
-        self._core.leases.stand()
+        self._leases.stand()
         id, row = os.urandom(ID), SubjectRow(name, os.urandom(KEY))
         put_subject(ring, id, row)
-        cell = self._core.seal_row(key, _encode(_Named(id)))
+        cell = self.core.seal_row(key, _encode(_Named(id)))
         try:
-            self._core.storage.commit(Batch(cells=[(key, None, cell)]))
+            self.core.storage.commit(Batch(cells=[(key, None, cell)]))
         except Conflict:
             drop_subject(ring, id, erased=False)
             return None
@@ -257,14 +268,14 @@ class Subjects:
             raise Unavailable(
                 "whether the subject is made is not known; nothing else was written: try again"
             ) from unknown
-        return Subject(self._core, name, key, cell, row.seal(ring, id))
+        return Subject(self, name, key, cell, row.seal(ring, id))
 
     def _found(self, ring: Ring, name: str, key: bytes, cell: bytes) -> Subject | None:
         """The subject that a cell names; None if it is erased, which is finished here."""
         named = self.read(key, cell)
         row = read_subject(ring, named.id) if not named.erasing else None
         if row is not None:
-            return Subject(self._core, name, key, cell, row.seal(ring, named.id))
+            return Subject(self, name, key, cell, row.seal(ring, named.id))
         if not named.erasing and not says_erased(ring, named.id):
             raise _no_key()
         self._erase(ring, key, cell, named)  # cut short; or a copy that was made before
@@ -272,7 +283,7 @@ class Subjects:
 
     def read(self, key: bytes, cell: bytes) -> _Named:
         """What a cell says."""
-        plain = self._core.open_row(key, cell)
+        plain = self.core.open_row(key, cell)
         try:
             return msgspec.msgpack.decode(plain, type=_Named)
         except msgspec.MsgspecError:
@@ -282,15 +293,15 @@ class Subjects:
     def cells(self) -> Iterator[tuple[bytes, bytes]]:
         """The cells of all names."""
         low = rowkinds.SUBJECTS
-        while page := self._core.storage.cells(low, rowkinds.after(rowkinds.SUBJECTS), limit=1000):
+        while page := self.core.storage.cells(low, rowkinds.after(rowkinds.SUBJECTS), limit=1000):
             yield from page
             low = page[-1][0] + b"\0"
 
     def names(self, prefix: str) -> list[str]:
         """The names of the subjects that are there."""
-        self._core.check_open()
+        self.core.check_open()
         check_prefixes(prefix=prefix)
-        ring, found = self._core.ring, []
+        ring, found = self.core.ring, []
         for key, cell in self.cells() if ring is not None else ():
             assert ring is not None
             named = self.read(key, cell)
@@ -301,7 +312,7 @@ class Subjects:
 
     def name_of(self, id: bytes) -> str | None:
         """The name of a subject; None if it is erased."""
-        row = read_subject(self._ring(), id)
+        row = read_subject(self.ring(), id)
         return row.name if row is not None else None
 
     # erasing
@@ -314,14 +325,8 @@ class Subjects:
             self._seals.pop(subject.seal.id, None)
 
     def erase(self, name: str) -> ErasedSubject:
-        """Remove a subject's key; see `Store.erase_subject`."""
-        core = self._core
-        core.check_writable()
-        core.leases.stand()
-        ring, name = self._ring(), check_subject(name)
-        if core.gates.front:
-            operation = Operation("erase subject", "", name)
-            core.gates.ask(Request(Scope("global"), "main", [operation], cause_now()))
+        """Remove a subject's key; who asks has led that through the gates."""
+        core, ring = self.core, self.ring()
         key = rowkinds.subject(core.tag(b"subject", name))
         with self._lock:
             self._named.pop(name, None)
@@ -343,13 +348,13 @@ class Subjects:
 
         Else how many rows of the ring that were, and whether its log is rid of them.
         """
-        core = self._core
+        core = self.core
         try:
             if not named.erasing:
                 erasing = core.seal_row(key, _encode(_Named(named.id, True)))
                 tombstone = rowkinds.subject_tombstone(named.id)
                 row = core.seal_row(tombstone, _encode(core.clock.claimed()))
-                core.leases.commit(
+                self._leases.commit(
                     Batch(puts=[(tombstone, row)], absent=[tombstone], cells=[(key, cell, erasing)])
                 )
                 cell = erasing
@@ -435,17 +440,100 @@ class Kept(NamedTuple):
                 raise erased(scope, key)
 
 
-def kept_subject(core: Core, ledger: Ledger, slot: Slot, key: str, opened: int) -> Kept | None:
+def kept_subject(
+    subjects: Subjects, ledger: Ledger, slot: Slot, key: str, opened: int
+) -> Kept | None:
     """Whom the value of a slot is sealed for; `opened` sealed parts were found in it."""
     if not opened:
         return None
-    exact = ledger.value(slot.ref, slot.location, core.codec.plain_reader)
+    exact = ledger.value(slot.ref, slot.location, subjects.core.codec.plain_reader)
     if opened > 1 or type(exact) is not Typed or exact.name != SEALED:
         raise InvalidInputError(
             f"{ledger.scope}: parts of the value of {key!r} are sealed for subjects, and update "
             "would write them back open; use append, extend and trim, or set it with subject="
         )
-    name = core.subjects.name_of(exact.value[:ID])
+    name = subjects.name_of(exact.value[:ID])
     if name is None:
         raise erased(ledger.scope, key)
     return Kept(name, exact.value[:ID])
+
+
+# ---- subject values -----------------------------------------------------------------------------
+# Values with parts that are sealed for subjects, as they are stored and as they look.
+
+
+class Shown(NamedTuple):
+    """A value in plain form, and what it is to those who look."""
+
+    stored: Any
+    """With its sealed parts as they are."""
+    value: Any
+    ids: frozenset[bytes]
+    """The subjects that parts of it are sealed for."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it is sealed for one subject, if it is there at all."""
+        sealed = type(self.stored) is Typed and self.stored.name == SEALED
+        return self.stored is DELETED or (sealed and len(self.ids) == 1)
+
+
+def has_sealed(value: Any) -> bool:
+    """Whether a part of a value in plain form is sealed for a subject."""
+    if type(value) is Typed:
+        return value.name == SEALED or has_sealed(value.value)
+    if type(value) is dict:
+        return any(map(has_sealed, value.values()))
+    return type(value) is list and any(map(has_sealed, value))
+
+
+def shown(subjects: Subjects, stored: Any) -> Shown:
+    """A value in plain form with its sealed parts opened; the very same if there are none."""
+    with subjects.noting() as parts:
+        value = _opened(subjects.core.codec.plain_viewer, stored)
+    return Shown(stored, value, frozenset(part[:ID] for part in parts))
+
+
+def _opened(codec: Codec, value: Any) -> Any:
+    kind = type(value)
+    if kind is Typed and value.name == SEALED:
+        return codec.opened(value)
+    if kind is Typed:
+        inner = _opened(codec, value.value)
+        return value if inner is value.value else Typed(value.name, value.version, inner)
+    if kind is dict:
+        fields = {name: _opened(codec, part) for name, part in value.items()}
+        return fields if any(fields[name] is not value[name] for name in value) else value
+    if kind is list:
+        items = [_opened(codec, part) for part in value]
+        return items if any(map(is_not, items, value)) else value
+    return value
+
+
+def opened_changes(subjects: Subjects, key: str, before: Any, after: Any, found: Diff) -> None:
+    """Add how two values in plain form differ, with their sealed parts opened."""
+    was, now, listed = shown(subjects, before), shown(subjects, after), len(found)
+    value_changes(key, key, was.value, now.value, found)
+    if len(found) == listed and not same(before, after):
+        subject_changes(subjects, key, was, now, found)
+
+
+def subject_changes(subjects: Subjects, key: str, before: Shown, after: Shown, found: Diff) -> None:
+    """Add how two values differ that look alike: in whom they are sealed for, if that can be said.
+
+    Of what is sealed for erased subjects nobody can say more than that it changed.
+    """
+    names = [_names(subjects, one.ids) for one in (before, after)]
+    if names[0] == names[1]:
+        shown = ERASED if ERASED in names[0] else after.value
+        found.changes.append(Difference(key, key, "changed", shown, shown))
+        return
+    told = [(name if len(name) > 1 else name[0]) if name else DELETED for name in names]
+    value_changes(key, f"{key} (subject)", told[0], told[1], found)
+
+
+def _names(subjects: Subjects, ids: frozenset[bytes]) -> list[Any]:
+    """The names of subjects, then `ERASED` once if some have none any more."""
+    names = [subjects.name_of(id) for id in ids]
+    erased = [ERASED] if None in names else []
+    return [*sorted(name for name in names if name is not None), *erased]

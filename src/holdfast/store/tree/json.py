@@ -32,7 +32,7 @@ from typing import Any, cast
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Typed
 from holdfast.seal.registry import check_name
-from holdfast.seal.subject_parts import ERASED
+from holdfast.seal.subject_keys import ERASED
 from holdfast.store.names.items import LongValue
 from holdfast.store.names.masked import Masked
 

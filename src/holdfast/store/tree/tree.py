@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from holdfast.errors import DamagedIndexError
-from holdfast.store.names.thread_pauses import Breath
+from holdfast.store.names.threads import Breath
 from holdfast.store.tree.build import Builder, Element, Hunk, Splicer
 from holdfast.store.tree.refs import leaf_size, size_of
 

@@ -17,11 +17,12 @@ from contextlib import contextmanager
 
 from holdfast.errors import HoldfastError, InvalidInputError, StillNeededError
 from holdfast.store.commit.change import Change, Target
+from holdfast.store.commit.expected import stand_on
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import floor_of, stand_on
+from holdfast.store.journal.floor import floor_of
 from holdfast.store.journal.save import BEFORE
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds

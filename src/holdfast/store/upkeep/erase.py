@@ -34,22 +34,25 @@ from holdfast.store.commit.core import Core
 from holdfast.store.commit.outcome import Outcome, id_tag, scope_tag
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.journal import entry
-from holdfast.store.journal.entry import Body
-from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.tombstones import (
+from holdfast.store.journal.directory import (
+    IN_LOGS,
     Tombstone,
     by_number,
     entomb,
     erased_since,
     read_tombstone,
 )
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag
-from holdfast.store.names.engine_logs import IN_LOGS, settle
-from holdfast.store.names.items import Erased
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.items import Erased, ErasedSubject
 from holdfast.store.names.scope import Scope, beside
-from holdfast.store.rules.checkpoint_marks import refuse_held
-from holdfast.store.upkeep.pruner import taken_over
+from holdfast.store.rules.gate_request import GateRequest, Operation
+from holdfast.store.rules.subjects import check_subject
+from holdfast.store.upkeep.holds import refuse_held
+from holdfast.store.upkeep.prune import taken_over
 
 SLICE = 256
 """Rows that are read and dropped together: what bounds memory and the length of a commit."""
@@ -119,7 +122,7 @@ def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
             work.clear(read_tombstone(handle.core, *life[rowkinds.ERASED]), life)
             scopes, count, size = scopes + 1, count + work.rows, size + work.bytes
     if scopes:
-        settle(handle.core)
+        handle.core.settle()
     return scopes, count, size
 
 
@@ -166,7 +169,7 @@ class _Erasure:
                 lives += 1
         if not lives:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
-        self._settled = settle(self.core, data=self.wait)
+        self._settled = self.core.settle(data=self.wait)
         return Erased(
             self.scope, lives, self.rows, self.bytes, self.keys > 0, tuple(self._still_open())
         )
@@ -384,3 +387,15 @@ class _Erasure:
         if any(named) and not all(mine):
             self.shared.add(found[0])
         return all(mine)
+
+
+def erase_subject(core: Core, name: str) -> ErasedSubject:
+    """Remove a subject's key, if the gates let that pass; see `Store.erase_subject`."""
+    core.check_writable()
+    core.leases.stand()
+    core.subjects.ring()
+    name = check_subject(name)
+    if core.gates.front:
+        operation = Operation("erase subject", "", name)
+        core.gates.ask(GateRequest(Scope("global"), "main", [operation], cause_now()))
+    return core.subjects.erase(name)

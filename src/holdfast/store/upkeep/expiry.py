@@ -8,30 +8,24 @@ has set or put off meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import (
     Conflict,
-    HoldfastError,
     ScopeNotFoundError,
     StateIntegrityError,
     TimelineNotFoundError,
 )
-from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.expiry_renewal import judging
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.journal import directory
-from holdfast.store.journal.entry import Body, Cause
-from holdfast.store.journal.lifetime import Terms
-from holdfast.store.journal.slot import meta_of
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_limit
+from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import Swept
-from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import safe_point
 from holdfast.store.upkeep.erase import finish_erasures
 
@@ -40,51 +34,8 @@ LOOKED = 10_000
 REMOVED = 1000
 """Most keys that one entry of a sweep removes."""
 ACTOR = "system"
-READ = Cause(ACTOR, "read")
-"""Why the expiry of a key was put off that was read."""
 SWEPT = Cause(ACTOR, "expired")
 """Why a key was removed that had expired."""
-
-Decide = Callable[[Stage, str], tuple[Any, ...] | None]
-"""The operation on a key at a stage, if there is something to do."""
-
-
-def _judging(
-    scope: Scope, timeline: str, keys: Sequence[str], decide: Decide, cause: Cause
-) -> tuple[Change, list[str]]:
-    """A change that decides for each key when it is built, and the list of keys it touched."""
-    done: list[str] = []
-
-    def special(stage: Stage, body: Body) -> None:
-        ops = [op for key in keys if (op := decide(stage, key)) is not None]
-        done[:] = [op[1] for op in ops]
-        if not done:
-            raise Conflict(f"{scope}: there is nothing left to do", keys)
-        stage.add(ops, body)
-
-    target = Target(scope, timeline, special=special, create=False)
-    return Change([target], cause), done
-
-
-# sliding
-
-
-def refresh(core: Core, scope: Scope, timeline: str, keys: Sequence[str]) -> None:
-    """Put off the expiry of keys that were read. A read does not fail if this does."""
-    if core.read_only:
-        return
-    change, _ = _judging(scope, timeline, keys, _put_off, READ)
-    if core.later is not None:
-        core.later(change)
-    else:
-        with suppress(HoldfastError):
-            core.run(change)
-
-
-def _put_off(stage: Stage, key: str) -> tuple[Any, ...] | None:
-    meta = meta_of(stage.live(key))
-    return ("expire", key, Terms(ttl=meta.term, term=meta.term)) if meta.due(stage.now) else None
-
 
 # sweeping
 
@@ -128,7 +79,7 @@ def _remove(handle: LineHandle, keys: list[str]) -> int:
         slot = stage.slot(key)
         return ("delete", key) if slot is not None and slot.over(stage.now) else None
 
-    change, done = _judging(handle.scope, handle.timeline, keys, gone, SWEPT)
+    change, done = judging(handle.scope, handle.timeline, keys, gone, SWEPT)
     try:
         handle.core.run(change)
     except (Conflict, ScopeNotFoundError):

@@ -17,7 +17,6 @@ from holdfast.store.journal.key_range import (
     behind,
     count_below,
     slot_from,
-    stage_range,
     timeline_range,
 )
 from holdfast.store.journal.save import BEFORE, DELTA, Save
@@ -48,7 +47,7 @@ class PastNeeds:
             return []  # such keys speak of main
         high = behind(NEEDS)
         if isinstance(state, Stage):
-            held = stage_range(state, NEEDS, high)
+            held = state.range(NEEDS, high)
         else:
             held = timeline_range(state, NEEDS, high)
         slots = map(slot_from, held)

@@ -15,28 +15,37 @@ engine's logs. Cut short, it is done again: what has the new key already is pass
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
 
-from holdfast.errors import Conflict, DamagedRecordError, KeyMissingError, ScopeNotFoundError
-from holdfast.seal.sealer import sealed_under
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    InvalidInputError,
+    KeyMissingError,
+    KeyNotNeededError,
+    ScopeNotFoundError,
+)
+from holdfast.seal import rotation
+from holdfast.seal.keys import KeySource, key_for
+from holdfast.seal.ring import ID, SCOPE, SUBJECT, Ring, epoch_of, generation_of, scope_of
+from holdfast.seal.ring_masters import RETIRED
 from holdfast.storage.contract import Batch
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal import entry
+from holdfast.store.journal.directory import IN_LOGS
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.ledger import Ledger, gone, sealed_again
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.engine_logs import IN_LOGS, settle
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import safe_point
-from holdfast.store.upkeep.keyring import ring_of
 
 SLICE = 64
 """Rows that are read and sealed again together: what bounds memory and the length of a commit."""
@@ -150,7 +159,7 @@ def reseal_scope(handle: StoreHandle, scope: Scope | str) -> Resealed:
 
 def _settled(core: Core, done: list[Resealed]) -> list[Resealed]:
     """What was done, once the engine's logs are rid of the keys and records that were replaced."""
-    still = [_COPIES] if settle(core) else [_COPIES, IN_LOGS]
+    still = [_COPIES] if core.settle() else [_COPIES, IN_LOGS]
     still += [core.near.left()] if core.near is not None else []
     return [replace(one, open=tuple(still)) for one in done]
 
@@ -228,31 +237,119 @@ class _Resealing:
         return [(key, row) for key, row in found if row is not None]
 
 
-def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | None:
-    """A row under the newest key; None if it is not under one older than that of `epoch`."""
-    ad, seal = ledger.ad(key), ledger.seal
-    if key[:1] != b"E":
-        found, compressed, quiet = sealed_under(row)
-        if found >= epoch:
-            return None
-        plain = seal.open(ad, row)
-        return seal.seal(ad, plain, ledger.commit_pack(plain), compress=compressed, quiet=quiet)
-    envelope, sealed = entry.split_row(row)
-    if not sealed:
-        return None  # pruned
-    start = len(envelope.data)
-    found, compressed, quiet = sealed_under(row, start)
-    if found >= epoch:
-        return None
-    plain = seal.open(ad, row, envelope.writer, start)
-    if ledger.commit_body(plain) != envelope.commitment:
-        raise DamagedRecordError("the body is not the one that the envelope commits to")
-    return envelope.data + seal.seal(
-        ad + envelope.data,
-        plain,
-        envelope.commitment,
-        writer_outside=True,
-        writer=envelope.writer,
-        compress=compressed,
-        quiet=quiet,
+# ---- keyring ------------------------------------------------------------------------------------
+# The store's keys: what a ring holds, and rotation of the master that opens it.
+#
+# What it takes is done by `holdfast.seal.rotation`; data keys are rotated by `rotate`.
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """What the ring of a store holds, without any key."""
+
+    generation: int
+    """How many masters the store has had, the newest included."""
+    rotating: bool
+    """A rotation of the master was begun and is not finished: the old one still opens the store."""
+    new_key_held: bool
+    """Whether this process has the newest master; with the old one alone no new keys are made."""
+    scopes: int
+    """Scopes that have keys; also those that are deleted and not erased."""
+    data_keys: int
+    """More than one a scope where a data key was rotated and old records are not resealed."""
+    subjects: int
+    """Subjects that have keys."""
+    retired: int
+    """Masters that opened the store once."""
+    left: int
+    """Rows under retired masters; `finish_rotation()` drops them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterRotated:
+    """What `finish_rotation` did, and what it cannot reach."""
+
+    generation: int
+    """That of the one master that opens the store now."""
+    rows: int
+    """Rows under retired masters that this call dropped; 0 if an earlier one had finished."""
+    open: tuple[str, ...]
+    """Where the old master still opens something, for people."""
+
+
+_STALE_RINGS = (
+    "copies of the ring made before still open with the old key: replace them, and destroy it"
+)
+
+
+def ring_of(core: Core, *, write: bool) -> Ring:
+    """The ring of an open store; refused if it has none, or may not be written."""
+    core.check_open()
+    if core.ring is None:
+        raise KeyNotNeededError("the store is not encrypted: it has no keys")
+    if write:
+        core.check_writable()
+        core.leases.stand()
+    return core.ring
+
+
+@contextmanager
+def _new_key(key: str) -> Iterator[KeySource]:
+    with key_for(key) as source:
+        if source is None:
+            raise InvalidInputError("give the new key: file:PATH, env:NAME or passphrase:TEXT")
+        yield source
+
+
+def begin_rotation(core: Core, key: str) -> None:
+    """Let a new master open the store beside the old one."""
+    with _new_key(key) as source:
+        rotation.begin(ring_of(core, write=True), source)
+
+
+def finish_rotation(core: Core) -> MasterRotated:
+    """Retire the old master."""
+    ring = ring_of(core, write=True)
+    dropped = rotation.finish(ring)
+    settled = core.settle(data=False)
+    return MasterRotated(
+        ring.span[1], dropped, (_STALE_RINGS,) if settled else (_STALE_RINGS, IN_LOGS)
     )
+
+
+def add_key(core: Core, key: str) -> None:
+    """Give an open store the key that its master is, or will be, rotated to."""
+    with _new_key(key) as source:
+        ring_of(core, write=False).add_source(source)
+
+
+def show_keyring(core: Core) -> Keyring:
+    """What the ring holds."""
+    ring = ring_of(core, write=False)
+    ring.refresh()
+    scopes: set[bytes] = set()
+    data: set[tuple[bytes, int]] = set()
+    left = 0
+    for key in _keys(ring, SCOPE):
+        if generation_of(key) < ring.span[0]:
+            left += 1
+            continue
+        scopes.add(scope_of(key))
+        data.add((scope_of(key), epoch_of(key)))
+    return Keyring(
+        ring.span[1],
+        ring.span[0] != ring.span[1],
+        ring.holds_master(ring.span[1]),
+        len(scopes),
+        len(data),
+        len({scope_of(key) for key in _keys(ring, SUBJECT) if generation_of(key) >= ring.span[0]}),
+        sum(1 for _ in _keys(ring, RETIRED)),
+        left,
+    )
+
+
+def _keys(ring: Ring, kind: bytes) -> Iterator[bytes]:
+    low, high = kind, kind + b"\xff" * (ID + 9)
+    while page := ring.storage.scan(low, high, limit=1000):
+        yield from (key for key, _ in page)
+        low = page[-1][0] + b"\0"

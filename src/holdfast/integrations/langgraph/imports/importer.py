@@ -21,13 +21,13 @@ from holdfast.errors import Conflict, InvalidInputError, RefusedError, StateInte
 from holdfast.integrations.langgraph import put
 from holdfast.integrations.langgraph.imports.digests import Digests
 from holdfast.integrations.langgraph.imports.sources import Place, Row, Source, Write
-from holdfast.integrations.langgraph.records import Space, Writes
+from holdfast.integrations.langgraph.put import Draft
 from holdfast.integrations.langgraph.runs import parent_of
 from holdfast.integrations.langgraph.saver import HoldfastSaver
-from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.thread_draft import Draft
-from holdfast.integrations.langgraph.thread_past import Loaded, Past
+from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
+from holdfast.integrations.langgraph.thread_records import Space, Writes
 from holdfast.integrations.langgraph.types.types import Types
+from holdfast.store.inner import core_of
 from holdfast.store.names.cause import cause_now
 
 Print = dict[str, bytes]
@@ -93,7 +93,7 @@ class Import:
         self._dry_run = dry_run
         self._verify = verify
         self._tell = tell or (lambda *_: None)
-        self._digests = Digests(store._core.codec, self._types)
+        self._digests = Digests(core_of(store).codec, self._types)
         self._ids: dict[str, str] = {}
         """By the id that a thread has here, the one it has in the source."""
 
@@ -119,7 +119,7 @@ class Import:
         outcome.strays = source.strays(id)
         [here] = self._ids
         try:
-            thread = Thread(self._store._core, here, self._types)
+            thread = Thread(core_of(self._store), here, self._types)
         except InvalidInputError as error:
             raise InvalidInputError(
                 f"{error}; import it under another id: --thread ID --as OTHER"
@@ -136,7 +136,7 @@ class Import:
         wanted = self._survey(thread, plan)
         if outcome.replaced and not self._dry_run:
             HoldfastSaver(self._store).delete_thread(here)
-            thread = Thread(self._store._core, here, self._types)
+            thread = Thread(core_of(self._store), here, self._types)
         outcome.present = len(places) - len(plan.missing)
         self._put(thread, plan, outcome)
         if self._verify and not self._dry_run and wanted:

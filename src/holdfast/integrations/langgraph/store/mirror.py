@@ -15,7 +15,7 @@ from holdfast.errors import Conflict, DamagedIndexError, MissingExtraError
 from holdfast.integrations.langgraph.store.columns import Columns, Finder, Listing, Row, Values
 from holdfast.integrations.langgraph.store.item_keys import HASHED, ITEMS, path, vectors_of
 from holdfast.integrations.langgraph.store.vectors import Matrix, import_numpy
-from holdfast.store.history.handle import LineHandle
+from holdfast.store.inner import LineHandle
 
 MEMORY = 256 << 20
 """Bytes of values that are kept, roughly counted."""

@@ -1,0 +1,64 @@
+"""Public names that are imported when they are first used.
+
+`import holdfast` stays fast that way, and a blocking program never loads asyncio. A package says
+where its names live as a table: a module, and its names. What has two faces stands there with the
+blocking one; the async one is made of it (`store.names.face`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+PARTS = ("access", "agents", "backup", "checkpoints", "recovery", "replicas", "testing")
+"""Packages with public names of their own, on both faces."""
+
+_ALONG = {"Checkpoints": "holdfast.agents.effect_book"}
+"""What damage leaves of effects is told by their own part, which must be there for it."""
+
+
+def lazy(
+    module: str,
+    homes: Mapping[str, str],
+    instead: Mapping[str, str] | None = None,
+    *,
+    blocking: bool = False,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module, of two tables; the second one goes before.
+
+    It has async classes that are written by hand. With `blocking`, none are made.
+    """
+    home = {
+        name: at for table in (homes, instead or {}) for at in table for name in table[at].split()
+    }
+
+    def find(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if name in _ALONG:
+            import_module(_ALONG[name])
+        found = getattr(import_module(home[name]), name)
+        face = getattr(found, "__dict__", {}).get("__face__")
+        if face is not None and not blocking:
+            found = face(found)
+        setattr(import_module(module), name, found)  # so that it is looked for once
+        return found
+
+    package = import_module(module)
+    return find, lambda: sorted({*vars(package), *home, *getattr(package, "__all__", ())})
+
+
+class BlockingPart(ModuleType):
+    """The module `holdfast.sync.<part>`: the names of `holdfast.<part>` on the blocking face."""
+
+    def __getattr__(self, name: str) -> Any:
+        part = import_module(self.__name__.replace(".sync.", "."))
+        if name == "__all__" or not hasattr(part, "HOMES"):  # a part that has one face
+            return getattr(part, name)
+        found, _ = lazy(self.__name__, part.HOMES, blocking=True)
+        return found(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *self.__all__})

@@ -1,0 +1,474 @@
+"""LangGraph's long-term memory in a Holdfast store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    IndexConfig,
+    Item,
+    ListNamespacesOp,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+)
+
+from holdfast.errors import Conflict, InvalidInputError, InvalidValueError, Unavailable
+from holdfast.integrations.langgraph.saver import Opening
+from holdfast.integrations.langgraph.store.filters import check_filter, common_prefix, matches
+from holdfast.integrations.langgraph.store.item_keys import Name, check_labels, encode, vectors_of
+from holdfast.integrations.langgraph.store.mirror import MEMORY, Mirror
+from holdfast.integrations.langgraph.store.sweeper import Sweeper
+from holdfast.integrations.langgraph.store.vectors import Embedder, Found
+from holdfast.store.inner import Change, Operation, build_change, copied, handle_of, moment
+from holdfast.store.names.arguments import check_count, check_filters, listed
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.threads import here_or_away, read_away, to_the_end
+from holdfast.store.store import Store
+from holdfast.store.store_async import Store as AsyncStore
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+SCOPE = "custom:langgraph-store"
+MINUTE = 60_000_000
+SLACK = 0.1
+"""The part of its time to live that must have passed before a read renews it."""
+MOST_MINUTES = 60 * 24 * 365 * 1000
+"""Of a time to live: a thousand years. What never expires has none."""
+TRIES = 5
+SWEEP = 1000
+"""Expired items that are removed with one change."""
+
+
+class _Job:
+    """One batch: what it asks for, and what is found out on the way to the answers."""
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        self.ops: list[Op] = listed(ops, "batch")
+        self.puts: dict[Name, PutOp] = {}
+        self.found = Found({}, {})
+        self.texts: dict[Name, list[str]] = {}
+        self.renew: set[str] = set()
+        for op in self.ops:
+            if isinstance(op, PutOp):
+                self.puts[op.namespace, op.key] = op  # the last one counts
+            elif isinstance(op, SearchOp | ListNamespacesOp):
+                check_count(op.limit, "limit")
+                check_count(op.offset, "offset")
+                if isinstance(op, SearchOp):
+                    check_filters(query=op.query)
+                    check_labels(op.namespace_prefix)
+                    check_filter(op.filter)
+            elif not isinstance(op, GetOp):
+                raise InvalidInputError(f"{type(op).__name__} is no operation of a store")
+
+    @property
+    def only_gets(self) -> bool:
+        return not any(isinstance(op, SearchOp | ListNamespacesOp) for op in self.ops)
+
+    @property
+    def queries(self) -> list[str]:
+        return [op.query for op in self.ops if isinstance(op, SearchOp) and op.query]
+
+
+class HoldfastStore(BaseStore):
+    """A LangGraph `BaseStore` on an open Holdfast store, blocking or async; sync and async calls.
+
+    `HoldfastStore(store)` takes what `holdfast.open` or `holdfast.sync.open` gave;
+    `HoldfastStore.open(url)` is a context manager, with or without `async`. All items are in one
+    scope, `custom:langgraph-store` unless `scope` says otherwise, one key each, so that its
+    checkpoints, history and restores are those of any scope. Sync calls may be made in a running
+    event loop; they block it for as long as they take.
+
+    **Batches.** Reads of a batch see one moment, before its writes; its writes are one change, all
+    or nothing, and the last put of a key counts. A value that would not come back as it was is
+    refused with its path, and nothing of the batch is written. `created_at` stays when an item is
+    put again. Search results come newest first if there is no query.
+
+    **Filters** mean what they mean in LangGraph's `InMemoryStore`, but a value that cannot be
+    compared with a bound does not match, and two texts that are no numbers compare as texts.
+
+    **Semantic search** (`index={"dims": ..., "embed": ..., "fields": [...]}`) is exact: namespace
+    and filter first, then cosine in float32 over all that is left; the best vector of an item
+    counts. Items without a vector follow those with one. Texts are embedded before the change is
+    made, and their vectors are stored with the item; those of another size than `dims` (put under
+    another index) are passed over until the item is put again. It needs numpy.
+
+    **Memory.** A namespace that is searched is kept in memory from then on, with all below it:
+    its values up to `memory` bytes, roughly counted (256 MiB; what does not fit is read again
+    when a search needs it: right, but slower), some hundred bytes an item, and 4 bytes a dimension
+    for each vector (150 MB for 100,000 of 384). The first search of a namespace in a process reads
+    it from the storage. `get` and `put` need none of this.
+
+    **Several processes.** A read sees every write that returned before it began, also another
+    process's: each search first follows the journal and reads what changed. Puts are not
+    conditional: of two that meet, the later one stands.
+
+    **Time to live** is given in minutes, by `put(ttl=...)` or as `ttl={"default_ttl": ...}`. An
+    expired item reads as absent at once; it is removed by `sweep_ttl`. A read renews it unless
+    `refresh_ttl` says no, but only when a tenth of its time has passed, with one change for the
+    whole batch: an item expires between 0.9 and 1.0 times its time after it was last read. In a
+    store that is opened for reading nothing is renewed.
+    """
+
+    supports_ttl = True
+    __slots__ = (
+        "_core", "_embedder", "_handle", "_latest", "_lock", "_mirror", "_pump", "_sweeper",
+        "ttl_config",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        store: Store | AsyncStore,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        *,
+        scope: str = SCOPE,
+        memory: int = MEMORY,
+    ) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInputError(
+                f"HoldfastStore takes an open store, not {type(store).__name__}; use "
+                "HoldfastStore.open(url), or give what holdfast.open or holdfast.sync.open gave"
+            )
+        self._handle = handle_of(store).line(scope)
+        self._core = self._handle.core
+        self._pump = store._pump if isinstance(store, AsyncStore) else None
+        self._embedder = Embedder(index) if index else None
+        dims = self._embedder.dims if self._embedder is not None else None
+        self._mirror = Mirror(self._handle, dims, memory)
+        self._lock = threading.Lock()
+        self._latest = 0
+        self._sweeper = Sweeper(self.sweep_ttl)
+        self.ttl_config = ttl
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None = None,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        scope: str = SCOPE,
+        memory: int = MEMORY,
+        **options: Any,
+    ) -> Opening[HoldfastStore]:
+        """Open a store for `with` or `async with`; the options are those of `holdfast.open`.
+
+        Without a url, `HOLDFAST_STORE` or else `holdfast.db`.
+        """
+        return Opening(
+            url,
+            options,
+            lambda store: cls(store, index, ttl, scope=scope, memory=memory),
+            lambda made: made.stop_ttl_sweeper(),
+        )
+
+    # batches
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Run operations: reads of one moment, then all writes as one change."""
+        job = self._job(ops)
+        if self._embedder is not None:
+            texts = [text for some in job.texts.values() for text in some]
+            job.found = self._embedder.embed(texts, job.queries)
+        results = self._read(job)
+        for attempt in range(1, TRIES + 1):
+            change = self._change(job, attempt)
+            if change is None:
+                break
+            try:
+                self._core.run(change)
+                break
+            except (Conflict, Unavailable) as error:
+                if not self._again(job, attempt, error):
+                    break
+        return results
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """The same, awaited: what may take long leaves the event loop."""
+        job = self._job(ops)
+        if self._embedder is not None:
+            texts = [text for some in job.texts.values() for text in some]
+            job.found = await self._embedder.aembed(texts, job.queries)
+        if job.only_gets:
+            results = await self._do(self._read, job)
+        else:
+            results = await read_away(self._read, job)
+        for attempt in range(1, TRIES + 1):
+            change = await self._do(self._change, job, attempt)
+            if change is None:
+                break
+            try:
+                await self._commit(change)
+                break
+            except (Conflict, Unavailable) as error:
+                if not self._again(job, attempt, error):
+                    break
+        return results
+
+    async def _do(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Run what is short: here if the engine does not wait for a network, else in a thread."""
+        return await here_or_away(self._core.storage, function, *args)
+
+    async def _commit(self, change: Change) -> None:
+        if self._pump is not None:
+            await self._pump.commit((change, lambda written: written))
+        else:
+            await to_the_end(self._core.run, change)
+
+    def _job(self, ops: Iterable[Op]) -> _Job:
+        """Everything that can be refused is refused here, before a text is embedded."""
+        job = _Job(ops)
+        for name, put in job.puts.items():
+            if put.value is None:
+                continue
+            _check_ttl(put)
+            if not isinstance(put.value, Mapping):
+                kind = type(put.value).__name__
+                raise InvalidInputError(f"an item is a mapping of fields to values, not a {kind}")
+            try:
+                self._core.codec.plain(dict(put.value))
+            except InvalidValueError as error:
+                where = f"{'/'.join(map(str, put.namespace))} {put.key!r}"
+                raise type(error)(f"{where}: {error}", error.path) from None
+            if self._embedder is not None:
+                job.texts[name] = self._embedder.texts(put)
+        return job
+
+    # reading
+
+    def _read(self, job: _Job) -> list[Result]:
+        now = self._core.clock.claimed()
+        keys = [encode(op.namespace, op.key)[0] for op in job.ops if isinstance(op, GetOp)]
+        if job.only_gets:
+            records = self._handle.reader.get_many(keys) if keys else {}
+            return self._answers(job, iter(keys), records, now)
+        with self._mirror.lock:
+            self._mirror.follow(_prefixes(job.ops))
+            records = self._mirror.records(keys) if keys else {}
+            return self._answers(job, iter(keys), records, now)
+
+    def _answers(
+        self, job: _Job, keys: Iterator[str], records: dict[str, Any], now: int
+    ) -> list[Result]:
+        found: list[Result] = []
+        for op in job.ops:
+            if isinstance(op, GetOp):
+                key = next(keys)
+                found.append(self._get(job, op, key, records.get(key), now))
+            elif isinstance(op, SearchOp):
+                found.append(self._search(job, op, now))
+            elif isinstance(op, ListNamespacesOp):
+                found.append(self._namespaces(op, now))
+            else:
+                found.append(None)
+        return found
+
+    def _get(self, job: _Job, op: GetOp, key: str, record: Any, now: int) -> Item | None:
+        if record is None or _expired(record, now):
+            return None
+        if op.refresh_ttl and _stale(record.get("ttl"), record.get("expires"), now):
+            job.renew.add(key)
+        return Item(
+            value=record["value"],
+            key=op.key,
+            namespace=op.namespace,
+            created_at=moment(record["created"]),
+            updated_at=moment(record["updated"]),
+        )
+
+    def _search(self, job: _Job, op: SearchOp, now: int) -> list[SearchItem]:
+        query = None
+        if op.query and self._embedder is not None:
+            query = job.found.queries[op.query]
+        bounds = (op.offset, op.offset + op.limit)
+        found = self._mirror.search(op.namespace_prefix, op.filter, query, bounds, now)
+        if op.refresh_ttl:
+            job.renew.update(row.key for row, _ in found if _stale(row.ttl, row.expires, now))
+        scores = [score for _, score in found]
+        values = self._mirror.values([row for row, _ in found])
+        return [
+            SearchItem(
+                row.namespace,
+                row.name,
+                copied(value),
+                moment(row.created),
+                moment(row.updated),
+                score,
+            )
+            for (row, value), score in zip(values, scores, strict=True)
+        ]
+
+    def _namespaces(self, op: ListNamespacesOp, now: int) -> list[tuple[str, ...]]:
+        conditions = op.match_conditions or ()
+        present = self._mirror.namespaces(common_prefix(conditions), now)
+        found = {name[: op.max_depth] for name in present if matches(name, conditions)}
+        return sorted(found)[op.offset : op.offset + op.limit]
+
+    # writing
+
+    def _again(self, job: _Job, attempt: int, error: Conflict | Unavailable) -> bool:
+        """Whether to try again what failed. A renewal that cannot be written fails no read."""
+        if isinstance(error, Conflict) and attempt < TRIES:
+            return True  # another put was faster than a renewal; the last try renews nothing
+        if job.puts:
+            raise error
+        _log.warning("times to live could not be renewed: %s", error)
+        return False
+
+    def _change(self, job: _Job, attempt: int) -> Change | None:
+        if not job.puts and not job.renew:
+            return None
+        operations = self._put_operations(job)
+        expects: dict[str, int] = {}
+        if job.renew and attempt < TRIES and not self._core.read_only:
+            put = {operation.key for operation in operations}
+            records = self._versioned(job.renew - put)
+            now = self._core.clock.claimed()
+            for key, (record, version) in records.items():
+                if _stale(record.get("ttl"), record.get("expires"), now):
+                    expires = now + round(record["ttl"] * MINUTE)
+                    operations.append(Operation("set", key, {**record, "expires": expires}))
+                    expects[key] = version
+        if not operations:
+            return None
+        return self._built(operations, expects, attempt)
+
+    def _built(self, operations: list[Operation], expects: dict[str, int], attempt: int) -> Change:
+        target = (self._handle.scope, self._handle.timeline, operations, expects, None)
+        return build_change(self._core, [target], cause=cause_now(), attempt=attempt)
+
+    def _put_operations(self, job: _Job) -> list[Operation]:
+        keys = {name: encode(*name) for name in job.puts}
+        kept = [keys[name][0] for name, put in job.puts.items() if put.value is not None]
+        before = self._handle.reader.get_many(kept) if kept else {}
+        operations = []
+        now, time = self._times(len(kept))
+        for name, put in job.puts.items():
+            key, hashed = keys[name]
+            if put.value is None:
+                operations += [Operation("delete", key), Operation("delete", vectors_of(key))]
+                continue
+            old = before.get(key)
+            created = old["created"] if old is not None and not _expired(old, now) else time
+            record: dict[str, Any] = {
+                "value": dict(put.value),
+                "created": created,
+                "updated": time,
+            }
+            if put.ttl is not None:
+                record |= {"ttl": put.ttl, "expires": now + round(put.ttl * MINUTE)}
+            if hashed:
+                record["name"] = [list(put.namespace), put.key]
+            texts = job.texts.get(name)
+            if texts:
+                record["vectors"] = len(texts)
+                packed = job.found.packed(texts)
+                operations.append(Operation("set", vectors_of(key), packed))
+            elif old is not None and "vectors" in old:
+                operations.append(Operation("delete", vectors_of(key)))
+            operations.append(Operation("set", key, record))
+            time += 1
+        return operations
+
+    def _times(self, count: int) -> tuple[int, int]:
+        """Now, and the first of so many times of which no two are equal in this process."""
+        with self._lock:
+            now = self._core.clock.claimed()
+            first = max(now, self._latest + 1)
+            self._latest = first + count - 1
+            return now, first
+
+    def _versioned(self, keys: Iterable[str]) -> dict[str, tuple[Any, int]]:
+        """Records with their versions, of one moment."""
+        return self._handle.reader.versioned(keys)
+
+    # time to live
+    #
+    # It is not the store's own expiry: there every read puts off what slides, here each read says
+    # whether it does, and a search judges all items by a column of times in memory, which the
+    # index would have to be asked for one by one. Nor are filters lookups: these are declared for
+    # terms that are known beforehand, a filter asks for any part of a value, by any operator.
+
+    def sweep_ttl(self) -> int:
+        """Remove expired items; tells how many. It reads all namespaces into memory."""
+        now = self._core.clock.claimed()
+        with self._mirror.lock:
+            self._mirror.follow([()])
+            expired = self._mirror.expired(now)
+        removed = 0
+        for start in range(0, len(expired), SWEEP):
+            for attempt in range(1, TRIES + 1):
+                records = self._versioned(expired[start : start + SWEEP])
+                gone = {key: v for key, (record, v) in records.items() if _expired(record, now)}
+                if not gone:
+                    break
+                try:
+                    both = [*gone, *map(vectors_of, gone)]
+                    operations = [Operation("delete", key) for key in both]
+                    self._core.run(self._built(operations, gone, attempt))
+                    removed += len(gone)
+                    break
+                except Conflict:
+                    continue  # one of them was put or renewed; what stays is swept next time
+        return removed
+
+    async def asweep_ttl(self) -> int:
+        """The same, awaited."""
+        return await to_the_end(self.sweep_ttl)
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+        """Sweep now and then in a thread, until the future is cancelled or it is stopped.
+
+        Without a `ttl` configuration there is nothing to sweep: the future is done at once. The
+        interval is the one given, else `sweep_interval_minutes` of the configuration, else 5.
+        """
+        if self.ttl_config is None:
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+        minutes = sweep_interval_minutes or self.ttl_config.get("sweep_interval_minutes") or 5
+        return self._sweeper.start(60.0 * minutes)
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """End the sweeper; tells whether it has ended within the timeout (seconds)."""
+        return self._sweeper.stop(timeout)
+
+
+def _prefixes(ops: Iterable[Op]) -> Iterator[tuple[str, ...]]:
+    for op in ops:
+        if isinstance(op, SearchOp):
+            yield op.namespace_prefix
+        elif isinstance(op, ListNamespacesOp):
+            yield common_prefix(op.match_conditions or ())
+
+
+def _expired(record: dict[str, Any], now: int) -> bool:
+    expires = record.get("expires")
+    return expires is not None and expires <= now
+
+
+def _stale(ttl: float | None, expires: int | None, now: int) -> bool:
+    """Whether a noticeable part of an item's time has passed since it was last renewed."""
+    if ttl is None or expires is None or expires <= now:
+        return False
+    return expires - now < (1 - SLACK) * ttl * MINUTE
+
+
+def _check_ttl(put: PutOp) -> None:
+    ttl = put.ttl
+    if ttl is not None and (type(ttl) not in (int, float) or not 0 <= ttl <= MOST_MINUTES):
+        raise InvalidInputError(
+            f"a time to live is a number of minutes, from 0 to {MOST_MINUTES:,} (a thousand "
+            "years), or None for one without end"
+        )

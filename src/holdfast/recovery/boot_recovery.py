@@ -1,0 +1,452 @@
+"""Boot recovery on the blocking face: what was unfinished when processes ended comes to an end.
+
+report = boot(store, machines={"orders": ORDERS})
+print(report)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.agents.agent_keys import HANDOVER, MAILBOX
+from holdfast.agents.effects import Effects
+from holdfast.agents.handover import Handovers
+from holdfast.agents.machines.definition import MachineDefinition
+from holdfast.agents.mailbox import BEGUN, Mailbox
+from holdfast.checkpoints.operation import finish
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    LeaseLostError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+    StoreClosedError,
+)
+from holdfast.recovery import failures
+from holdfast.recovery.context import Machines, interrupted, machines_on_loop
+from holdfast.recovery.failures import AgentFailure, log
+from holdfast.recovery.heal import copies_of, heal_directory
+from holdfast.recovery.records import (
+    ROLLED_BACK,
+    SUCCEEDED,
+    Records,
+    check_there,
+    every_scope,
+    given_scope,
+    is_own,
+    notices_scope,
+    recovered_agents,
+)
+from holdfast.recovery.recovery import Recovery
+from holdfast.recovery.report import RecoveryReport
+from holdfast.recovery.run import LEASE
+from holdfast.recovery.watchdog import BOOT_OWNER, damage_of, lease_of
+from holdfast.store.inner import Core, StoreHandle, handle_of, held
+from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import (
+    check_flag,
+    check_function,
+    check_own,
+    check_seconds,
+    listed,
+)
+from holdfast.store.names.cause import acting
+from holdfast.store.names.face import calls, writes
+from holdfast.store.names.scope import Scope
+from holdfast.store.names.threads import called, safe_point
+from holdfast.store.state import State
+from holdfast.store.store import Store
+
+_METHODS = {failures.NOTHING: "primary", failures.COPY: "backup", failures.DEFAULTS: "default"}
+
+
+@dataclass(frozen=True, slots=True)
+class BootItem:
+    """Something that was unfinished, and what became of it."""
+
+    scope: Scope
+    kind: str
+    """recovery, state, operation, transition, effect, handover or request"""
+    what: str
+    outcome: str
+    """completed, rolled_back, retry (whoever does it next does it again), or left to the caller"""
+    why: str = ""
+    report: RecoveryReport | None = None
+    """Of a recovery: every step of it."""
+
+
+@dataclass(slots=True)
+class BootReport:
+    """What was found when a store was opened, and what became of it.
+
+    Changes are never unfinished: one is in all of its scopes or in none.
+    """
+
+    items: list[BootItem] = field(default_factory=list)
+    methods: dict[str, str] = field(default_factory=dict)
+    """How each scope that was looked at came back: primary (its newest state), checkpoint, backup
+    or default; `none` if it could not."""
+    seconds: float = 0.0
+
+    @property
+    def left(self) -> list[BootItem]:
+        """What the caller has to decide."""
+        return [one for one in self.items if one.outcome == "left"]
+
+    def __str__(self) -> str:
+        head = f"{len(self.methods)} scopes, {len(self.items)} unfinished, {self.seconds:.2f} s"
+        lines = [head, "changes: none is ever unfinished"]
+        lines += [f"{s}: {how}" for s, how in self.methods.items() if how != "primary"]
+        for one in self.items:
+            why = f" ({one.why})" if one.why else ""
+            lines.append(f"{one.scope}: {one.kind} {one.what}: {one.outcome}{why}")
+        return "\n".join(lines)
+
+
+@calls("ready", "requests", "effects", machines=machines_on_loop)
+@writes
+def boot(
+    store: Any,
+    *,
+    recovery: Recovery | None = None,
+    scopes: Iterable[Any] | None = None,
+    machines: Mapping[str, MachineDefinition] | None = None,
+    ready: Callable[[], Any] | None = None,
+    requests: Callable[[State, Any], Any] | None = None,
+    effects: Callable[[State, Any], Any] | None = None,
+    check: bool = True,
+    wait: float = 0.0,
+) -> BootReport:
+    """Bring what was unfinished to its end, by the choice that was declared for it.
+
+    Call it before anything works on these scopes (all, if none are given): agents that run under a
+    lease are left alone, others cannot be told from those that were interrupted; leases of
+    processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then
+    recoveries of groups go on, and for each scope: recoveries go on; a state that cannot be read
+    is recovered (`check=False`: not looked at); operations are undone, unless they were to be kept;
+    transitions are settled as `machines` (definitions by the names of machines; those of `recovery`
+    count, too) declare; effects
+    with an idempotency key are to be done again, about others `effects(state, effect)` says done,
+    repeat or drop, or nothing; handovers are reconciled; and letters that wait are given to
+    `requests(state, letter)`, which may be called again after the next start: they stay in the
+    mailbox until they are processed. What nobody declared anything about is `left` in the report.
+    """
+    core = getattr(store, "_core", None)
+    if not isinstance(core, Core):
+        raise InvalidInputError("boot takes an open store")
+    core.check_writable()
+    for name, function in (("ready", ready), ("requests", requests), ("effects", effects)):
+        if function is not None:
+            check_function(function, name)
+    check_flag(check, "check")
+    check_seconds(wait, "wait")
+    if recovery is not None and not isinstance(recovery, Recovery):
+        raise InvalidInputError("recovery is a Recovery of this store")
+    check_own(core, "that recovery", recovery and recovery._handle)
+    known = machines if isinstance(machines, Machines) else Machines(machines)
+    if recovery is not None:
+        its = recovery._settings.machines
+        recoverer = known.recoverer if machines is not None else its.recoverer
+        known = Machines({**its, **known}, recoverer)
+    handle = StoreHandle(core)
+    booting = Booting(handle, recovery or Recovery(store), known, requests, effects, check, wait)
+    given = listed(scopes, "scopes") if scopes is not None else None
+    wanted = [given_scope(handle, one) for one in given] if given is not None else None
+    for scope in wanted or ():
+        check_there(handle, scope)
+    if ready is not None:
+        called(ready)
+    return booting.run(wanted)
+
+
+_OUTCOMES = {SUCCEEDED: "completed", ROLLED_BACK: "rolled_back"}
+"""What became of a recovery that was taken up; one that failed is left as it is."""
+
+
+class Booting:
+    """One boot of one store."""
+
+    def __init__(
+        self,
+        store: StoreHandle,
+        recovery: Recovery,
+        machines: Machines,
+        requests: Callable[[State, Any], Any] | None,
+        effects: Callable[[State, Any], Any] | None,
+        check: bool,
+        wait: float,
+    ) -> None:
+        self._handle = store
+        self._store = Store(store)
+        self._recovery = recovery
+        self._machines = machines
+        self._answer, self._say = requests, effects
+        self._check = check
+        self._tails = recovery._tails
+        self._end = time.monotonic() + wait
+        self._report = BootReport()
+
+    def run(self, scopes: list[Scope] | None) -> BootReport:
+        """All of it."""
+        begun = time.monotonic()
+        gone: list[Scope] = []
+        if scopes is None:
+            self._heal_directory()
+            scopes = every_scope(self._handle, self._unnamed)
+            self._unlisted()
+            there = set(scopes)
+            gone = [one for one in recovered_agents(self._handle) if one not in there]
+        with acting("boot"):
+            self._groups()  # before their members, who are looked at one by one
+            for scope in scopes:
+                if is_own(scope):
+                    continue  # recoveries are looked at with what they recover
+                safe_point()
+                try:
+                    self._scope(scope)
+                except ScopeNotFoundError:
+                    continue  # it was deleted or erased meanwhile: nothing of it is unfinished
+                except StateIntegrityError as error:
+                    self._report.methods[str(scope)] = "none"
+                    self._failed(scope, "state", "damaged", error)
+            for scope in gone:
+                self._gone(scope)
+        self._report.seconds = time.monotonic() - begun
+        return self._report
+
+    def _gone(self, scope: Scope) -> None:
+        """Recoveries of an agent that is not there any more come to their end, too."""
+        if not is_own(scope):
+            with self._leaving(scope, "recovery", "unfinished"):
+                self._recoveries(self._store.scope(scope))
+
+    def _unnamed(self, key: bytes, error: Exception) -> None:
+        """A scope whose row in the directory is damaged: nobody knows its name."""
+        why = f"{error}; heal it from a copy: holdfast repair --copy URL"
+        self._note(notices_scope(), "state", rowkinds.describe(key), "left", why)
+
+    def _heal_directory(self) -> None:
+        """Let scopes be there again whose rows in the directory a copy has."""
+        core, copies = self._handle.core, self._recovery._settings.copies
+        if not copies or not self._check:
+            return
+        with self._leaving(notices_scope(), "state", "directory", OSError):  # of a copy
+            for one in heal_directory(self._handle, [], copies_of(core, copies)):
+                why = "its row in the directory is healed from a copy"
+                self._note(notices_scope(), "state", one.place, "completed", why)
+
+    def _unlisted(self) -> None:
+        """Scopes without a row in the directory: to who asks by name they were never there.
+
+        Those whose row is damaged are told of as such.
+        """
+        damaged = bool(self._report.left)
+        for number in sorted(self._tails.unlisted()) if self._check and not damaged else ():
+            why = (
+                "the feed names it, and the directory does not: its row is lost, and whoever "
+                "writes to it begins an empty one; before that, heal it from a copy: "
+                "holdfast repair --copy URL"
+            )
+            self._note(notices_scope(), "state", f"scope {number:x}", "left", why)
+
+    def _own(self) -> None:
+        """What recoveries keep in one scope: notices, groups, what was found."""
+        scope = notices_scope()
+        failure = self._damage(scope) if self._handle.core.known(scope) is not None else None
+        if failure is not None:
+            report = self._recovery.recover(scope, failure)
+            self._note(scope, "state", "notices", "completed", f"lost: {report.lost}", report)
+
+    def _groups(self) -> None:
+        with self._leaving(notices_scope(), "recovery", "of a group"):
+            self._own()
+            for report in self._recovery.resume_groups():
+                for scope in report.agents:
+                    outcome = _OUTCOMES.get(report.status, "left")
+                    self._note(scope, "recovery", report.id, outcome, report.why, report)
+            for report in self._recovery.group_reports():
+                if report.finished_at is None:
+                    why = "somebody is at it, or died a moment ago"
+                    self._note(notices_scope(), "recovery", report.id, "left", why, report)
+
+    def _scope(self, scope: Scope) -> None:
+        """Look at a scope; what is to be done there is done under the lease of who runs it."""
+        damaged = self._damage(scope)
+        if not damaged and not self._is_unfinished(scope):
+            self._report.methods[str(scope)] = "primary"
+            return self._requests(scope)
+        name = lease_of(scope)
+        if name is None:
+            return self._settle(scope)
+        try:
+            left = max(0.0, self._end - time.monotonic())
+            with self._store.lease(name, duration=LEASE, wait=left, owner=BOOT_OWNER):
+                self._settle(scope)
+        except LeaseHeldError:  # it is not ours to settle then
+            self._report.methods[str(scope)] = "none" if damaged else "primary"
+            why = "somebody runs it, or died a moment ago: wait, or let a watchdog see to it"
+            self._note(scope, "state", "unfinished", "left", why)
+        return None
+
+    def _note(
+        self, scope: Scope, kind: str, what: str, outcome: str, why: str = "", report: Any = None
+    ) -> None:
+        self._report.items.append(BootItem(scope, kind, what, outcome, why[:500], report))
+
+    # looking
+
+    def _damage(self, scope: Scope) -> AgentFailure | None:
+        if not self._check:
+            return None
+        return damage_of(self._handle.line(scope), self._tails)
+
+    def _is_unfinished(self, scope: Scope) -> bool:
+        """Whether there is anything to settle; a cheap look, without a lease."""
+        handle = self._handle.line(scope)
+        state = State(handle)
+        return bool(
+            self._tails.unsettled(Records(self._handle, scope))
+            or any(one.why == "operation" for one in held(handle))
+            or any(interrupted(handle))
+            or Effects(state).unfinished()
+            or handle.reader.keys(HANDOVER, 1, "")
+            or handle.reader.keys(BEGUN, 1, "")
+        )
+
+    # settling
+
+    def _settle(self, scope: Scope) -> None:
+        state = self._store.scope(scope)
+        parts: list[tuple[str, Callable[[State], None]]] = [
+            ("recovery", self._recoveries),
+            ("state", self._state),
+            ("operation", self._operations),
+            ("transition", self._transitions),
+            ("effect", self._effects),
+            ("handover", self._handovers),
+            ("request", self._interrupted),
+        ]
+        for kind, part in parts:
+            with self._leaving(scope, kind, kind):
+                part(state)
+            if self._report.methods.get(str(scope)) == "none":
+                return  # there is no state that the rest could be about
+        self._requests(scope)
+
+    @contextmanager
+    def _leaving(
+        self, scope: Scope, kind: str, what: str, also: type[Exception] = HoldfastError
+    ) -> Iterator[None]:
+        """A block that may fail: one thing that cannot be settled keeps no other from it.
+
+        With `Exception` it is of a user's function, which may raise anything.
+        """
+        try:
+            yield
+        except (LeaseLostError, StoreClosedError):
+            raise  # another goes on with all of it
+        except (HoldfastError, also) as error:
+            self._failed(scope, kind, what, error)
+
+    def _failed(self, scope: Scope, kind: str, what: str, error: Exception) -> None:
+        known = isinstance(error, HoldfastError)  # then its text says all
+        log.warning(
+            "%s: %s %s is left: %s", scope, kind, what, error, exc_info=None if known else error
+        )
+        self._note(scope, kind, what, "left", f"{type(error).__name__}: {error}")
+
+    def _recoveries(self, state: State) -> None:
+        for report in self._recovery.resume(state.scope):
+            outcome = _OUTCOMES.get(report.status, "left")
+            self._note(state.scope, "recovery", report.id, outcome, report.why, report)
+
+    def _state(self, state: State) -> None:
+        """The newest state if it can be read, else a checkpoint, a copy, or defaults."""
+        methods, scope = self._report.methods, state.scope
+        failure = self._damage(scope)
+        if failure is None:
+            methods[str(scope)] = "primary"
+            return
+        methods[str(scope)] = "none"
+        report = self._recovery.recover(scope, failure)
+        methods[str(scope)] = method = _METHODS.get(report.strategy or "", "checkpoint")
+        self._note(scope, "state", method, "completed", f"lost: {report.lost}", report)
+
+    def _operations(self, state: State) -> None:
+        """Undone, the outer one together with those inside of it, unless it was to be kept."""
+        handle = handle_of(state)
+        while todo := [one for one in held(handle) if one.on_error == "revert"]:
+            first = todo[-1]
+            done = finish(handle, first, "revert")
+            kept = [one.key for one in done.left] if done is not None else []
+            why = f"left alone: {', '.join(map(str, kept))}" if kept else ""
+            self._note(state.scope, "operation", first.checkpoint.name, "rolled_back", why)
+        for one in held(handle):
+            if one.why == "operation":
+                why = "it is to be kept: finish it"
+                self._note(state.scope, "operation", one.checkpoint.name, "left", why)
+
+    def _transitions(self, state: State) -> None:
+        machines = self._machines
+        for name in list(interrupted(handle_of(state))):
+            definition = machines.get(name)
+            if definition is None:
+                why = f"machines has no definition of {name!r}"
+                self._note(state.scope, "transition", name, "left", why)
+                continue
+            with self._leaving(state.scope, "transition", name, Exception):
+                how = machines.recoverer(state, definition, name).how
+                outcome = {"roll_back": "rolled_back", "ask": "left"}.get(how, "completed")
+                why = "settle it" if how == "ask" else ""
+                self._note(state.scope, "transition", name, outcome, why)
+
+    def _effects(self, state: State) -> None:
+        """Those that may be repeated are to be begun again; about others somebody has to say."""
+        book = Effects(state)
+        for one in book.unfinished():
+            if one.status == "running":
+                continue
+            with self._leaving(state.scope, "effect", str(one), Exception):
+                how = "repeat" if one.repeatable else self._told(state, one)
+                if how and one.status != "planned":
+                    book.settle(one.name, how, id=one.id or None, key=one.key)
+                outcome = {"repeat": "retry", "done": "completed", "drop": "rolled_back"}.get(how)
+                why = "" if how else "whether it happened is not known: settle it"
+                self._note(state.scope, "effect", str(one), outcome or "left", why)
+
+    def _told(self, state: State, effect: Any) -> str:
+        if self._say is None:
+            return ""
+        how = called(self._say, state, effect)
+        if how is not None and how not in ("done", "repeat", "drop"):
+            raise InvalidInputError("effects says done, repeat or drop, or nothing")
+        return how or ""
+
+    def _handovers(self, state: State) -> None:
+        book = Handovers(self._store)
+        done = book.reconcile(state)
+        for task in (*done.removed, *done.put_back):
+            self._note(state.scope, "handover", task, "completed")
+        for offer in book.offers(state):
+            self._note(state.scope, "handover", offer.task, "left", "offered: accept or refuse it")
+
+    def _interrupted(self, state: State) -> None:
+        """Attempts at letters that their process did not outlive are failures of them."""
+        for id in Mailbox(state).interrupted():
+            self._note(state.scope, "request", id, "left", "set aside: cut short too often")
+
+    def _requests(self, scope: Scope) -> None:
+        """Letters that wait: whoever processes the mailbox next gets them, in their order."""
+        state = self._store.scope(scope)
+        if not handle_of(state).reader.keys(MAILBOX, 1, ""):
+            return
+        for letter in Mailbox(state).waiting():
+            with self._leaving(scope, "request", letter.id, Exception):
+                if self._answer is not None:
+                    called(self._answer, state, letter)
+                self._note(scope, "request", letter.id, "retry")

@@ -1,0 +1,227 @@
+"""One sync of one replica: up to a moment of its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from holdfast.errors import InvalidInputError, RefusedError, ReplicaSplitError
+from holdfast.replicas.commits import Commits, ends
+from holdfast.replicas.compare import Comparison, Difference, Findings, differences, paged
+from holdfast.replicas.judge import Judge
+from holdfast.replicas.replica_cell import Claim, cell_of, mark_of
+from holdfast.replicas.replica_report import SyncedReplica
+from holdfast.replicas.row_writer import Writer
+from holdfast.storage.contract import LAST, Batch, Moment, Storage
+from holdfast.store.inner import Core
+from holdfast.store.names import rowkinds
+from holdfast.store.names.cells import is_same, row_at
+from holdfast.store.open import META
+
+_decode = msgspec.msgpack.Decoder().decode
+PRUNED = bytes(16)
+"""What says in a replica that rows of a scope are being dropped."""
+WHOLE = (b"D", b"I", b"R", b"U")
+"""Kinds of rows that belong to no scope, or whose keys do not begin with it."""
+
+
+def check_place(core: Core, storage: Storage, *, remake: bool = False) -> None:
+    """Refuse to write where something else is than a replica of this store."""
+    meta = storage.get([META])[0]
+    marked = cell_of(storage) is not None
+    if meta is None:
+        empty = not storage.scan(b"", LAST, limit=1) and not storage.cells(b"", LAST, limit=1)
+        if not marked and not empty:
+            raise RefusedError(
+                "something else than a replica is there; nothing was changed: name another place"
+            )
+    elif meta != core.storage.get([META])[0]:
+        raise RefusedError(
+            "another store is there; nothing was changed: name another place, or remove that store"
+        )
+    elif not marked and not remake:
+        raise ReplicaSplitError(
+            "what is there is a store of its own: a replica that was promoted, or a copy; nothing "
+            "was changed. To have it follow, and lose what only it holds, make it anew (remake)"
+        )
+    elif not marked and is_same(storage, core.storage):
+        raise _itself()
+
+
+def _itself() -> InvalidInputError:
+    return InvalidInputError("this is the place of the store itself; name another one")
+
+
+def sync(
+    core: Core, storage: Storage, *, named: str = "", full: bool = False, remake: bool = False
+) -> SyncedReplica:
+    """Bring a replica up to now, or make it; `named` is what the report calls it."""
+    if not full and not remake and _is_up_to_date(core, storage):
+        return SyncedReplica(named, False, 0, 0, 0, (), None)
+    claim = Claim(storage, anew=remake)
+    claim.take(lambda: check_place(core, storage, remake=remake))
+    try:
+        if claim.shows_in(core.storage):  # so it is if the store is a replica itself
+            raise _itself()
+        with core.storage.moment() as moment:
+            return _Sync(core, moment, claim).run(named, full=full, remake=remake)
+    finally:
+        claim.release()
+
+
+def _is_up_to_date(core: Core, storage: Storage) -> bool:
+    """Whether a replica lacks nothing that the source holds now. Nothing is written for that.
+
+    Who follows finds it so most of the time, and a claim is two commits. No moment is needed: all
+    that is read is read since this began, and a lane of the feed never loses a row.
+    """
+    held, mark = mark_of(storage)
+    if mark is None or not mark.whole or mark.token or cell_of(core.storage) == held:
+        return False
+    if storage.get([META]) != core.storage.get([META]) or ends(storage) != ends(core.storage):
+        return False
+    return next(_cells(core.storage, storage, b"", LAST), None) is None
+
+
+def _cells(
+    source: Moment, replica: Moment, low: bytes, high: bytes, *, pins: bool = False
+) -> Iterator[Difference]:
+    """Cells that are to become others: (key, what the replica has, what it is to have).
+
+    Pins are of values on their way, which are not copied; those of a replica are its own.
+    """
+    here, there = paged(source.cells, low, high), paged(replica.cells, low, high)
+    for key, mine, theirs in differences(here, there, lambda key: key[:1] != b"P"):
+        if key != rowkinds.FOLLOWS and (pins or key[:1] != b"P"):
+            yield key, theirs, mine
+
+
+class _Sync:
+    def __init__(self, core: Core, moment: Moment, claim: Claim) -> None:
+        self._core = core
+        self._moment = claim.beating(moment)
+        self._claim = claim
+        self._findings = Findings()
+        self._judge = Judge(core, self._moment)
+        self._writer = Writer(claim)
+        self._comparison = Comparison(self._judge, self._writer, self._findings)
+
+    def run(self, named: str, *, full: bool, remake: bool) -> SyncedReplica:
+        make = remake or not self._claim.whole or self._claim.storage.get([META])[0] is None
+        if make:
+            self._make()
+        else:
+            self._follow(full=full)
+        done, found = self._writer, self._findings.told()
+        return SyncedReplica(named, make, done.sent, done.removed, done.bytes, found, None)
+
+    def _make(self) -> None:
+        """Copy everything; the row that makes it a store is written last."""
+        self._claim.commit(Batch(drops=[META]), whole=False)
+        self._comparison.copy()
+        for swap in self._cells(b"", LAST, pins=True):
+            self._writer.cell(swap)
+            self._writer.ease()
+        self._writer.flush()
+        self._writer.put(META, row_at(self._moment, META) or b"")
+        self._writer.flush(whole=True)
+
+    def _follow(self, *, full: bool) -> None:
+        """Copy what came since, then what was changed besides."""
+        counts = list(self._cells(rowkinds.BESIDE, rowkinds.after(rowkinds.BESIDE)))
+        others = [
+            *self._cells(b"", rowkinds.BESIDE),
+            *self._cells(rowkinds.after(rowkinds.BESIDE), LAST),
+        ]
+        rests: dict[bytes, list[Difference]] = {}
+        for one in others:
+            if one[0][:1] == b"R" and one[2] is not None:
+                rests.setdefault(rowkinds.ends_of(one[0])[1], []).append(one)
+        commits = Commits(self._judge, self._writer, self._findings, rests)
+        commits.check()
+        before, after = self._in_turn(others, counts)
+        self._write(before)
+        commits.run()
+        if full:
+            self._compare(self._directory())
+            self._comparison.take_over(b"", LAST)
+        else:
+            self._changed(counts, commits)
+        self._writer.flush()
+        left = [one for some in rests.values() for one in some]
+        self._write([*after, *left, *counts])
+
+    def _in_turn(
+        self, others: list[Difference], counts: list[Difference]
+    ) -> tuple[list[Difference], list[Difference]]:
+        """Cells to write before the rows, and after them.
+
+        As in the source itself, a scope is said to be pruned while rows of it may be left over.
+        """
+        before = [one for one in others if one[2] is not None and one[0][:1] not in b"AR"]
+        after = [one for one in others if one[2] is None]
+        for one in others:
+            if one[0][:1] == b"A" and one[2] is not None:
+                (before if self._knows(one[0]) else after).append(one)
+        for key, _, _ in counts:
+            cell = rowkinds.pruner(rowkinds.scope_of(key))
+            if len(key) > 1 and self._knows(cell) and not self._pruned(cell):
+                before.append((cell, None, PRUNED))
+                after.append((cell, PRUNED, None))
+        return before, after
+
+    def _knows(self, cell: bytes) -> bool:
+        """Whether the replica has the scope of a cell."""
+        line = b"T" + cell[1:7]
+        return bool(self._writer.rows.scan(line, rowkinds.after(line), limit=1))
+
+    def _pruned(self, cell: bytes) -> bool:
+        """Whether a scope is said to be pruned, by the source or the replica."""
+        sides = (self._moment, self._writer.rows)
+        return any(side.cells(cell, cell + b"\0", limit=1) for side in sides)
+
+    def _cells(self, low: bytes, high: bytes, *, pins: bool = False) -> Iterator[Difference]:
+        return _cells(self._moment, self._writer.rows, low, high, pins=pins)
+
+    def _write(self, swaps: Iterable[Difference]) -> None:
+        for swap in swaps:
+            self._writer.cell(swap)
+            self._writer.ease()
+        self._writer.flush()
+
+    # what was changed without the feed
+
+    def _changed(self, counts: list[Difference], commits: Commits) -> None:
+        scopes = {rowkinds.scope_of(key) for key, _, _ in counts if len(key) > 1} | commits.erased
+        kinds = {kind for key, _, _ in counts if key == rowkinds.BESIDE for kind in WHOLE}
+        if commits.unread:
+            kinds |= {b"I", b"R"}
+        if b"D" in kinds:
+            scopes |= self._directory()
+        self._compare(scopes)
+        for kind in sorted(kinds):
+            self._comparison.take_over(kind, rowkinds.after(kind))
+
+    def _directory(self) -> set[int]:
+        """Put new tombstones there; the scopes whose names are to go."""
+        scopes: set[int] = set()
+        for key, mine, theirs in self._comparison.between(b"D", b"E"):
+            if mine is not None and theirs is None and rowkinds.state_of(key) == rowkinds.ERASED:
+                self._writer.put(key, mine)
+            elif (
+                mine is None
+                and rowkinds.state_of(key) == rowkinds.THERE
+                and self._judge.may_go(key)
+            ):
+                scopes.add(_decode(self._core.open_row(key, theirs or b""))[1])
+        self._writer.flush()
+        return scopes
+
+    def _compare(self, scopes: Iterable[int]) -> None:
+        """Compare all of some scopes; of one that is erased all goes."""
+        for scope in sorted(scopes):
+            number = scope.to_bytes(rowkinds.SCOPE, "big")
+            for kind in rowkinds.OF_SCOPE:
+                self._comparison.take_over(kind + number, rowkinds.after(kind + number))
+        self._writer.flush()

@@ -1,0 +1,175 @@
+"""From what a caller asks for to a change that can be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    InvalidValueError,
+    NewerFormatError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
+from holdfast.store.commit.change import Change, Target
+from holdfast.store.commit.core import Core
+from holdfast.store.commit.outcome import content_of, was_applied
+from holdfast.store.commit.refused_values import refused
+from holdfast.store.commit.stage import Stage
+from holdfast.store.journal.declared import NOTHING
+from holdfast.store.journal.entry import Body
+from holdfast.store.journal.lifetime import NEVER, Meta
+from holdfast.store.names.arguments import (
+    check_text,
+)
+from holdfast.store.names.cause import Cause
+from holdfast.store.names.items import LongValue
+from holdfast.store.names.scope import Scope, check_key
+from holdfast.store.rules.classes import SENSITIVE, TRUSTED, class_of
+from holdfast.store.rules.gate_request import Asked, GateRequest, Operation
+from holdfast.store.rules.subjects import Subject
+from holdfast.store.rules.trim import check_trim
+from holdfast.store.tree.value import copied
+
+MOST_OPERATIONS = 100_000
+
+
+def build_change(
+    core: Core,
+    targets: Sequence[Asked],
+    *,
+    cause: Cause | None = None,
+    id: str | None = None,
+    looked: bool = False,
+    shared: bool = False,
+    attempt: int = 1,
+    stored: Mapping[str, list[Any]] = MappingProxyType({}),
+) -> Change:
+    """A change of what is asked for in each scope; `looked` says that it rests on reads.
+
+    `shared`: it is asked of the store, so that its id is the store's.
+    `stored` has the shapes of long values that are in the scope already, by their keys.
+    """
+    core.check_writable()
+    content = b""
+    subjects: dict[str, Subject] = {}
+    if id is not None:
+        check_text(id, "the id of a change", 256, least=1)
+        if not looked:  # what was read may be another value by now, and the change the same
+            content = content_of(core, [(t[0], t[1], t[2]) for t in targets])
+    scopes = [scope for scope, *_ in targets]
+    made = []
+    for scope, timeline, operations, expects, head in targets:
+        if len(operations) > MOST_OPERATIONS:
+            raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
+        due = cause
+        if core.gates.front and operations:
+            own = [replace(one, value=copied(one.value)) for one in operations]
+            request = ask_gates(core, GateRequest(scope, timeline, own, cause, attempt))
+            operations, due = request.operations, request.cause
+        if any(one.subject is not None for one in operations):
+            if id is not None and was_applied(core, scopes, id, shared=shared):
+                # It will only be found: a subject that was erased since does not come back for it.
+                made.append(Target(scope, timeline, special=_not_found))
+                continue
+            operations = core.subjects.sealed(scope, operations, subjects)
+        target = build_target(core, scope, timeline, operations, expects, head, stored)
+        target.cause = (due or Cause()) if due != cause else None
+        made.append(target)
+    change = Change(made, cause, id, content, attempt, shared=shared)
+    if subjects:
+        change.fences += tuple(subjects.values())
+    return change
+
+
+def _not_found(stage: Stage, _: Body) -> None:
+    """What a change that was applied becomes if nobody knows of that when it is committed."""
+    raise Conflict(f"{stage.ledger.scope} was erased and made again meanwhile; send it again")
+
+
+def ask_gates(core: Core, request: GateRequest) -> GateRequest:
+    """Lead operations on keys through the gates in front, by the classes of the keys."""
+    return core.gates.ask(request, lambda one: _judged(core, one))
+
+
+def _judged(core: Core, request: GateRequest) -> bool:
+    """Note which operations are sensitive; whether all that is to be written is of class trusted.
+
+    If that cannot be said, all may be sensitive and nothing is trusted.
+    """
+    try:
+        found = _classes(core, request)
+    except (StateIntegrityError, NewerFormatError, ScopeNotFoundError):
+        found = [SENSITIVE] * len(request.operations)
+    for operation, class_ in zip(request.operations, found, strict=True):
+        operation.sensitive = class_ == SENSITIVE
+    return all(class_ == TRUSTED for class_ in found)
+
+
+def _classes(core: Core, request: GateRequest) -> list[str]:
+    """The class of each key that is to be written, as it will be.
+
+    What a stored value was given counts for operations that keep it.
+    """
+    line = core.current(request.scope, request.timeline)
+    declared = line.declared if line is not None else NOTHING
+    metas: dict[str, bytes] = {}
+    found: list[str] = []
+    for one in request.operations:
+        key, terms = one.key, one.terms
+        if one.kind == "set" and not (terms is not None and terms.keep):
+            metas[key] = Meta(class_=terms.class_ if terms is not None else "").pack()
+        elif key not in metas:
+            slot = line.slot(key) if line is not None else None
+            expired = slot is not None and slot.over(core.clock.checked())
+            metas[key] = b"" if slot is None or expired else slot.meta
+        found.append(class_of(key, metas[key], declared))
+        if one.kind == "delete":
+            metas[key] = b""
+    return found
+
+
+def build_target(
+    core: Core,
+    scope: Scope,
+    timeline: str,
+    operations: list[Operation],
+    expects: dict[str, int],
+    head: int | None = None,
+    stored: Mapping[str, list[Any]] = MappingProxyType({}),
+) -> Target:
+    """What is asked for of one timeline, its values taken apart."""
+    ledger = core.ledger(scope, create=True)
+    ops: list[tuple[Any, ...]] = []
+    key = ""
+    try:
+        for operation in operations:
+            key = check_key(operation.key, owner=True)
+            if operation.kind == "set":
+                terms = (operation.terms,) if operation.terms is not None else ()
+                if type(operation.value) is LongValue and key in stored:
+                    ops.append(("ahead", key, stored[key], *terms))
+                    continue
+                ops.append(("set", key, core.split(ledger, key, operation.value), *terms))
+            elif operation.kind == "append":
+                if type(operation.value) is not list:
+                    raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")
+                parts = [ledger.splitter.split_item(item) for item in operation.value]
+                if parts:
+                    ops.append(("append", key, parts))
+            elif operation.kind == "delete":
+                ops.append(("delete", key))
+            elif operation.kind == "expire":
+                ops.append(("expire", key, operation.terms or NEVER))
+            elif operation.kind == "trim":
+                check_trim(operation.value)
+                ops.append(("trim", key, operation.value))
+            else:
+                raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
+    except InvalidValueError as error:
+        raise refused(core, scope, timeline, operation, error) from None
+    return Target(scope, timeline, ops, expects, head, ledger=ledger)

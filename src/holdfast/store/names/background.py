@@ -1,0 +1,157 @@
+"""Work in the background of an open store: a thread that does something again, and what is started
+and stopped with a block."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from holdfast.errors import StoreClosedError
+
+log = logging.getLogger("holdfast.background")
+
+_working: ContextVar[tuple[object, ...]] = ContextVar("holdfast_background", default=())
+
+
+@contextmanager
+def at_work(whose: object) -> Iterator[None]:
+    """A block that is work of somebody, also what it calls in other threads and tasks."""
+    token = _working.set((*_working.get(), whose))
+    try:
+        yield
+    finally:
+        _working.reset(token)
+
+
+def is_at_work(whose: object) -> bool:
+    """Whether this is called by the work of somebody, which cannot wait for its own end."""
+    return any(one is whose for one in _working.get())
+
+
+class Closable(ABC):
+    """What is closed at the end of a block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Startable(ABC):
+    """What works from `start` to `stop`, or as long as a block lasts."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class Home(Protocol):
+    """The open store that something works for."""
+
+    closing: list[Callable[[], Any]]
+    """Called before it is closed."""
+
+    def check_open(self) -> None: ...
+
+
+class Background(Startable):
+    """Does something again and again in a thread, until it is stopped or the store is closed.
+
+    Between two turns lie `interval` seconds, or as many as the turn says by giving a float; `wake`
+    ends the pause. `last` is called behind the last turn, by whoever stops it.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        name: str,
+        interval: float,
+        turn: Callable[[], Any],
+        last: Callable[[], Any] | None = None,
+    ) -> None:
+        self._home = home
+        self._name = name
+        self._interval = interval
+        self._turn = turn
+        self._last = last
+        self._end = threading.Event()
+        self._stirred = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin; a second call does nothing."""
+        self._home.check_open()
+        if self._thread is None:
+            # Its own: a turn that stops it, and starts it anew, still sees that it is stopped.
+            self._end, self._stirred = threading.Event(), threading.Event()
+            self._home.closing.append(self.stop)
+            args = (self._end, self._stirred)
+            self._thread = threading.Thread(
+                target=self._work, args=args, name=self._name, daemon=True
+            )
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Let the next turn begin now, or behind the one at work."""
+        self._stirred.set()
+
+    def stop(self) -> None:
+        """End after the turn at work; what that calls does not wait for it."""
+        self._end.set()
+        self._stirred.set()
+        if self.stop in self._home.closing:
+            self._home.closing.remove(self.stop)
+        thread, self._thread = self._thread, None
+        if is_at_work(self):
+            return  # a thread that waits for itself waits for ever
+        if thread is not None:
+            thread.join()
+        if self._last is not None:
+            self._last()
+
+    def _work(self, end: threading.Event, stirred: threading.Event) -> None:
+        while not end.is_set():
+            pause = None
+            try:
+                with at_work(self):
+                    pause = self._turn()
+            except StoreClosedError:
+                return
+            except BaseException:
+                # Whatever it is, also what would end a program: the next turn may do better, for
+                # the storage may serve again.
+                log.exception("%s could not do its work just now", self._name)
+            stirred.wait(pause if type(pause) is float else self._interval)
+            stirred.clear()

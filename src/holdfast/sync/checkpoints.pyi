@@ -1,0 +1,33 @@
+# Written by scripts/stubs.py from the blocking classes; not to be edited.
+
+from holdfast.checkpoints.checkpoints import CheckpointGroups as CheckpointGroups
+from holdfast.checkpoints.checkpoints import Checkpoints as Checkpoints
+from holdfast.checkpoints.export.export_records import Export as Export
+from holdfast.checkpoints.export.read import Imported as Imported
+from holdfast.checkpoints.export.write import export_checkpoint as export_checkpoint
+from holdfast.checkpoints.export.write import import_checkpoint as import_checkpoint
+from holdfast.checkpoints.export.write import inspect_export as inspect_export
+from holdfast.checkpoints.needs import Judged as Judged
+from holdfast.checkpoints.policy.conditions import Condition as Condition
+from holdfast.checkpoints.policy.optimizer import Optimizer as Optimizer
+from holdfast.checkpoints.policy.optimizer import PolicyRecording as PolicyRecording
+from holdfast.checkpoints.policy.policies import Policies as Policies
+from holdfast.checkpoints.policy.policy import Policy as Policy
+from holdfast.checkpoints.policy.policy import PolicyFrequency as PolicyFrequency
+from holdfast.checkpoints.policy.policy import PolicyRetention as PolicyRetention
+from holdfast.checkpoints.policy.policy import PolicySetting as PolicySetting
+from holdfast.checkpoints.policy.tracker import PolicyEvent as PolicyEvent
+from holdfast.checkpoints.request import CheckpointRequest as CheckpointRequest
+from holdfast.checkpoints.request import Locator as Locator
+from holdfast.checkpoints.request import RestoreRequest as RestoreRequest
+from holdfast.checkpoints.retention import LinePlan as LinePlan
+from holdfast.checkpoints.retention import Retention as Retention
+from holdfast.checkpoints.retention import RetentionPlan as RetentionPlan
+from holdfast.checkpoints.retention_rules import RetentionRule as RetentionRule
+from holdfast.checkpoints.schedule.calendar import Cron as Cron
+from holdfast.checkpoints.schedule.calendar import Every as Every
+from holdfast.checkpoints.schedule.runner import Run as Run
+from holdfast.checkpoints.schedule.schedule import ScheduleInfo as ScheduleInfo
+from holdfast.checkpoints.schedule.scheduler import Scheduler as Scheduler
+from holdfast.checkpoints.shutdown import Participant as Participant
+from holdfast.checkpoints.shutdown import ShutdownCheckpoints as ShutdownCheckpoints

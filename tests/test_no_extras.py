@@ -1,0 +1,28 @@
+"""The library alone: without its extras everything that needs none of them works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+EXTRAS = "langchain_core langgraph numpy obstore ormsgpack psycopg pydantic pymongo redis yaml"
+for name in EXTRAS.split():
+    sys.modules[name] = None  # as if it were not installed
+from holdfast import sync
+with sync.open("memory:") as store:
+    state = store.agent("a")
+    state.set("x", 1)
+    state.restore(state.checkpoint("c"))
+    for part in ("access", "agents", "checkpoints", "recovery", "replicas", "testing"):
+        module = getattr(sync, part)
+        assert all(getattr(module, name) is not None for name in module.__all__)
+    sync.recovery.Recovery(store).recover("agent:a", "agent_crash")
+    assert store.verify().ok
+"""
+
+
+def test_everything_but_the_extras_works_without_them() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
