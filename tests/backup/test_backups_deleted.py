@@ -319,3 +319,23 @@ def test_who_slept_for_a_day_deletes_nothing_that_is_used_again(
         store.agent("agent-0").set("facts/1", nth)
     assert nth > 5
     assert late
+
+
+def test_an_object_that_is_gone_before_it_is_synced_is_told_as_a_run_that_lasted_too_long(
+    simple: tuple[sync.Store, sync.backup.Backups],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, backups = simple
+    other = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
+    first, safe = other.create(), backups._place._sync
+
+    def slow(name: str) -> None:
+        if name.startswith("objects/") and other.list():
+            a_day_passes(tmp_path)
+            other.delete(first.id)
+        safe(name)
+
+    monkeypatch.setattr(backups._place, "_sync", slow)
+    assert ended(lambda: backups.create(full=True))
+    assert other.list() == []

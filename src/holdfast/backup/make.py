@@ -25,6 +25,7 @@ from holdfast.backup.manifest import Backup
 from holdfast.backup.parts import CELLS, RECORDS, RING, RING_CELLS, Part, Row, packed, rows_at
 from holdfast.backup.place import Place
 from holdfast.errors import (
+    BackupNotFoundError,
     Conflict,
     DiskFullError,
     HoldfastError,
@@ -64,6 +65,10 @@ def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigne
             made.read(spool, keys)
             made.send(spool)
         return made.finish(name, created, keys)
+    except BackupNotFoundError:
+        # Sent and gone before it was synced: whoever took this run for dead removed it.
+        claims.check_claim(place, run)
+        raise
     finally:
         with suppress(HoldfastError):
             claims.release(place, run)
