@@ -1451,8 +1451,8 @@ BUGS = (
     Bug(
         "checks that are not asked before a state is put back",
         "recovery/strategies.py",
-        "known[place] = trials.refused(checks, handle, timeline, sequence)",
-        "known[place] = None",
+        "return None if unlike else refusal(checks, then, later=True)",
+        "return None",
         "tests/recovery/test_refused_states.py::test_the_newest_state_that_every_check_takes_is_returned_to",
     ),
     Bug(

@@ -69,6 +69,7 @@ from holdfast.recovery.records import (
 from holdfast.recovery.report import GroupRecoveryReport, group_report
 from holdfast.recovery.run import FIRST, LEASE, Slot, recovering_lease
 from holdfast.recovery.salvage import sticky_replayed
+from holdfast.recovery.state_checks import end_trials
 from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tails, depth_for, tell_tail
 from holdfast.store.inner import (
@@ -335,6 +336,8 @@ class Together:
             return None, {"time": f"to read and check moments took more than {seconds:g} s"}
         finally:
             slot.close(idle=False)
+            for scope in scopes:  # one that was given up cannot end its trial
+                end_trials(self._store.line(scope))
 
     # putting them back
 

@@ -25,7 +25,7 @@ from holdfast.recovery.changes_of_others import entry_rows
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import AgentFailure
 from holdfast.recovery.records import Tail
-from holdfast.recovery.state_checks import Trials, Unasked, Untried, refusal
+from holdfast.recovery.state_checks import Unasked, refusal, trial
 from holdfast.recovery.strategies import UnfitTarget, check_state, newest_of, readable
 from holdfast.recovery.tails import MAIN, tail_text
 from holdfast.store.inner import LineHandle, StoreHandle, Timeline
@@ -264,7 +264,8 @@ class Moments:
     def _refused(self, handle: LineHandle, timeline: str, sequence: int) -> str | None:
         """Why checks refuse a state; of a damaged agent they are asked as it was then."""
         checks = self._settings.validate
-        if readable(handle):
-            with suppress(Untried), Trials(handle) as trials:  # else they are asked of a view
-                return trials.refused(checks, handle, timeline, sequence)
-        return refusal(checks, State(handle).at(f"{timeline}@{sequence}"), later=True)
+        point = f"{timeline}@{sequence}"
+        if not readable(handle):
+            return refusal(checks, State(handle).at(point), later=True)
+        with trial(handle, point) as state:
+            return refusal(checks, state, later=True)

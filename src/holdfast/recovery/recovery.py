@@ -140,9 +140,9 @@ class Recovery:
     two of one id are refused.
     `steps` are types of steps of your own: functions of the context and the step's action.
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
-    with if nothing of it can be read. `validate` are functions that get a state, what returning to
-    each would give (on a timeline of its own) and then the recovered one: what is not None or True
-    refuses it, and another is looked for. `strategies` are ways of your own to a good state, and
+    with if nothing of it can be read. `validate` are functions that get a view of each state that
+    may be returned to, and then the recovered one (of a group: each agent as it would be, on a
+    timeline of its own): what is not None or True refuses it, and another is looked for. `strategies` are ways of your own to a good state, and
     `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
     kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
     moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.

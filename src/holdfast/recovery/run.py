@@ -45,7 +45,7 @@ from holdfast.recovery.records import (
     Record,
     RecoveryStepResult,
 )
-from holdfast.recovery.state_checks import UNANSWERED, VALIDATE, end_trials
+from holdfast.recovery.state_checks import UNANSWERED, VALIDATE
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.recovery.tails import tell_tail
 from holdfast.store.inner import Asking, Lease, core_of, lease_name, leases_now, moment, taken
@@ -206,8 +206,6 @@ class Running:
         for slot in slots:
             with suppress(Unavailable):  # then its lease runs out, or is broken
                 slot.close(idle=slot in idle)
-        if self.context.settings.validate:  # a step that was given up cannot end its trial
-            end_trials(self.context.handle)
 
     def abandon(self, why: str) -> None:
         """End it without going on, and undo it; then it is over, and another can be begun.

@@ -46,7 +46,7 @@ from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import scope_now, unless_erased
 from holdfast.recovery.salvage import MOST_NAMED, Salvage, sticky_replayed
-from holdfast.recovery.state_checks import Trials, missing_text, refusal
+from holdfast.recovery.state_checks import missing_text, refusal
 from holdfast.recovery.strategies import (
     RecoveryTarget,
     check_state,
@@ -111,8 +111,7 @@ def _is_before(context: Context, last: int) -> bool:
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Find a state to return to; `action` may give an order of `strategies` of its own."""
-    with Trials(context.handle) as trials:
-        looked = look(context.looking(trials), context.order(action))
+    looked = look(context, context.order(action))
     if looked.target is None:
         reasons = "; ".join(f"{name}: {why}" for name, why in looked.passed.items())
         kind = Unavailable if looked.unreached else CheckpointNotFoundError

@@ -54,7 +54,7 @@ from holdfast.recovery.context import Context
 from holdfast.recovery.failures import DEFAULTS, NOTHING
 from holdfast.recovery.records import SUCCEEDED, Records, is_erased, stays_erased
 from holdfast.recovery.salvage import Salvage
-from holdfast.recovery.state_checks import VALIDATE, Untried, is_trial, missing_text, refusal
+from holdfast.recovery.state_checks import VALIDATE, is_trial, missing_text, refusal
 from holdfast.recovery.tails import MAIN
 from holdfast.store.inner import (
     Core,
@@ -256,18 +256,8 @@ def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: in
         return missing_text(missing)
     if not checks or (context.had("backup_current") or {}).get("why"):
         return None
-    trials = context.trials
-    if trials is None:
-        unlike = _sticky_differ(context.handle, handle, timeline, sequence)
-        return None if unlike else refusal(checks, then, later=True)
-    known = trials.asked
-    place = (id(handle.core), timeline, sequence)
-    if place not in known:
-        try:
-            known[place] = trials.refused(checks, handle, timeline, sequence)
-        except Untried:  # asked once it is put back
-            known[place] = None
-    return known[place]
+    unlike = _sticky_differ(context.handle, handle, timeline, sequence)
+    return None if unlike else refusal(checks, then, later=True)
 
 
 def _sticky_differ(here: LineHandle, source: LineHandle, timeline: str, sequence: int) -> bool:
@@ -499,7 +489,7 @@ def timeline(context: Context) -> RecoveryTarget:
     others = [
         one
         for one in lines
-        if not (one.name == MAIN or is_put_together(one.name) or is_trial(handle.on(one.name)))
+        if not (one.name == MAIN or is_put_together(one.name) or is_trial(one.name))
     ]
     for one in sorted(others, key=lambda info: _written(handle.on(info.name)), reverse=True):
         try:
@@ -566,8 +556,7 @@ def _has_foreign_subjects(core: Core, other: Core) -> bool:
     """Whether a store that is no copy of this one's files may hold values sealed for a subject."""
     if other.ring is None or other.lineage == core.lineage:
         return False
-    erased = other.storage.scan(b"U", b"V", limit=1)
-    return bool(erased or next(other.subjects.cells(), None))
+    return bool(other.storage.scan(b"U", b"V", limit=1) or next(other.subjects.cells(), None))
 
 
 def _is_suspect(context: Context) -> bool:
