@@ -1465,8 +1465,8 @@ BUGS = (
     Bug(
         "the end of a recovery that nobody is told of",
         "recovery/records.py",
-        "self.flush(self._signed(status), self.notice())",
-        "self.flush(self._signed(status))",
+        "self.flush(self._signed(status), self.notice(), along)",
+        "self.flush(self._signed(status), None, along)",
         "tests/recovery/test_recovery_records.py::test_others_are_told_of_an_end_though_the_agent_is_damaged_at_that_moment",
     ),
     Bug(

@@ -52,7 +52,7 @@ from holdfast.recovery.failures import (
 from holdfast.recovery.heal import as_if_healed, copies_of
 from holdfast.recovery.health import BUDGET, Health, Placement, health_of
 from holdfast.recovery.moments import named_group
-from holdfast.recovery.notices import PAGE, RecoveryNotice, deliver, make_up, notices
+from holdfast.recovery.notices import PAGE, RecoveryNotice, deliver, notices
 from holdfast.recovery.procedure import (
     BUILT_IN,
     FAILED_TRANSITION,
@@ -68,6 +68,7 @@ from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
     GROUPS,
+    NOTICES,
     RUNNING,
     Record,
     Records,
@@ -142,10 +143,11 @@ class Recovery:
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
     with if nothing of it can be read. `validate` are functions that get a view of each state that
     may be returned to, and then the recovered one (of a group: each agent as it would be, on a
-    timeline of its own): what is not None or True refuses it, and another is looked for. `strategies` are ways of your own to a good state, and
-    `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
-    kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
-    moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.
+    timeline of its own): what is not None or True refuses it, and another is looked for.
+    `strategies` are ways of your own to a good state, and `order` pins the order in which they are
+    tried: one for all kinds of failure, or a mapping from kinds to orders ("" for those that it
+    does not name). Groups take of an order what leads to one moment (`as_it_is`, `newest_valid`),
+    and from copies only rows that are damaged or lost.
     `machines` are definitions by the names of machines: `failed_transition` settles an open
     transition of those as its arrow declares, where the agent stands, if that state is good.
 
@@ -310,6 +312,8 @@ class Recovery:
             check_writable(self._handle, scope)
         if progress is not None:
             check_function(progress, "progress")
+        if not is_own(scope):
+            self._mend_notices()  # where its end will be told
         safe_point()
         with recovering(self._store, scope, wait):
             if not looked:
@@ -447,7 +451,7 @@ class Recovery:
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         for scope in scopes:
             check_there(self._handle, scope)
-        self._mend_groups()
+        self._mend_notices()
         return self._together.recover(scopes, asked, wait, timeout, self._end_unfinished)
 
     @calls()
@@ -462,13 +466,13 @@ class Recovery:
         """
         member = given_scope(self._handle, agent) if agent is not None else None
         check_seconds(wait, "wait")
-        self._mend_groups()
+        self._mend_notices()
         return self._together.resume(wait, member)
 
-    def _mend_groups(self) -> None:
+    def _mend_notices(self) -> None:
         """What is kept of groups, of notices and of scrubbing is in one scope."""
         try:
-            self._together.reports(None)
+            self._handle.line(notices_scope()).reader.tail(NOTICES, 1, False)
         except StateIntegrityError as error:  # mended before it is written to
             self.recover(notices_scope(), AgentFailure("corruption_detected", str(error)[:1000]))
 
@@ -588,8 +592,6 @@ class Recovery:
                 running.abandon(f"it cannot go on here: {why}")
             else:
                 running.run()
-                if record.agent == notices_scope():  # what ended meanwhile told nobody
-                    make_up(self._handle)
         report = report_of(record)
         if report.warning:
             log.warning("%s: recovery %s: %s", record.agent, record.id, report.warning)
