@@ -310,7 +310,7 @@ class Booting:
         handle = self._handle.line(scope)
         state = State(handle)
         return bool(
-            self._tails.unsettled(Records(self._handle, scope))
+            Records(self._handle, scope).unsettled()
             or any(one.why == "operation" for one in held(handle))
             or any(interrupted(handle))
             or Effects(state).unfinished()

@@ -661,6 +661,11 @@ class Records:
         """Those that did not come to an end."""
         return [record for record in self.all() if record.status == RUNNING]
 
+    def unsettled(self) -> bool:
+        """Whether one has not ended, or may not have: what is kept of them is damaged."""
+        found, why = self.look()
+        return why is not None or any(record.status == RUNNING for record in found)
+
 
 # Which scopes of a store recoveries have to do with.
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import (
@@ -67,7 +66,6 @@ from holdfast.recovery.procedure import (
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
-    GROUPS,
     NOTICES,
     RUNNING,
     Record,
@@ -95,8 +93,8 @@ from holdfast.recovery.report import (
 from holdfast.recovery.run import Progress, Running, recovering
 from holdfast.recovery.steps import STEPS, action_problems, losing_by
 from holdfast.recovery.strategies import STRATEGIES
-from holdfast.recovery.tails import NEWEST_ROWS, Tails, depth_for
-from holdfast.store.inner import Core, LineHandle, StoreHandle, erased_ids, moment
+from holdfast.recovery.tails import Tails, depth_for
+from holdfast.store.inner import Core, StoreHandle, erased_ids, moment
 from holdfast.store.names.arguments import (
     check_count,
     check_function,
@@ -118,19 +116,6 @@ OWN_ORDER = (NOTHING, KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
 WAITING = 32
 """Recoveries that one `Recovery` has at work, or waiting for each other, at a time, on the async
 face: nothing else is to wait for a thread meanwhile."""
-
-_Report = TypeVar("_Report", RecoveryReport, GroupRecoveryReport)
-
-
-def _told(records: Records, record: Record) -> RecoveryReport:
-    return _still_signed(report_of(record), records.handle, record.key)
-
-
-def _still_signed(report: _Report, line: LineHandle, key: str) -> _Report:
-    """A report that is signed only if a checkpoint behind it is there: that may be lost since."""
-    if not report.signed or line.reader.version(key) < line.history.points.line().checkpoint:
-        return report
-    return replace(report, signed=False)
 
 
 @faced
@@ -363,7 +348,7 @@ class Recovery:
         Damaged rows are set aside, with what is kept of this in the records of the records.
         """
         records = Records(self._handle, scope)
-        found, why = self._tails.kept(records)
+        found, why = records.look()
         if why is None:
             return found
         try:
@@ -534,8 +519,7 @@ class Recovery:
         """
         scope = given_scope(self._handle, agent)
         check_seconds(wait, "wait")
-        self._tails.look(NEWEST_ROWS)
-        if not self._tails.unsettled(Records(self._handle, scope)):
+        if not Records(self._handle, scope).unsettled():
             return []
         try:
             with recovering(self._store, scope, wait):
@@ -620,13 +604,13 @@ class Recovery:
         """What became of an agent's recoveries, the newest first."""
         check_limit(limit)
         records = Records(self._handle, given_scope(self._handle, agent))
-        return readable(records.all(limit), partial(_told, records))
+        return readable(records.all(limit), report_of)
 
     def report(self, agent: Any, id: str) -> RecoveryReport:
         """What became of one recovery."""
         check_text(id, "the id of a recovery", 100, least=1)
         records = Records(self._handle, given_scope(self._handle, agent))
-        return _told(records, records.get(id))
+        return report_of(records.get(id))
 
     def _named_by(self, agent: Any, error: RecoveryFailedError) -> RecoveryReport | None:
         """The report that an error names, as far as there is one of this agent to be read."""
@@ -639,8 +623,7 @@ class Recovery:
         """What became of the recoveries of groups, the newest first."""
         check_limit(limit)
         pages = readable([notices_scope()], lambda _: self._together.reports(limit))
-        line = self._handle.line(notices_scope())
-        return [_still_signed(one, line, GROUPS + one.id) for page in pages for one in page]
+        return [one for page in pages for one in page]
 
     def statistics(self, agent: Any = None, *, slow: float = SLOW) -> RecoveryStatistics:
         """How recoveries went, of one agent or of all, with groups that it was part of.

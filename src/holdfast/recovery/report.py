@@ -111,7 +111,7 @@ class RecoveryReport(Ending):
     """What became of open transitions, by the names of their machines: complete, roll_back, or left
     to the caller, with the reason (`left: …`)."""
     signed: bool | None = None
-    """Whether a checkpoint that covers it is there and signed; None until it ended, or if that is
+    """Whether the checkpoint that ended it was signed; None until it ended, or if that is
     not known of an older one."""
 
     @property
@@ -313,7 +313,7 @@ class GroupRecoveryReport(Ending):
     started_at: datetime
     finished_at: datetime | None
     signed: bool | None = None
-    """Whether a checkpoint that covers it is there and signed; None until it ended, or if that is
+    """Whether the checkpoint that ended it was signed; None until it ended, or if that is
     not known of an older one."""
 
     @property

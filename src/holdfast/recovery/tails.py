@@ -12,7 +12,7 @@ from holdfast.checkpoints.create import make
 from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.failures import DAMAGED, AgentFailure, log
-from holdfast.recovery.records import RUNNING, Record, Records, Tail
+from holdfast.recovery.records import Tail
 from holdfast.store.inner import (
     CHECKPOINT,
     FeedHeads,
@@ -66,30 +66,6 @@ class Tails:
             # Nothing of it can be compared with the feed.
             return None
         return found or None
-
-    def kept(self, records: Records) -> tuple[list[Record], str | None]:
-        """The recoveries of a scope, and what of their records is damaged, or lost by the last
-        look, if something is."""
-        found, why = records.look()
-        tail = self._missed(records.handle) if why is None else None
-        return found, f"lost: {tail_text(tail)}" if tail is not None else why
-
-    def unsettled(self, records: Records) -> bool:
-        """Whether one has not ended, or may not have: what is kept of them is damaged."""
-        found, why = self.kept(records)
-        return why is not None or any(record.status == RUNNING for record in found)
-
-    def _missed(self, handle: LineHandle) -> Tail | None:
-        """What is lost of a scope that was just read: storage is asked only if the feed names more
-        of its timeline than was read."""
-        core = self._store.core
-        ledger = core.known(handle.scope)
-        if ledger is None:
-            return None
-        line = core.timeline(ledger, handle.timeline)
-        if self._named(ledger, line.number) <= line.sequence:
-            return None
-        return self.lost(handle.scope, looked=True)
 
     def _lost(self, ledger: Ledger, number: int) -> Loss | None:
         if self._named(ledger, number) <= newest_entry(ledger, number):
