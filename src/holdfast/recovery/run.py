@@ -32,7 +32,7 @@ from holdfast.errors import (
     StateIntegrityError,
     Unavailable,
 )
-from holdfast.recovery.changes_of_others import changed_since, named, on_top, theirs
+from holdfast.recovery.changes_of_others import changed_since, named, theirs
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.failures import log
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
@@ -342,11 +342,10 @@ class Running:
             if head is None:
                 raise StateIntegrityError("the state before is not known")
             changed = changed_since(self.context.handle, head)
-            lost = on_top(self.context.handle, self.record) if changed else set()
         except (MissingError, StateIntegrityError) as error:  # nothing to compare with
             return f"is not known to be undone, for that cannot be compared: {error}"
         left = theirs(self.context.handle, self.record)
-        wrong = [k for k in changed if k in lost or (k not in left and "" not in left)]
+        wrong = [key for key in changed if key not in left and "" not in left]
         return f"is not undone: other than before are the keys {named(wrong)}" if wrong else None
 
     def _left(self) -> str:

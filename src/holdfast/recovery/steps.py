@@ -38,7 +38,6 @@ from holdfast.recovery.changes_of_others import (
     lost_text,
     theirs,
     together,
-    untold,
     work_of_others,
 )
 from holdfast.recovery.context import Context, StepFunction
@@ -372,7 +371,6 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
     point = f"{handle.timeline}@{head}"
-    again(lambda: untold(context.state, context.record, point))
     return again(lambda: _put_back(context, point))
 
 
