@@ -127,7 +127,7 @@ class _Damage:
 
         core = core_of(self._store)
         if scope:
-            mine, given = would_heal(core, Scope.parse(scope), mine, self.copies, rename=True)
+            mine, given = would_heal(core, Scope.parse(scope), mine, self.copies)
         else:
             mine, given = would_heal_directory(handle_of(self._store), mine, self.copies)
         self.healing |= {scope: len(given)} if given else {}
