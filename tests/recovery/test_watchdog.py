@@ -578,7 +578,7 @@ def test_who_is_told_may_stop_the_watchdog(plain: Place, what: str, background: 
             while watchdog.look() == []:
                 pass
     assert ended.wait(60)
-    watchdog._busy.wait()
+    watchdog._wait()
     watchdog._background.stop()
     assert told == ["agent:7"]
     assert not watchdog.acting

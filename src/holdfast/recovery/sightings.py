@@ -22,8 +22,6 @@ SILENT = ("agent_crash", "missed_beats")
 OPEN = PREFIX + "watch/open/"
 CYCLES = PREFIX + "watch/cycles/"
 """For each agent the cycle up to which its alarms are answered."""
-LASTING = PREFIX + "watch/lasting/"
-"""For each scope whose damage was answered and is still there: the scope."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
 """Seconds before an answer that failed is tried again: at first, and after many times."""
 
@@ -114,21 +112,11 @@ class Sightings:
         write(self._handle, {OPEN + _name(one.agent): _data(one) | more})
         self._pauses[_name(one.agent)] = one.tries + 1, self._store.core.clock.ticks() + pause
 
-    def answered(self, one: Unanswered, *, lasts: bool = False) -> None:
-        """It is over; or all is done about damage that can be done, and it is still there."""
+    def answered(self, one: Unanswered) -> None:
+        """It is over."""
         self._pauses.pop(_name(one.agent), None)
         name = _name(one.agent)
-        kept: dict[str, Any] = {CYCLES + name: one.cycle} if one.cycle else {}
-        kept |= {LASTING + name: str(one.agent)} if lasts else {}
-        write(self._handle, kept, drop=OPEN + name)
-
-    def lasting(self) -> set[Scope]:
-        """Scopes whose damage was answered, and was still there then."""
-        return {Scope.parse(one) for _, one in self._handle.reader.items(LASTING, None, "", False)}
-
-    def mended(self, scope: Scope) -> None:
-        """Such a scope can be read again: what is damaged next is answered."""
-        write(self._handle, {}, drop=LASTING + _name(scope))
+        write(self._handle, {CYCLES + name: one.cycle} if one.cycle else {}, drop=OPEN + name)
 
     def settled(self, one: Unanswered) -> None:
         """Its state is recovered: whatever else is to be done, its alarms are answered."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Set
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 
@@ -28,11 +28,11 @@ from holdfast.errors import (
 )
 from holdfast.recovery.changes_of_others import first_of_others
 from holdfast.recovery.failures import DAMAGED, AgentFailure, found_failure, grouped, log
-from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope
+from holdfast.recovery.records import ROLLED_BACK, check_there, is_own
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.run import LEASE
-from holdfast.recovery.scrub import Scrubbed, Scrubber
+from holdfast.recovery.scrub import Scrubber
 from holdfast.recovery.sightings import SILENT, Sighting, Sightings, Unanswered
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tails, tail_text
@@ -203,79 +203,6 @@ class Astray:
         return None
 
 
-# What a watchdog is doing at this moment, and what is to be done when that is over.
-
-_T = TypeVar("_T")
-
-
-class Busy:
-    """Looks, and answers to failures, one for each scope; `release` is called behind the last.
-
-    The last one after `end`, that is: until then there may be more.
-    """
-
-    def __init__(self, release: Callable[[], Any]) -> None:
-        self._release = release
-        self._changed = threading.Condition()
-        """Answers end on threads of their own, beside looks and whoever waits for both."""
-        self._looks = 0
-        self._answers: set[Scope] = set()
-        self.over = False
-
-    @contextmanager
-    def work(self) -> Iterator[None]:
-        """A block that is waited for."""
-        with self._changed:
-            self._looks += 1
-        try:
-            with at_work(self):
-                yield
-        finally:
-            with self._changed:
-                self._looks -= 1
-            self._settle()
-
-    def scopes(self) -> set[Scope]:
-        """Those of which a failure is being answered."""
-        with self._changed:
-            return set(self._answers)
-
-    def begin(
-        self, pool: Executor, scope: Scope, function: Callable[[Any], _T], argument: Any
-    ) -> Future[_T]:
-        """Have a failure of a scope answered in a thread, under the cause and leases of here."""
-        with self._changed:
-            self._answers.add(scope)
-        return pool.submit(copy_context().run, self._answer, scope, function, argument)
-
-    def _answer(self, scope: Scope, function: Callable[[Any], _T], argument: Any) -> _T:
-        try:
-            with at_work(self):
-                return function(argument)
-        finally:
-            with self._changed:
-                self._answers.discard(scope)
-            self._settle()
-
-    def end(self) -> None:
-        """Release when all of it is over; that is waited for, unless it is what calls this."""
-        self.over = True
-        self.wait()
-        self._settle()
-
-    def wait(self) -> None:
-        """Until nothing is at work, unless that is what calls this."""
-        if not is_at_work(self):
-            with self._changed:
-                self._changed.wait_for(lambda: not self._looks and not self._answers)
-
-    def _settle(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-            if self.over and not self._looks and not self._answers:
-                self._release()
-
-
 # the watchdog
 
 WATCHDOG = "recovery/watchdog"
@@ -328,8 +255,7 @@ class Watchdog(Startable):
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
     then `restart(id)` is called, for example `agents.spawn`, if somebody ran it. Or
     `on_failure(scope, failure)` is called instead. What fails is tried again after a pause that
-    doubles from a second to an hour; damage that is answered and still there, not before there is
-    more of it.
+    doubles from a second to an hour, and so is damage that is still there behind its answer.
 
     Every `interval` seconds there is a look, inside the block or between `start` and `stop`. Of
     several processes one acts; another takes over `lease` seconds after its end, and counts silent
@@ -380,13 +306,11 @@ class Watchdog(Startable):
         self._lease: Lease | None = None
         self._looking = threading.Lock()
         """One look at a time: two would find, and answer, the same failure."""
-        self._busy = Busy(self._release)
-        self._waits: dict[Scope, Sighting] = {}
-        """Damage that was found while another failure of its scope was answered."""
+        self._answers: dict[Scope, Future[Answered]] = {}
+        """To failures that were found; a look drops those that are over."""
+        self._over = False
         Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
-        self._background = Background(
-            core, "holdfast-watchdog", interval, self._turn, self._busy.wait
-        )
+        self._background = Background(core, "holdfast-watchdog", interval, self._turn, self._wait)
 
     @calls()
     @here
@@ -407,12 +331,26 @@ class Watchdog(Startable):
         A function that answers a failure may call it, and does not wait for its own end.
         """
         self._background.stop()
-        self._busy.end()
+        self._over = True
+        self._wait()
+        self._settle()
 
-    def _release(self) -> None:
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.release()
+    def _wait(self) -> None:
+        """Until nothing is at work, unless that is what calls this: it would wait for itself."""
+        if not is_at_work(self):
+            with self._looking:
+                wait(self._answers.values())
+
+    def _settle(self, _: object = None) -> None:
+        """Give the lease back behind the last answer, whoever waits for it."""
+        if self._over and not self._at_work():
+            lease, self._lease = self._lease, None
+            if lease is not None:
+                lease.release()
+
+    def _at_work(self) -> set[Scope]:
+        """Those of which a failure is being answered."""
+        return {scope for scope, answer in list(self._answers.items()) if not answer.done()}
 
     @property
     def acting(self) -> bool:
@@ -436,35 +374,31 @@ class Watchdog(Startable):
 
     def _ask(self) -> _Asked:
         """Look, and have it answered: one that takes long keeps nothing found later waiting."""
-        with self._looking, self._busy.work():
+        with self._looking, at_work(self):
             return self._look()
 
     def _look(self) -> _Asked:
         if not self.acting:
             try:
                 self._lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
-                self._busy.over = False
+                self._over = False
             except LeaseHeldError:  # another acts
                 return [], []
         lease = self._lease
         if lease is None:
             return [], []
-        at_work = self._busy.scopes()
+        self._answers = {scope: self._answers[scope] for scope in self._at_work()}
         with lease.fencing(), acting("watchdog"):
-            try:
-                over, due = self._pass_over(at_work), self._due(at_work)
-            except StateIntegrityError as error:  # what it keeps itself is damaged
-                failure = AgentFailure("corruption_detected", str(error)[:1000])
-                self._recovery.recover(notices_scope(), failure)
-                over, due = self._pass_over(at_work), self._due(at_work)
+            self._recovery._mend_notices()  # beside them it keeps what it found
+            over, due = self._pass_over(), self._due()
             return over, self._answer_all(due)
 
-    def _pass_over(self, at_work: Set[Scope]) -> list[Answered]:
+    def _pass_over(self) -> list[Answered]:
         """Let go of failures of who runs an agent no more, or of an agent that is no more: no newer
         one waits for them."""
         over = []
         for one in self._sightings.all():
-            if one.agent not in at_work and self._is_over_now(one):
+            if one.agent not in self._answers and self._is_over_now(one):
                 self._sightings.answered(one)
                 over.append(Answered(one.agent, one.failure, "passed"))
         return over
@@ -479,13 +413,11 @@ class Watchdog(Startable):
             return False
         return self._is_over(one, self._core.leases.info(name))
 
-    def _due(self, at_work: Set[Scope]) -> list[Unanswered]:
+    def _due(self) -> list[Unanswered]:
         for sighting in self._found():
-            if sighting.scope not in at_work:
+            if sighting.scope not in self._answers:  # else it is found again, if it is still so
                 self._sightings.add(sighting)
-            elif sighting.failure.kind in DAMAGED:  # all else is found again, if it is still so
-                self._waits[sighting.scope] = sighting
-        return [one for one in self._sightings.due() if one.agent not in at_work]
+        return [one for one in self._sightings.due() if one.agent not in self._answers]
 
     def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
@@ -494,33 +426,12 @@ class Watchdog(Startable):
     # finding
 
     def _found(self) -> Iterator[Sighting]:
-        waits, self._waits = self._waits, {}
-        yield from (one for scope, one in waits.items() if self._is_damaged(scope))
         yield from self._beats.silent()
-        lasting = self._sightings.lasting()
-        for one in self._astray.found(self._sightings.cycle):
-            if one.failure.kind not in DAMAGED or one.scope not in lasting:
-                yield one
+        yield from self._astray.found(self._sightings.cycle)
         scrubbed = self._scrubber.slice() if self._scrubber is not None else None
-        if scrubbed is not None:
-            yield from self._damaged(scrubbed, lasting)
-        if self._scrubber is None or (scrubbed is not None and scrubbed.finished):
-            for scope in lasting:
-                if not self._is_damaged(scope):
-                    self._sightings.mended(scope)
-
-    def _damaged(self, scrubbed: Scrubbed, lasting: Set[Scope]) -> Iterator[Sighting]:
-        """All damage that is left, for another may have been told of it, or one that was killed.
-
-        What was answered and lasts nevertheless is answered again if there is more of it.
-        """
-        new = grouped(scrubbed.findings)
-        for text, findings in grouped(scrubbed.left).items():
+        for text, findings in grouped(scrubbed.left if scrubbed is not None else ()).items():
             failure = found_failure(findings)
-            if not text or failure is None:
-                continue
-            scope = Scope.parse(text)
-            if (text in new or scope not in lasting) and self._is_damaged(scope):
+            if text and failure is not None and self._is_damaged(scope := Scope.parse(text)):
                 yield Sighting(scope, failure, term=self._runs(scope))
 
     def _runs(self, scope: Scope) -> int:
@@ -546,7 +457,12 @@ class Watchdog(Startable):
             return []
         pool = ThreadPoolExecutor(min(SIDE_BY_SIDE, len(found)), "holdfast-answers")
         try:
-            return [self._busy.begin(pool, one.agent, self._answered, one) for one in found]
+            self._answers |= {one.agent: Future() for one in found}  # one may stop us at once
+            for one in found:  # under the cause and leases of here
+                begun = pool.submit(copy_context().run, self._answered, one)
+                self._answers[one.agent] = begun
+                begun.add_done_callback(self._settle)
+            return [self._answers[one.agent] for one in found]
         finally:
             pool.shutdown(wait=False)
 
@@ -577,8 +493,10 @@ class Watchdog(Startable):
             head = self._head(one.agent)
             self._sightings.failed(one, text, term=term, head=head, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
-        lasts = one.failure.kind in DAMAGED and self._is_damaged(one.agent)
-        self._sightings.answered(one, lasts=lasts)
+        if one.failure.kind in DAMAGED and self._is_damaged(one.agent):
+            self._sightings.failed(one, "it is still damaged")  # so not at each look
+        else:
+            self._sightings.answered(one)
         return done
 
     def _answer(self, one: Unanswered) -> Answered:
@@ -634,10 +552,10 @@ class Watchdog(Startable):
 
         Damage is theirs, too, as long as it is there.
         """
-        if info is None or info.owner is None or info.owner.startswith(WATCHDOG_OWNER):
-            return False
         if one.failure.kind in DAMAGED:
             return one.tries > 0 and not self._is_damaged(one.agent)
+        if info is None or info.owner is None or info.owner.startswith(WATCHDOG_OWNER):
+            return False
         return info.term != one.term
 
     def _is_past(self, one: Unanswered) -> bool:
