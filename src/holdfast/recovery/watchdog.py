@@ -306,8 +306,9 @@ class Watchdog(Startable):
         self._lease: Lease | None = None
         self._looking = threading.Lock()
         """One look at a time: two would find, and answer, the same failure."""
-        self._answers: dict[Scope, Future[Answered]] = {}
-        """To failures that were found; a look drops those that are over."""
+        self._at_work: set[Scope] = set()
+        """Those of which a failure is being answered."""
+        self._answers: list[Future[Answered]] = []
         self._over = False
         Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
         self._background = Background(core, "holdfast-watchdog", interval, self._turn, self._wait)
@@ -339,18 +340,14 @@ class Watchdog(Startable):
         """Until nothing is at work, unless that is what calls this: it would wait for itself."""
         if not is_at_work(self):
             with self._looking:
-                wait(self._answers.values())
+                wait(self._answers)
 
-    def _settle(self, _: object = None) -> None:
+    def _settle(self) -> None:
         """Give the lease back behind the last answer, whoever waits for it."""
-        if self._over and not self._at_work():
+        if self._over and not self._at_work:
             lease, self._lease = self._lease, None
             if lease is not None:
                 lease.release()
-
-    def _at_work(self) -> set[Scope]:
-        """Those of which a failure is being answered."""
-        return {scope for scope, answer in list(self._answers.items()) if not answer.done()}
 
     @property
     def acting(self) -> bool:
@@ -387,7 +384,6 @@ class Watchdog(Startable):
         lease = self._lease
         if lease is None:
             return [], []
-        self._answers = {scope: self._answers[scope] for scope in self._at_work()}
         with lease.fencing(), acting("watchdog"):
             self._recovery._mend_notices()  # beside them it keeps what it found
             over, due = self._pass_over(), self._due()
@@ -398,7 +394,7 @@ class Watchdog(Startable):
         one waits for them."""
         over = []
         for one in self._sightings.all():
-            if one.agent not in self._answers and self._is_over_now(one):
+            if one.agent not in self._at_work and self._is_over_now(one):
                 self._sightings.answered(one)
                 over.append(Answered(one.agent, one.failure, "passed"))
         return over
@@ -415,9 +411,9 @@ class Watchdog(Startable):
 
     def _due(self) -> list[Unanswered]:
         for sighting in self._found():
-            if sighting.scope not in self._answers:  # else it is found again, if it is still so
+            if sighting.scope not in self._at_work:  # else it is found again, if it is still so
                 self._sightings.add(sighting)
-        return [one for one in self._sightings.due() if one.agent not in self._answers]
+        return [one for one in self._sightings.due() if one.agent not in self._at_work]
 
     def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
@@ -455,22 +451,23 @@ class Watchdog(Startable):
         """Side by side: one that takes long keeps no other waiting."""
         if not found:
             return []
+        self._at_work |= {one.agent for one in found}  # before any begins: it may stop all
         pool = ThreadPoolExecutor(min(SIDE_BY_SIDE, len(found)), "holdfast-answers")
-        try:
-            self._answers |= {one.agent: Future() for one in found}  # one may stop us at once
-            for one in found:  # under the cause and leases of here
-                begun = pool.submit(copy_context().run, self._answered, one)
-                self._answers[one.agent] = begun
-                begun.add_done_callback(self._settle)
-            return [self._answers[one.agent] for one in found]
+        try:  # under the cause and the leases of here
+            begun = [pool.submit(copy_context().run, self._answered, one) for one in found]
         finally:
             pool.shutdown(wait=False)
+        self._answers = [*begun, *(one for one in self._answers if not one.done())]
+        return begun
 
     def _answered(self, one: Unanswered) -> Answered:
         try:
             return self._answered_or_kept(one)
         except LeaseLostError as error:  # others that were answered have their answers all the same
             return Answered(one.agent, one.failure, "failed", error=f"LeaseLostError: {error}")
+        finally:
+            self._at_work.discard(one.agent)
+            self._settle()
 
     def _is_out(self, error: Exception) -> bool:
         """Whether this watchdog can do nothing more; where an agent's own lease was taken from it,
