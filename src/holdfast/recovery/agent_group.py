@@ -32,6 +32,7 @@ from holdfast.errors import (
     MissingError,
     OutcomeUnknown,
     RecoveryFailedError,
+    ScopeNotFoundError,
     StateIntegrityError,
     StoreClosedError,
     Unavailable,
@@ -208,9 +209,6 @@ class Together:
         data = self._get(id_)
         if data is None or data["status"] != RUNNING:
             return  # another ended it meanwhile
-        if self._ended(data):
-            self._finish(id_, data, FAILED)
-            return
         for agent, head in data["heads"].items() if "strategy" not in data else ():
             other = first_of_others(self._store.line(Scope.parse(agent)), id_, head)
             if other is not None:
@@ -245,15 +243,12 @@ class Together:
         except Exception as error:  # also a bug: nothing stays half
             kept = self._get(id_)
             if kept is not None and kept["status"] == RUNNING:
-                ended = self._ended(kept)  # then what was raised is a consequence of that
-                said = [kept.get("why", ""), "" if ended else f"{type(error).__name__}: {error}"]
+                said = [kept.get("why", ""), f"{type(error).__name__}: {error}"]
                 kept["why"] = "; ".join(filter(None, said))[:2000]
                 self._finish(id_, kept, SUCCEEDED if "strategy" in kept else FAILED)
-                if ended:
-                    raise self._failed(id_, kept) from error
-                if isinstance(error, StateIntegrityError) and kept["status"] == FAILED:
-                    text = f"recovery {id_} of {len(kept['agents'])} agents failed, and changed"
-                    raise RecoveryFailedError(f"{text} nothing: {error}", id_) from error
+                known = isinstance(error, StateIntegrityError | MissingError)  # of a member
+                if known and kept["status"] == FAILED:
+                    raise self._failed(id_, kept, "failed, and changed nothing") from error
             raise
 
     def reports(self, limit: int | None) -> list[GroupRecoveryReport]:
@@ -271,7 +266,6 @@ class Together:
     def _go_on(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
         scopes = [Scope.parse(one) for one in data["agents"]]
         steps = data["steps"]
-        self._check_there(id_, data)
         if "strategy" not in data:
             with _timed(steps, "look"):
                 found, data["passed"] = self._looked(scopes, data)
@@ -279,14 +273,10 @@ class Together:
                 passed = data["passed"].items()
                 data["why"] = "; ".join(f"{name}: {why}" for name, why in passed)[:2000]
                 self._finish(id_, data, FAILED)
-                raise RecoveryFailedError(
-                    f"recovery {id_} of {len(scopes)} agents failed, and changed nothing: there is "
-                    f"no moment to return to: {data['why']}",
-                    id_,
-                )
+                how = "failed, and changed nothing: there is no moment to return to"
+                raise self._failed(id_, data, how)
             with _timed(steps, "put_back"):
                 self._put_back(id_, data, found)
-            self._check_there(id_, data)
         with _timed(steps, "reconcile"):
             for one in data.get("unread", ()):
                 state = State(self._store.line(Scope.parse(one)))
@@ -303,21 +293,11 @@ class Together:
             raise self._failed(id_, data)
         return group_report(id_, data)
 
-    def _failed(self, id_: str, data: Mapping[str, Any]) -> RecoveryFailedError:
-        text = f"recovery {id_} of {len(data['agents'])} agents failed: {data['why']}"
+    def _failed(
+        self, id_: str, data: Mapping[str, Any], how: str = "failed"
+    ) -> RecoveryFailedError:
+        text = f"recovery {id_} of {len(data['agents'])} agents {how}: {data['why']}"
         return RecoveryFailedError(text, id_)
-
-    def _ended(self, data: Mapping[str, Any]) -> str:
-        """Which agents were deleted or erased since it began, for people."""
-        known = data.get("scopes", {}).items()
-        found = (ended_since(self._store.core, Scope.parse(one), id_) for one, id_ in known)
-        return "; ".join(filter(None, found))
-
-    def _check_there(self, id_: str, data: dict[str, Any]) -> None:
-        """End it, and raise, if an agent was deleted or erased since it began."""
-        if self._ended(data):
-            self._finish(id_, data, FAILED)
-            raise self._failed(id_, data)
 
     def _looked(
         self, scopes: Sequence[Scope], data: Mapping[str, Any]
@@ -350,6 +330,9 @@ class Together:
 
     def _commit(self, id_: str, data: dict[str, Any], found: Moment) -> None:
         with ExitStack() as stack:
+            for scope in found.points:  # what bears its name by now may be another one
+                if ended := ended_since(self._store.core, scope, data["scopes"][str(scope)]):
+                    raise ScopeNotFoundError(ended)
             plans = {scope: self._plan(stack, id_, scope, found) for scope in found.points}
             data["unsent"] = {str(scope): one.unsent for scope, one in plans.items() if one.unsent}
             data["lost"] = {
@@ -421,14 +404,8 @@ class Together:
     def _finish(self, id_: str, data: dict[str, Any], status: str) -> None:
         """Let members tell what they lost, then keep how it ended, and let go of what was held.
 
-        In this order: one that has ended is not taken up again. It has failed if a member is no
-        more.
+        In this order: one that has ended is not taken up again.
         """
-        ended = self._ended(data)
-        if ended:
-            stands = "the others are back" if data.get("points") else "nothing was changed"
-            said = [f"{ended}; {stands}", data.get("why", "")]
-            data["why"], status = "; ".join(filter(None, said))[:2000], FAILED
         for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
             tell_tail(self._store.line(Scope.parse(agent)), tail, id_)
         data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
@@ -436,9 +413,6 @@ class Together:
         try:
             self._store.core.run(self._ending(id_, data, self._let_go(id_, data)))
         except (StateIntegrityError, MissingError, GateRefusedError):
-            if not ended and self._ended(data):
-                self._finish(id_, data, FAILED)
-                return
             # A member is damaged, or no more; that may keep no recovery from its end.
             log.warning("recovery %s: what it held of members is held", id_, exc_info=True)
             self._store.core.run(self._ending(id_, data, []))
@@ -450,11 +424,7 @@ class Together:
             letting_go(self._store.line(Scope.parse(one)), id_, data["heads"][one], data["status"])
             for one in data.get("points", ())
         ]
-        found = [target for plan in plans if plan is not None for target in plan[0].targets]
-        if data["status"] == SUCCEEDED:  # of members that are there then
-            others = {Scope.parse(one) for one in data["agents"]} - {one.scope for one in found}
-            found += [Target(one, create=False) for one in sorted(others, key=str)]
-        return found
+        return [target for plan in plans if plan is not None for target in plan[0].targets]
 
     def _ending(self, id_: str, data: Mapping[str, Any], along: Sequence[Target]) -> Change:
         """The change that says how one ended, with notices, under a signature."""

@@ -291,7 +291,7 @@ class GroupRecoveryReport(Ending):
     agents: tuple[Scope, ...]
     status: str
     """running, succeeded or failed; one that failed has changed nothing, unless `why` says that all
-    are back and cannot be read whole, or that one was deleted or erased and the others are back"""
+    are back and cannot be read whole"""
     failure: AgentFailure
     strategy: str | None
     points: Mapping[str, str]

@@ -54,8 +54,6 @@ class Unanswered:
     takes over from it tries at once."""
     term: int = 0
     cycle: int = 0
-    head: int | None = None
-    """The newest entry of the agent behind an answer that failed."""
     recovered: bool = False
     """Whether its state is recovered, and only its start is missing."""
 
@@ -101,15 +99,12 @@ class Sightings:
         )
         write(self._handle, {OPEN + _name(one.agent): _data(one)})
 
-    def failed(self, one: Unanswered, error: str, **more: Any) -> None:
-        """An answer failed; the next is tried after a pause, which doubles each time.
-
-        It is one to the failure of who runs the agent under `term`, if that is given.
-        """
+    def failed(self, one: Unanswered, error: str, *, recovered: bool = False) -> None:
+        """An answer failed; the next is tried after a pause, which doubles each time."""
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(one.tries, 20))
         due = self._now() + timedelta(seconds=pause)
-        more |= {"tries": one.tries + 1, "error": error[:1000], "due": due}
-        write(self._handle, {OPEN + _name(one.agent): _data(one) | more})
+        kept = replace(one, tries=one.tries + 1, error=error[:1000], due=due, recovered=recovered)
+        write(self._handle, {OPEN + _name(one.agent): _data(kept)})
         self._pauses[_name(one.agent)] = one.tries + 1, self._store.core.clock.ticks() + pause
 
     def answered(self, one: Unanswered) -> None:
@@ -151,4 +146,5 @@ def _data(one: Unanswered) -> dict[str, Any]:
 
 def _read(data: Any) -> Unanswered:
     scope, failure = Scope.parse(data["agent"]), AgentFailure.of(data["failure"])
-    return Unanswered(**{**data, "agent": scope, "failure": failure})
+    kept = {name: value for name, value in data.items() if name in Unanswered.__slots__}
+    return Unanswered(**{**kept, "agent": scope, "failure": failure})

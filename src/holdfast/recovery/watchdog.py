@@ -26,7 +26,6 @@ from holdfast.errors import (
     StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery.changes_of_others import first_of_others
 from holdfast.recovery.failures import DAMAGED, AgentFailure, found_failure, grouped, log
 from holdfast.recovery.records import ROLLED_BACK, check_there, is_own
 from holdfast.recovery.recovery import Recovery
@@ -486,9 +485,9 @@ class Watchdog(Startable):
             cause = error.__cause__ if isinstance(error, _NotStarted) else error
             recovered = one.recovered or cause is not error
             text = f"{type(cause).__name__}: {cause}"
-            term = self._started_again(one) if self._was_undone(one, error) else one.term
-            head = self._head(one.agent)
-            self._sightings.failed(one, text, term=term, head=head, recovered=recovered)
+            if one.cycle and self._was_undone(one, error):
+                self._start_again(one.agent.id)
+            self._sightings.failed(one, text, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
         if one.failure.kind in DAMAGED and self._is_damaged(one.agent):
             self._sightings.failed(one, "it is still damaged")  # so not at each look
@@ -531,18 +530,14 @@ class Watchdog(Startable):
         report = self._recovery._named_by(one.agent, error)
         return report is not None and report.status == ROLLED_BACK
 
-    def _started_again(self, one: Unanswered) -> int:
-        """Start an agent that ran, if astray, until it was to be recovered, and that is where it
-        was; the term of whoever runs it then."""
-        name = lease_of(one.agent)
-        if not one.cycle or self._restart is None or name is None:
-            return one.term
+    def _start_again(self, agent: str) -> None:
+        """Start one that ran, if astray, until it was to be recovered, and is where it was: from
+        then on it is another one's, and the next alarm is answered."""
         try:
-            called(self._restart, one.agent.id)
+            if self._restart is not None:
+                called(self._restart, agent)
         except Exception:  # logged; the answer failed in any case
-            log.warning("%s: it was not started again", one.agent, exc_info=True)
-        info = self._core.leases.info(name)
-        return info.term if info is not None and info.owner is not None else one.term
+            log.warning("agent:%s: it was not started again", agent, exc_info=True)
 
     def _is_over(self, one: Unanswered, info: LeaseInfo | None) -> bool:
         """Whether somebody else runs the agent by now, so that this failure is none of theirs.
@@ -556,22 +551,12 @@ class Watchdog(Startable):
         return info.term != one.term
 
     def _is_past(self, one: Unanswered) -> bool:
-        """Whether the alarm of one astray was answered otherwise, or a recovery that is tried again
-        would undo what was written since."""
+        """Whether the alarm of one astray was answered otherwise."""
         if not one.cycle or one.recovered:
             return False
-        handle = self._handle.line(one.agent)
         with suppress(StateIntegrityError):  # then it is answered
-            if status_of(handle).begun >= one.cycle:
-                return True
-        if self._on_failure is not None:
-            return False
-        return first_of_others(handle, "", one.head) is not None
-
-    def _head(self, agent: Scope) -> int | None:
-        with suppress(StateIntegrityError):  # then it is not compared
-            return int(self._handle.line(agent).place()[2])
-        return None
+            return status_of(self._handle.line(one.agent)).begun >= one.cycle
+        return False
 
     @contextmanager
     def _in_place_of(self, name: str | None, info: LeaseInfo | None) -> Iterator[None]:
