@@ -10,7 +10,7 @@ import pytest
 from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
-from holdfast.recovery.tails import Tails
+from holdfast.recovery.lost_entries import Tails
 from holdfast.store.journal.feed import FeedHeads
 
 ALL = {"k": 1, "paid": "order 17"}

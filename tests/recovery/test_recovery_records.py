@@ -28,7 +28,7 @@ from holdfast.recovery import recovery as engine
 from holdfast.recovery import run as running
 from holdfast.recovery.procedure import STANDARD
 from holdfast.recovery.records import RUNNING, Record, Records, RecoveryStepResult, recovered_agents
-from holdfast.recovery.sightings import Sighting
+from holdfast.recovery.watchdog import Sighting
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
 from holdfast.store.history.handle import ChangeParts, StoreHandle

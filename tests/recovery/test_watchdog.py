@@ -17,8 +17,7 @@ from holdfast.agents import Message, StepResult
 from holdfast.agents.agent_keys import CONVERSATION
 from holdfast.errors import Conflict, InvalidInputError, LeaseLostError, StoreClosedError
 from holdfast.recovery import AgentFailure
-from holdfast.recovery.sightings import Sighting
-from holdfast.recovery.watchdog import lease_of
+from holdfast.recovery.watchdog import Sighting, lease_of
 from holdfast.store.lease.wait import Asking
 
 RUNNER = """

@@ -27,10 +27,10 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery.failures import DAMAGED, AgentFailure
+from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope
 from holdfast.recovery.strategies import unreadable
-from holdfast.recovery.tails import Tails
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.wrappers.base import Around
 from holdfast.store.inner import (

@@ -26,7 +26,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     StateIntegrityError,
 )
-from holdfast.recovery.agent_group import TIMEOUT, Together
+from holdfast.recovery.agent_group import TIMEOUT, Together, named_group
 from holdfast.recovery.changes_of_others import first_of_others, standing
 from holdfast.recovery.context import (
     ANY,
@@ -50,7 +50,7 @@ from holdfast.recovery.failures import (
 )
 from holdfast.recovery.heal import as_if_healed, copies_of
 from holdfast.recovery.health import BUDGET, Health, Placement, health_of
-from holdfast.recovery.moments import named_group
+from holdfast.recovery.lost_entries import Tails, depth_for
 from holdfast.recovery.notices import PAGE, RecoveryNotice, deliver, notices
 from holdfast.recovery.procedure import (
     BUILT_IN,
@@ -93,7 +93,6 @@ from holdfast.recovery.report import (
 from holdfast.recovery.run import Progress, Running, recovering
 from holdfast.recovery.steps import STEPS, action_problems, losing_by
 from holdfast.recovery.strategies import STRATEGIES
-from holdfast.recovery.tails import Tails, depth_for
 from holdfast.store.inner import Core, StoreHandle, erased_ids, moment
 from holdfast.store.names.arguments import (
     check_count,

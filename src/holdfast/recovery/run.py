@@ -35,6 +35,7 @@ from holdfast.errors import (
 from holdfast.recovery.changes_of_others import changed_since, named, theirs
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.failures import log
+from holdfast.recovery.lost_entries import tell_tail
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import (
     FAILED,
@@ -45,9 +46,8 @@ from holdfast.recovery.records import (
     Record,
     RecoveryStepResult,
 )
-from holdfast.recovery.state_checks import UNANSWERED, VALIDATE
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
-from holdfast.recovery.tails import tell_tail
+from holdfast.recovery.strategies import UNANSWERED, VALIDATE
 from holdfast.store.inner import Asking, Lease, core_of, lease_name, leases_now, moment, taken
 from holdfast.store.names.threads import called
 from holdfast.store.store import Store

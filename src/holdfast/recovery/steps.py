@@ -42,19 +42,19 @@ from holdfast.recovery.changes_of_others import (
 )
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
+from holdfast.recovery.lost_entries import MOST_NAMED, Salvage, Tails, sticky_replayed
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import scope_now, unless_erased
-from holdfast.recovery.salvage import MOST_NAMED, Salvage, sticky_replayed
-from holdfast.recovery.state_checks import missing_text, refusal
 from holdfast.recovery.strategies import (
     RecoveryTarget,
     check_state,
     is_empty,
     look,
+    missing_text,
     readable,
+    refusal,
     unreadable,
 )
-from holdfast.recovery.tails import Tails
 from holdfast.store.inner import LineHandle, StoreHandle, core_of, handle_of, index_of, settle_after
 from holdfast.store.store import Store
 

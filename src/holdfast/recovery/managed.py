@@ -22,12 +22,12 @@ from holdfast.errors import (
     InvalidInputError,
     StateIntegrityError,
 )
+from holdfast.recovery.configuration import BackupPlace, Configuration
 from holdfast.recovery.context import StepFunction
+from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.scrub import Scrubber
-from holdfast.recovery.setup.configuration import BackupPlace, Configuration
 from holdfast.recovery.strategies import unreadable
-from holdfast.recovery.tails import Tails
 from holdfast.storage import shown
 from holdfast.store.inner import Core, LineHandle, Operation, StoreHandle, core_of, verify_store
 from holdfast.store.names.background import Closable
