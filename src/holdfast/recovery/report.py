@@ -71,6 +71,13 @@ class Page:
     steps: Sequence[Sequence[str]]
     """A row for each step; the cell under `outcome` says how it ended."""
 
+    def text(self) -> str:
+        """The page for a terminal."""
+        lines = [self.title]
+        lines += [f"  {name}: {text}" for name, text in self.facts if text]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        return "\n".join([*lines, *(f"  {' | '.join(row)} s" for row in self.steps)])
+
     def markdown(self) -> str:
         """The page as Markdown."""
         lines = [f"# {_mark(self.title)}", ""]
@@ -164,6 +171,9 @@ class Ending(ABC):
         end = self.finished_at
         return (end - self.started_at).total_seconds() if end is not None else 0.0
 
+    def __str__(self) -> str:
+        return self._page().text()
+
     def markdown(self) -> str:
         """The report as a page of Markdown; what users wrote is escaped."""
         return self._page().markdown()
@@ -252,24 +262,6 @@ class RecoveryReport(Ending):
             for part, one in self.steps
         ]
         return Page(title, self.status, facts, self.passed, columns, steps)
-
-    def __str__(self) -> str:
-        head = f"recovery {self.id} of {self.agent}: {self.status} ({self.procedure})"
-        lines = [f"  failure: {self.failure.kind} ({self.failure.severity})"]
-        if self.strategy is not None:
-            how = "served" if self.success else "tried last"
-            lines.append(f"  {how}: {self.strategy}, {self.restored_from or 'nothing'}")
-        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
-        lines.append(f"  lost: {self.lost}")
-        lines += [f"  warning: {self.warning}"] if self.warning else []
-        lines += [f"  transition of {name}: {how}" for name, how in self.transitions.items()]
-        if self.why:
-            lines.append(f"  why: {self.why}")
-        for part, one in self.steps:
-            lines.append(
-                f"  {one.attempt}. {part}: {one.step}: {one.outcome} ({one.seconds:.3f} s)"
-            )
-        return "\n".join([head, *lines])
 
 
 def report_of(record: Record) -> RecoveryReport:
@@ -425,18 +417,6 @@ class GroupRecoveryReport(Ending):
     def about(self) -> str:
         """Whom it is about."""
         return f"a group of {len(self.agents)} agents"
-
-    def __str__(self) -> str:
-        lines = [f"recovery {self.id} of {len(self.agents)} agents: {self.status}"]
-        lines.append(f"  failure: {self.failure.kind} ({self.failure.severity})")
-        lines += [f"  served: {self.strategy}"] if self.strategy is not None else []
-        lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
-        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
-        lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
-        lines += [f"  lost: {scope}: {what}" for scope, what in self.lost.items()]
-        lines += [f"  why: {self.why}"] if self.why else []
-        lines += [f"  {step} ({took:.3f} s)" for step, took in self.steps.items()]
-        return "\n".join(lines)
 
     def _page(self) -> Page:
         facts = self._facts(
