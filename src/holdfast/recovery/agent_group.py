@@ -124,6 +124,8 @@ from holdfast.store.store import Store
 
 _FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
 """Strategies that lead to one moment."""
+_UNFIT = (UnfitTarget, MissingError, StateIntegrityError, RecoveryValidationError)
+"""What says of a moment that it does not serve: an older one may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +242,7 @@ class Moments:
             except Unasked as error:  # an older moment would lose more, for want of an answer
                 passed[name] = str(error)
                 break
-            except (
-                UnfitTarget,
-                MissingError,
-                StateIntegrityError,
-                RecoveryValidationError,
-            ) as error:
+            except _UNFIT as error:
                 passed[name] = str(error)[:500]
         return None, passed
 

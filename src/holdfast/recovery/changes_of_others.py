@@ -61,14 +61,10 @@ def maker_of(cause: Cause | None) -> str:
 def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
     """Changes behind an entry that a recovery did not make, the newest first.
 
-    Those that cannot be read, and what lies below them, are left out.
+    Those that cannot be read, and what lies below them, are left out, and what nobody did: keys
+    that expired, or slid because they were read.
     """
-    return (entry for entry, own in _changes(handle, recovery, head) if not own)
-
-
-def work_of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
-    """The same without what nobody did: keys that expired, or slid because they were read."""
-    found = of_others(handle, recovery, head)
+    found = (entry for entry, own in _changes(handle, recovery, head) if not own)
     return (entry for entry in found if entry.kinds != _BY_TIME.get(entry.cause))
 
 
@@ -109,7 +105,7 @@ def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entr
     sticky: tuple[str, ...] = ()
     with suppress(StateIntegrityError):  # unknown: then every write counts
         sticky = sticky_prefixes(handle.reader.declared())
-    for entry in work_of_others(handle, recovery, head):
+    for entry in of_others(handle, recovery, head):
         stays = entry.keys and all(derived(key) or key.startswith(sticky) for key in entry.keys)
         if not stays:
             return entry

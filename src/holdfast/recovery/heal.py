@@ -575,8 +575,11 @@ def set_aside(
     """
     aside, result = Quarantine(store, agent), dict[str, Any]()
     found: list[Finding] = []
+    listed = None
+    with suppress(StateIntegrityError):  # then its row is damaged
+        listed = store.core.known(agent)
     with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
-        if not _is_listed(store.core, agent):
+        if listed is None:
             heal_directory(store, [], copies)
     with suppress(ScopeNotFoundError):  # then nothing of it is damaged
         found = verify_store(store.core, agent, budget=budget).findings
@@ -592,13 +595,6 @@ def set_aside(
             dropped = make_room(store.line(agent, timeline), last)
             result["dropped"] = result.get("dropped", 0) + dropped
     return result
-
-
-def _is_listed(core: Core, agent: Scope) -> bool:
-    try:
-        return core.known(agent) is not None
-    except StateIntegrityError:  # its row is damaged
-        return False
 
 
 def _unreachable(left: Sequence[Finding]) -> list[str]:

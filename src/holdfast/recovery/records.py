@@ -99,7 +99,7 @@ def readable(items: Iterable[Any], read: Callable[[Any], _T]) -> list[_T]:
     for one in items:
         try:
             found.append(read(one))
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # it hides none of the others
             pass_over(one, error)
     return found
 
@@ -280,7 +280,7 @@ def check_writable(store: StoreHandle, agent: Scope) -> None:
     in the directory is damaged."""
     try:
         store.line(agent).place()
-    except StateIntegrityError as error:
+    except StateIntegrityError as error:  # told before anything is kept of it
         raise RecoveryFailedError(
             f"{agent}: nothing can be put back, for the row that names it is damaged ({error}); "
             "give a copy of this store's files that has it, or erase the agent and begin anew"

@@ -23,7 +23,7 @@ from holdfast.recovery.records import (
     notices_scope,
     scope_of,
 )
-from holdfast.recovery.strategies import Looked, look
+from holdfast.recovery.strategies import COPY_LACKS, Looked, look
 from holdfast.store.names.scope import Scope
 
 # The page of a report: Markdown, and HTML that needs nothing but itself. Whatever users or their
@@ -318,9 +318,9 @@ def _of_last(
 
 
 def with_tail(record: Record, strategy: str | None, lost: str) -> str:
-    """What a recovery loses, with the tail that was lost before; a copy lacks what it lacks."""
+    """What a recovery loses, with the tail that was lost before; a copy may have some of that."""
     gone = record.gone or {}
-    if strategy == COPY:
+    if strategy == COPY and COPY_LACKS in lost:
         gone = {name: tail for name, tail in gone.items() if name != MAIN}
     return together(tail_text(gone), lost)
 

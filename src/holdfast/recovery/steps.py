@@ -36,9 +36,9 @@ from holdfast.recovery.changes_of_others import (
     damage_text,
     has_changed,
     lost_text,
+    of_others,
     theirs,
     together,
-    work_of_others,
 )
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
@@ -204,7 +204,7 @@ def _lost(context: Context, target: RecoveryTarget, damaged: list[str]) -> str:
     head = context.first_head()
     if target.keys:
         return target.lost
-    count = sum(1 for _ in work_of_others(context.handle, context.record.id, head))
+    count = sum(1 for _ in of_others(context.handle, context.record.id, head))
     lost = together(target.lost, lost_text(0, count))
     return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
 
@@ -378,7 +378,7 @@ def _taken_back(context: Context) -> bool:
     """End the scope that the recovery made, for there was none; not if others wrote to it."""
     handle = context.handle
     head = handle.place()[2]
-    others = work_of_others(handle, context.record.id, 0)
+    others = of_others(handle, context.record.id, 0)
     if any(one.cause.component != CHECK for one in others):
         return False
     with suppress(ScopeNotFoundError):  # nothing was written

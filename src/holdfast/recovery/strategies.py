@@ -52,7 +52,6 @@ from holdfast.recovery.changes_of_others import (
     changes_after,
     lost_text,
     maker_of,
-    together,
 )
 from holdfast.recovery.changes_of_others import named as names_of
 from holdfast.recovery.context import Context
@@ -68,8 +67,6 @@ from holdfast.store.inner import (
     erased_ids,
     index_of,
     keep_sticky,
-    loss_text,
-    names,
     sticky_prefixes,
 )
 from holdfast.store.inner import entry as entries
@@ -265,6 +262,7 @@ def target_of(context: Context, name: str, found: Any) -> RecoveryTarget:
 
 # trying strategies
 
+COPY_LACKS = "what the copy lacks"
 _UNFIT = ("recovery", "post_operation")
 """Types of checkpoints that are made when something went wrong, or say what became of something."""
 NO_CHECKPOINT = "no checkpoint is whole; those that a restore left behind are not asked"
@@ -392,7 +390,7 @@ def unreadable(handle: LineHandle) -> str | None:
         check_state(handle, handle.timeline, handle.place()[2])
     except ScopeNotFoundError:
         return None
-    except StateIntegrityError as error:
+    except StateIntegrityError as error:  # that is the question
         return str(error)[:500]
     return None
 
@@ -692,19 +690,7 @@ def _is_ours(handle: LineHandle, there: LineHandle, sequence: int) -> bool:
 
 def _copy_lacks(context: Context, there: LineHandle, sequence: int) -> str:
     """What is lost by taking the newest state of a copy, if that is one of our own line."""
-    gone, handle = (context.record.gone or {}).get(MAIN), context.handle
-    unknown = "what the copy lacks"
-    if gone is None:
-        return _after(context, sequence) if _is_ours(handle, there, sequence) else unknown
-    left = gone[0] - 1  # up to there both are the same, and what the copy has more the feed names
-    if not _is_ours(handle, there, min(sequence, left)):
-        return unknown
-    newest = there.history.points.line()
-    if sequence > left and not names(handle.core.storage, newest.ledger.number, newest):
-        return unknown
-    first = max(gone[0], sequence + 1)
-    lacks = loss_text(first, gone[1]) if first <= gone[1] else ""
-    return together(lacks, _after(context, min(sequence, left)))
+    return _after(context, sequence) if _is_ours(context.handle, there, sequence) else COPY_LACKS
 
 
 def defaults(context: Context) -> RecoveryTarget:
