@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import os
@@ -579,6 +578,8 @@ def run(
     key = variable_of(session.key_name)
     try:
         if async_ or _makes_async(make):
+            import asyncio
+
             result, metrics = asyncio.run(_run_async(session, scope, actor, make, options))
         else:
             from holdfast import sync

@@ -138,8 +138,9 @@ def held(session: Session, scope: str) -> None:
 
     with session.read(scope) as state:
         found = Checkpoints(state).held()
-    rows = [{**plain(one.checkpoint), "why": one.why} for one in found]
-    session.table("held", rows, "id, why, name, time")
+    columns = "id=checkpoint.id, why, name=checkpoint.name, time=checkpoint.time"
+    rows = [{**plain(one.checkpoint), "why": one.why} for one in found] if session.json else found
+    session.table("held", rows, columns)
 
 
 @checkpoint.verb()

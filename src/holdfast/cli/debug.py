@@ -15,7 +15,7 @@ from holdfast.cli import failures, output
 from holdfast.cli.commands import command
 from holdfast.cli.history import shown_values
 from holdfast.cli.options import reveal_option, scope_argument
-from holdfast.cli.plain import Value, plain
+from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, point
 from holdfast.errors import (
     HoldfastError,
@@ -304,8 +304,8 @@ class Console(cmd.Cmd):
         lines = []
         for part in found:
             who = part.cause.actor or "nobody named"
-            value = dumps(plain(Value(part.value)))
-            lines.append(f"{part.timeline}@{part.entry} {who}: {part.path}: {value}")
+            place = f"{part.timeline}@{part.entry} {who}: {part.path}"
+            lines.append(f"{place}: {dumps(part.value)}")
         self._tell(found, lines)
 
     def do_checkpoints(self) -> None:
