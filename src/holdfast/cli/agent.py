@@ -173,11 +173,9 @@ def import_folder(session: Session, agent: str, folder: str, name: str | None) -
     with session.change(agent_scope(agent), new=True) as state:
         made = import_folder(state, folder, agent=name)
     done = fields_of(made)
-    session.tell({**done, "changed": made.changed})
-    if not session.json and made.changed:
-        output.fields(done.items())
-    elif not session.json:
-        output.say("all of it was taken up before; nothing was changed")
+    nothing = "all of it was taken up before; nothing was changed"
+    shown = (lambda: output.fields(done.items())) if made.changed else nothing
+    session.tell({**done, "changed": made.changed}, shown)
 
 
 def _machines(state: State) -> dict[str, dict[str, str | None]]:
@@ -286,10 +284,9 @@ def state(
                 held[name] = Value(data[-tail:] if tail and isinstance(data, list) else data)
     if component is not None and component not in held:
         raise MissingError(f"{view.scope} has nothing stored as {component}")
-    if session.json:
-        session.tell({"agent": view.scope.id, "components": held})
-    else:
-        output.value(plain(held[component] if component is not None else held))
+    shown = held[component] if component is not None else held
+    told = {"agent": view.scope.id, "components": held}
+    session.tell(told, lambda: output.value(plain(shown)))
 
 
 # ---- machines ----------------------------------------------------------------------------------
@@ -327,9 +324,7 @@ def transitions(
             for name in names
             if machine in (None, name)
         ]
-    session.tell({"scope": scope, "machines": shown})
-    for one in shown if not session.json else []:
-        _say(one)
+    session.tell({"scope": scope, "machines": shown}, lambda: list(map(_say, shown)))
     if not shown:
         session.note(f"{scope} has no state machine")
 
@@ -538,11 +533,12 @@ def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
     with session.read(agent_scope(agent)) as state:
         found = Drift(state)
         status, alarms = found.status(), found.alarms(limit=limit)
-    session.tell({"status": status, "alarms": alarms})
-    if not session.json:
-        output.fields(fields_of(status).items())
-        names = "cycle=alarm.cycle, drift=alarm.kind, evidence=alarm.evidence, why=alarm.why"
-        output.rows(alarms, f"time, {names}", {})
+    names = "cycle=alarm.cycle, drift=alarm.kind, evidence=alarm.evidence, why=alarm.why"
+    session.tell(
+        {"status": status, "alarms": alarms},
+        lambda: output.fields(fields_of(status).items()),
+        lambda: output.rows(alarms, f"time, {names}", {}),
+    )
 
 
 @agent.verb()
@@ -605,12 +601,13 @@ def run(
 
 
 def _ended(session: Session, result: LoopResult, metrics: Metrics) -> None:
-    told = plain(result) | {"metrics": metrics.figures()}
-    session.tell(told)
-    if not session.json:
-        output.fields((name, told[name]) for name in told if name not in ("alarms", "metrics"))
-        for one in result.alarms:
-            output.say(f"{one.kind}: {one.why}")
+    told = plain(result)
+    shown = [(name, one) for name, one in told.items() if name != "alarms"]
+    session.tell(
+        {**told, "metrics": metrics.figures()},
+        lambda: output.fields(shown),
+        *(f"{one.kind}: {one.why}" for one in result.alarms),
+    )
 
 
 def _hold_signals(result: LoopResult) -> None:

@@ -16,7 +16,7 @@ from holdfast.cli import output
 from holdfast.cli.commands import Group
 from holdfast.cli.options import limit_option, reason_option, scope_argument, together
 from holdfast.cli.plain import fields_of, plain
-from holdfast.cli.restore import located, locating_options
+from holdfast.cli.restore import checkpoints_of, located, locating_options
 from holdfast.cli.session import Session, point
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -49,7 +49,7 @@ def checkpoint() -> None:
 @click.option("--also", metavar="SCOPE", multiple=True, help="These, too, at the same moment.")
 def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any) -> None:
     """Name the newest state, to return to it. Nothing is copied."""
-    from holdfast.checkpoints.checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.checkpoints import CheckpointGroups
     from holdfast.checkpoints.request import checkpoint_request
 
     name = fields.pop("name")
@@ -61,7 +61,7 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
             names = ", ".join(f"{one.scope} {one.id}" for one in group.checkpoints)
             session.tell(group, f"checkpoint {group.name!r} is {names}")
             return
-        made = Checkpoints(states[0]).create(request).checkpoint
+        made = checkpoints_of(states[0]).create(request).checkpoint
     signed = "" if made.signed_by else " (not signed: the signer is not here)"
     session.tell(made, f"{scope}: checkpoint {name!r} is {made.id}{signed}")
 
@@ -72,10 +72,8 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
 @limit_option()
 def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> None:
     """The checkpoints of a timeline, newest first."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
     with session.read(scope) as state:
-        found = Checkpoints(state).find(limit=limit, **located(where))
+        found = checkpoints_of(state).find(limit=limit, **located(where))
     session.table("checkpoints", found, "id, name, type, time, tags, description")
 
 
@@ -87,11 +85,9 @@ def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> N
 )
 def show(session: Session, scope: str, which: str, everything: bool) -> None:
     """One checkpoint, by its name, its number, its id (TIMELINE@NUMBER) or its hash."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
     with session.read(scope) as state:
         found = _find(state, which)
-        known = fields_of(Checkpoints(state).inspect(found)) if everything else {}
+        known = fields_of(checkpoints_of(state).inspect(found)) if everything else {}
     known.pop("checkpoint", None)
     told = plain(found) | plain(known)
     shown = dict(told)
@@ -134,10 +130,8 @@ def cosign(session: Session, scope: str, which: str, signer: str) -> None:
 @scope_argument
 def held(session: Session, scope: str) -> None:
     """Checkpoints that are not removed: of operations, of recoveries, and backups of restores."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
     with session.read(scope) as state:
-        found = Checkpoints(state).held()
+        found = checkpoints_of(state).held()
     columns = "id=checkpoint.id, why, name=checkpoint.name, time=checkpoint.time"
     rows = [{**plain(one.checkpoint), "why": one.why} for one in found] if session.json else found
     session.table("held", rows, columns)
@@ -148,10 +142,8 @@ def held(session: Session, scope: str) -> None:
 @click.argument("backup", metavar="BACKUP")
 def confirm(session: Session, scope: str, backup: str) -> None:
     """Say that a restore is good: its backup (by its id) is no longer held."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
     with session.change(scope) as state:
-        made = Checkpoints(state).confirm(point(backup))
+        made = checkpoints_of(state).confirm(point(backup))
     session.tell(made, f"{scope}: {backup} is let go")
 
 
@@ -166,10 +158,8 @@ def confirm(session: Session, scope: str, backup: str) -> None:
 )
 def finish(session: Session, scope: str, which: str, how: str) -> None:
     """Decide about an operation that never ended, by its checkpoint."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
     with session.change(scope) as state:
-        done = Checkpoints(state).finish(point(which), how)
+        done = checkpoints_of(state).finish(point(which), how)
     told = {"scope": scope, "checkpoint": which, "reverted": done}
     session.tell(told, done or f"{scope}: {which} is let go")
 
@@ -265,9 +255,7 @@ def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
     export, backup = done.export, done.backup
     told = f"{scope}: now as {export.scope} was at {export.name!r}, {export.checkpoint}"
     undo = f"to undo it: holdfast restore {scope} {backup.id}" if backup is not None else None
-    session.tell(done, f"{told}; {export.keys} keys", undo)
-    if not session.json:
-        output.left_alone(done.left)
+    session.tell(done, f"{told}; {export.keys} keys", undo, lambda: output.left_alone(done.left))
 
 
 @checkpoint.verb()

@@ -67,7 +67,7 @@ def command(name: str | None = None, **more: Any) -> Callable[[Function], click.
     return lambda function: click.command(name, cls=Command, **more)(_pass_session(function))
 
 
-class Anywhere(click.Command):
+class Command(click.Command):
     """A command that takes the global options behind its name, unless it has its own."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -90,11 +90,7 @@ class Anywhere(click.Command):
             formatter.write_text(EPILOG)
 
 
-class Command(Anywhere):
-    """One command."""
-
-
-class Group(Anywhere, click.Group):
+class Group(Command, click.Group):
     """A noun with its verbs."""
 
     command_class = Command

@@ -48,10 +48,8 @@ def show(session: Session, scope: str, at: str | None, prefix: str, reveal: bool
     with session.view(scope, at) as view:
         _, timeline, number = handle_of(view).place()
         found = shown_values(view, view.keys(prefix), reveal)
-    if session.json:
-        session.tell({"scope": view.scope, "timeline": timeline, "entry": number, "state": found})
-    else:
-        output.value(plain(found))
+    place = {"scope": view.scope, "timeline": timeline, "entry": number}
+    session.tell({**place, "state": found}, lambda: output.value(plain(found)))
 
 
 def shown_values(view: Any, keys: list[str], reveal: bool) -> dict[str, Value]:
@@ -108,10 +106,7 @@ def diff(
     with session.read(scope) as state:
         end = point(until) if until is not None else None
         found = state.diff(point(since), end, reveal=reveal)
-    if session.json:
-        session.tell({"scope": state.scope, **plain(found)})
-    else:
-        output.changes(found)
+    session.tell({"scope": state.scope, **plain(found)}, lambda: output.changes(found))
     return 1 if exit_code and found else 0
 
 

@@ -84,9 +84,8 @@ def list_(
         found = view.keys(prefix, limit=limit + 1 if limit else None, after=after)
     shown = found[:limit]
     more = shown[-1] if len(found) > len(shown) else None
-    session.tell({"scope": state.scope, "keys": shown, "after": more})
-    if not session.json:
-        output.table(["key"], [[name] for name in shown])
+    about = {"scope": state.scope, "after": more}
+    session.table("keys", shown, "key", about=about, key=str)
     if more:
         session.note(f"there are more: --after {more!r}")
 

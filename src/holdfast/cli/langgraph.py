@@ -100,10 +100,7 @@ def show(session: Session, thread: str, id: str | None, ns: str, history: bool, 
             return
         seen = looking.see(past, looking.find(past, id))
         namespaces = [space.ns for space in past.thread.namespaces() if space.ns != ns]
-    if session.json:
-        session.tell(_whole(thread, ns, seen))
-    else:
-        _print(thread, ns, seen, namespaces)
+    session.tell(_whole(thread, ns, seen), lambda: _print(thread, ns, seen, namespaces))
 
 
 def _history(session: Session, thread: str, ns: str, found: list[Seen], past: Any) -> None:
@@ -202,10 +199,8 @@ def diff(
         old = looking.find(past, start) if start is not None else None
         was = looking.see(past, old) if old is not None else None
         found = difference(was, looking.see(past, new))
-    if session.json:
-        session.tell({"thread": thread, "namespace": ns, **plain(found)})
-    else:
-        output.changes(found, _side, WIDTH)
+    place = {"thread": thread, "namespace": ns}
+    session.tell({**place, **plain(found)}, lambda: output.changes(found, _side, WIDTH))
     return 1 if exit_code and found else 0
 
 

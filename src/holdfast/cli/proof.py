@@ -42,9 +42,7 @@ def verify(
         if show is not None:
             given["progress"] = lambda now, entries: show(f"{entries:,} entries, now {now}")
         report = store.verify(scope, **given)
-    session.tell(report)
-    if not session.json:
-        _say(report)
+    session.tell(report, lambda: _say(report))
     return report.exit_code
 
 

@@ -24,14 +24,23 @@ from holdfast.cli.options import (
     yes_option,
 )
 from holdfast.cli.plain import fields_of, plain
-from holdfast.cli.restore import located
+from holdfast.cli.restore import checkpoints_of, located
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
 from holdfast.store.inner import handle_of
 from holdfast.store.names.whole_files import write_whole
 
 if TYPE_CHECKING:
+    from holdfast.recovery.recovery import Recovery
     from holdfast.recovery.report import GroupRecoveryReport, RecoveryReport
+    from holdfast.sync import Store
+
+
+def recovery_of(store: Store, **more: Any) -> Recovery:
+    """The recovery of a store; what it takes long to import is imported here."""
+    from holdfast.recovery.recovery import Recovery
+
+    return Recovery(store, **more)
 
 
 FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".json": "json"}
@@ -69,8 +78,6 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
     loses least is returned to. What does not succeed is undone (exit code 9, with --dry-run, too,
     if no state would serve).
     """
-    from holdfast.recovery.recovery import Recovery
-
     check_page(given["page"])
     machines = machines_named(given["machines"])
     dry_run = given["dry_run"]
@@ -78,7 +85,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
         session.reading() if dry_run else session.writing() as store,
         session.copies(given["copies"]) as copies,
     ):
-        recovery = Recovery(
+        recovery = recovery_of(
             store,
             copies=copies,
             procedures=_procedures(given["file"]),
@@ -107,7 +114,6 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
 
 def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any]:
     """What `recover` and `plan` take."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
     from holdfast.recovery.failures import AgentFailure
 
     if session.timeline != "main":
@@ -118,7 +124,7 @@ def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any
     wanted = given["to"] if given["to"] is not None else given["at"]
     target: Any = point(wanted) if wanted is not None else None
     if where:
-        target = Checkpoints(state).locate(valid=True, **where)
+        target = checkpoints_of(state).locate(valid=True, **where)
     asked = {"at" if isinstance(target, datetime) else "point": target}
     failure = AgentFailure(given["failure"], given["message"], **asked)
     return {"failure": failure, "procedure": given["procedure"]}
@@ -254,10 +260,9 @@ def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
 def list_(session: Session, scope: str | None, limit: int) -> None:
     """The recoveries of an agent, or of all, the newest first; also those of groups."""
     from holdfast.recovery.records import recovered_agents
-    from holdfast.recovery.recovery import Recovery
 
     with session.reading() as store:
-        made = Recovery(store)
+        made = recovery_of(store)
         agents = [scope] if scope is not None else recovered_agents(handle_of(store))
         found = [one for agent in agents for one in made.reports(agent, limit)]
         groups = made.group_reports(limit) if scope is None else _groups_of(made, scope)[:limit]
@@ -292,13 +297,11 @@ def _groups_of(made: Any, scope: str) -> list[GroupRecoveryReport]:
 @click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md, .html or .json.")
 def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
     """The report of a recovery, of the agent or of a group with it; by default of the newest."""
-    from holdfast.recovery.recovery import Recovery
-
     check_page(page)
     if session.json and form not in (None, "json"):
         raise InvalidInputError("give either --json or --format: one form is written")
     with session.reading() as store:
-        made = Recovery(store)
+        made = recovery_of(store)
         state = session.state(store, scope, new=True)  # its recoveries are there without it
         groups: list[Any] = _groups_of(made, str(state.scope))
         if id is None:
@@ -326,12 +329,10 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
     of somebody's own cannot go on here: it is undone, which ends it. Exits with 9 if one did not
     succeed.
     """
-    from holdfast.recovery.recovery import Recovery
-
     known = machines_named(machines)
     with session.writing() as store:
         state = session.state(store, scope)
-        recovery = Recovery(store, machines=known)
+        recovery = recovery_of(store, machines=known)
         groups = recovery.resume_groups(state, wait=wait)
         done = recovery.resume(state, wait=wait, progress=_progress(session))
     every: list[RecoveryReport | GroupRecoveryReport] = [*groups, *done]
@@ -345,10 +346,8 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
 @click.option("--reason", default="", help="Kept with its report.")
 def abandon(session: Session, id: str, reason: str) -> None:
     """End a recovery that never ended, of an agent or of a group; the agents stay as they are."""
-    from holdfast.recovery.recovery import Recovery
-
     with session.writing() as store:
-        done = Recovery(store).abandon(id, reason)
+        done = recovery_of(store).abandon(id, reason)
     told = f"recovery {done.id} of {done.about}: {done.status}, {done.why}"
     session.tell({"id": done.id, "status": done.status, "why": done.why}, told)
 
@@ -361,10 +360,8 @@ def stats(session: Session, scope: str | None, slow: float) -> None:
 
     Alarms are those that failed, were slow, or have not ended after that time.
     """
-    from holdfast.recovery.recovery import Recovery
-
     with session.reading() as store:
-        found = Recovery(store).statistics(scope, slow=slow)
+        found = recovery_of(store).statistics(scope, slow=slow)
     told = {**fields_of(found), "success_rate": found.success_rate}
     session.fields(told, [pair for pair in told.items() if pair[0] != "alarms"])
     for alarm in found.alarms if not session.json else ():

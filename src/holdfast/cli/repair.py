@@ -11,7 +11,7 @@ from holdfast.cli import output
 from holdfast.cli.commands import Group, command
 from holdfast.cli.options import any_scope_argument, copy_option, scope_argument, yes_option
 from holdfast.cli.plain import plain
-from holdfast.cli.recovery import check_page, write_page
+from holdfast.cli.recovery import check_page, recovery_of, write_page
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.store.inner import core_of, handle_of
@@ -37,10 +37,8 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
     Of the whole store, or of one scope: damage, what was begun and never ended, checkpoints,
     retention, where key and signer lie, room on the disk. Nothing is changed.
     """
-    from holdfast.recovery.recovery import Recovery
-
     with session.reading() as store:
-        found = Recovery(store).health(
+        found = recovery_of(store).health(
             session.state(store, scope) if scope is not None else None,
             budget=budget,
             url=session.url,
@@ -48,12 +46,14 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
             signer=session.signer_source,
             durability=session.durability,
         )
-    session.tell(found)
-    if not session.json:
-        colour = "green" if found.score >= WELL else "yellow" if found.score >= ILL else "red"
-        output.say(f"health: {found.score} of 100", fg=colour, bold=True)
-        columns = "points, what=kind, where=scope, why=what, next step=next"
-        output.rows(found.concerns, columns, {"points": lambda one: f"-{one.points}"})
+    colour = "green" if found.score >= WELL else "yellow" if found.score >= ILL else "red"
+    columns = "points, what=kind, where=scope, why=what, next step=next"
+    made = {"points": lambda one: f"-{one.points}"}
+    session.tell(
+        found,
+        lambda: output.say(f"health: {found.score} of 100", fg=colour, bold=True),
+        lambda: output.rows(found.concerns, columns, made),
+    )
     if found.omitted:
         session.note(f"… and {found.omitted} more")
     return 0 if found.score >= at_least else 1
@@ -108,11 +108,9 @@ class _Damage:
     def __init__(
         self, store: Store, copies: list[Store], scope: str | None, budget: float | None
     ) -> None:
-        from holdfast.recovery.recovery import Recovery
-
         self._store = store
         self._scope, self._budget = scope, budget
-        self._recovery = Recovery(store, copies=copies)
+        self._recovery = recovery_of(store, copies=copies)
         self.copies = [
             core_of(one) for one in copies if core_of(one).lineage == core_of(store).lineage
         ]
@@ -288,10 +286,9 @@ def quarantine() -> None:
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
     from holdfast.recovery.records import check_there, readable, recovered_agents
-    from holdfast.recovery.recovery import Recovery
 
     with session.reading() as store:
-        made = Recovery(store)
+        made = recovery_of(store)
         if scope is not None:
             found = made.quarantine(scope).list()
             if not found:
@@ -318,10 +315,8 @@ def show(session: Session, scope: str, id: str, file: Any) -> None:
 
     The bytes are as they lay in storage: sealed if the store is encrypted.
     """
-    from holdfast.recovery.recovery import Recovery
-
     with session.reading() as store:
-        found = Recovery(store).quarantine(scope).get(id)
+        found = recovery_of(store).quarantine(scope).get(id)
     if file is not None:
         if found.content is None:
             raise InvalidInputError(f"{id}: there are no bytes: it was missing, or is released")
@@ -338,10 +333,8 @@ def release(session: Session, scope: str, id: str, reason: str) -> None:
 
     One that was released before stays as it is, with the reason and time of then.
     """
-    from holdfast.recovery.recovery import Recovery
-
     with session.writing() as store:
-        done = Recovery(store).quarantine(scope).release(id, reason)
+        done = recovery_of(store).quarantine(scope).release(id, reason)
     why = f": {done.reason}" if done.reason else ""
     since = plain(done)["released_at"]
     session.tell(done, f"{scope}: {id} is released since {since}{why}")

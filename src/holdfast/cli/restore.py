@@ -22,9 +22,10 @@ from holdfast.cli.session import Session, moment, point
 from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.checkpoints import Checkpoints
     from holdfast.checkpoints.restore_request import RestoreResult
     from holdfast.store.names.items import Reverted
-    from holdfast.sync import Store
+    from holdfast.sync import State, Store
 
 locating_options = together(
     click.option("--name", help="Of this name."),
@@ -46,6 +47,13 @@ def located(where: dict[str, Any]) -> dict[str, Any]:
     if "before" in given:
         given["before"] = point(given["before"])
     return given
+
+
+def checkpoints_of(state: State) -> Checkpoints:
+    """The checkpoints of a timeline; what takes long to import is imported here."""
+    from holdfast.checkpoints.checkpoints import Checkpoints
+
+    return Checkpoints(state)
 
 
 @command()
@@ -79,24 +87,22 @@ def restore(session: Session, /, scope: str, to: str | None, **given: Any) -> No
 
     Instead of POINT, --type, --tag, --before … say which checkpoint: the newest that fits.
     """
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
     names = ("name", "type", "tag", "trigger", "at", "before", "valid")
     where = located({name: given.pop(name) for name in names})
     given |= {name: given[name] or None for name in ("keys", "prefixes")}  # none given: all
     opened = session.read if given["dry_run"] else session.change
     with opened(scope, new=given["source"] is not None) as state:
         target = point(to) if to is not None else None
-        result = Checkpoints(state).restore(target, **where, **given)
+        result = checkpoints_of(state).restore(target, **where, **given)
     done = result.restored
     more = {"dependencies": result.dependencies, "tried": result.tried}
-    session.tell({**plain(done), **more}, *([] if given["dry_run"] else _restored(scope, result)))
-    if not session.json:
-        if given["dry_run"]:
-            output.changes(done.diff)
-        for one in result.dependencies:
-            output.say(f"rests on {one}")
-        output.left_alone(done.left)
+    planned = [lambda: output.changes(done.diff)]
+    session.tell(
+        {**plain(done), **more},
+        *(planned if given["dry_run"] else _restored(scope, result)),
+        *(f"rests on {one}" for one in result.dependencies),
+        lambda: output.left_alone(done.left),
+    )
 
 
 def _restored(scope: str, result: RestoreResult) -> list[str]:
@@ -153,11 +159,8 @@ def revert(
         if not dry_run and not yes:
             _confirm(session, run(dry_run=True))
         done = run(dry_run=dry_run, reason=reason)
-    if session.json:
-        session.tell(done[0] if scope is not None else {"scopes": done})
-    else:
-        for one in done:
-            _reverted(one)
+    data = done[0] if scope is not None else {"scopes": done}
+    session.tell(data, lambda: list(map(_reverted, done)))
 
 
 def _reverting(

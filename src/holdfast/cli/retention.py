@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.commands import Group
 from holdfast.cli.options import scope_argument
+from holdfast.cli.restore import checkpoints_of
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError
 
@@ -92,12 +93,11 @@ def _mark(
     unsaid: str = "",
 ) -> None:
     """Change the marks of a checkpoint, by whatever names it; its state need not be whole."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
     from holdfast.checkpoints.retention import Retention
 
     with session.writing() as store:
         state = session.state(store, scope)
-        found = Checkpoints(state).inspect(point(checkpoint), verify="none").checkpoint
+        found = checkpoints_of(state).inspect(point(checkpoint), verify="none").checkpoint
         done = change(Retention(store), found) is not False
     told = {"scope": found.scope, "checkpoint": found.id, "done": done}
     session.tell(told, f"{found.id}: {said}" if done else None)

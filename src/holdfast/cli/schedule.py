@@ -16,6 +16,7 @@ from holdfast.errors import InvalidInputError
 if TYPE_CHECKING:
     from holdfast.checkpoints.schedule.schedule import ScheduleInfo
     from holdfast.checkpoints.schedule.scheduler import Scheduler
+    from holdfast.sync import Store
 
 
 @click.group(cls=Group)
@@ -23,13 +24,17 @@ def schedule() -> None:
     """Checkpoints at intervals and by the calendar."""
 
 
+def _scheduler(store: Store, **more: Any) -> Scheduler:
+    from holdfast.checkpoints.schedule.scheduler import Scheduler
+
+    return Scheduler(store, **more)
+
+
 @schedule.verb("list")
 def list_(session: Session) -> None:
     """All schedules, how often they ran, and when they are due."""
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
-
     with session.reading() as store:
-        found = Scheduler(store).schedules()
+        found = _scheduler(store).schedules()
     session.table(
         "schedules",
         found,
@@ -71,12 +76,10 @@ def add(
 
     It runs where a program has a Scheduler, or `holdfast schedule run`.
     """
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
-
     if (every is None) == (cron is None) or (zone is not None and cron is None):
         raise InvalidInputError("give --every SECONDS, or --cron EXPRESSION and perhaps --zone")
     with session.writing() as store:
-        scheduler = Scheduler(store)
+        scheduler = _scheduler(store)
         state = store.scope(scope).on(session.timeline)
         if every is not None:
             made = scheduler.every(every, state, **more)
@@ -89,10 +92,8 @@ def add(
 @click.argument("name")
 def remove(session: Session, name: str) -> None:
     """Remove a schedule; the checkpoints that it made stay."""
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
-
     with session.writing() as store:
-        Scheduler(store).remove(name)
+        _scheduler(store).remove(name)
     session.tell({"removed": name}, f"{name}: removed")
 
 
@@ -106,10 +107,8 @@ def run(session: Session, once: bool, lease: float) -> None:
     With --json a line for each run; with --once as well, one document. Schedules of jobs need the
     program that has the jobs.
     """
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
-
     with until_stopped(), session.writing() as store:
-        scheduler = Scheduler(store, lease=lease)
+        scheduler = _scheduler(store, lease=lease)
         jobs = sorted({one.job for one in scheduler.schedules() if one.job is not None})
         if jobs:
             raise InvalidInputError(

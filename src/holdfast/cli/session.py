@@ -254,14 +254,17 @@ class Session:
     def tell(self, data: Any, *lines: object) -> None:
         """What came of a command: one JSON document of the data, or lines for people.
 
-        A line is a text, a result that is written as lines, or None, which is left out.
+        A line is a text, a result that is written as lines, a function that prints something else,
+        or None, which is left out.
         """
         if self.json:
             output.document(plain(data))
-        else:
-            for line in lines:
-                if line is not None:
-                    output.say(line)
+            return
+        for line in lines:
+            if callable(line):
+                line()
+            elif line is not None:
+                output.say(line)
 
     def note(self, text: str) -> None:
         """A remark for people; whoever wants a document has it in a field."""

@@ -83,9 +83,7 @@ def merge(
             # Both sides are shown before the refusal is: they are what one decides by.
             session.tell({"conflicts": error.conflicts}, *_conflicts(error.conflicts))
             raise
-    session.tell(done, *_conflicts(done.conflicts))
-    if not session.json:
-        _say(done)
+    session.tell(done, *_conflicts(done.conflicts), lambda: _say(done))
     return 5 if dry_run and strategy == "ask" and done.conflicts else 0
 
 
