@@ -113,8 +113,4 @@ HOMES = {
     "holdfast.agents.state.shapes": "Message Task ToolCall",
     "holdfast.importers.folder": "ImportedAgent import_folder",
 }
-ASYNC = {
-    "holdfast.agents.agent_async": "Agent attach",
-    "holdfast.agents.registry_async": "Agents",
-}
-__getattr__, __dir__ = lazy(__name__, HOMES, ASYNC)
+__getattr__, __dir__ = lazy(__name__, HOMES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.agents.agent_keys import ATTEMPTS
 from holdfast.errors import Conflict
@@ -12,6 +12,7 @@ from holdfast.store.names.face import Step, Steps, ask
 
 if TYPE_CHECKING:
     from holdfast.store.inner import Plan
+    from holdfast.store.names.threads import OnLoop
     from holdfast.store.state import State
 
 _T = TypeVar("_T")
@@ -68,3 +69,14 @@ def look(state: State, function: Callable[..., Any], *args: Any, planned: bool =
         return here_or_away(handle_of(state).core.storage, function, *args, away=away)
 
     return ask(run, state)
+
+
+class MayWait(NamedTuple):
+    """An argument on the async face that holds functions of users: there they may be async."""
+
+    given: Any
+
+
+def may_wait(given: Any, _: OnLoop) -> MayWait:
+    """Mark such an argument, for `calls`; functions that are steps run in the loop."""
+    return MayWait(given)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
-from holdfast.agents.again import commit, look
+from holdfast.agents.again import MayWait, commit, look, may_wait
 from holdfast.agents.attach_fields import (
     Fields,
     Known,
@@ -43,10 +43,12 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import ATTACHED, Lease, LineHandle, Operation, Plan, handle_of
 from holdfast.store.names.arguments import check_awaited, check_not_async, check_own
-from holdfast.store.names.face import Steps, ask, end, ends, faced, steps
+from holdfast.store.names.face import Steps, ask, calls, end, ends, faced, here, steps
 from holdfast.store.state import State
 
 
+@here
+@calls(agent=may_wait)
 def attach(
     agent: Any,
     state: State,
@@ -61,9 +63,12 @@ def attach(
     fields are. What is written is under the lease, if one is given.
     """
     if not isinstance(state, State):
-        raise InvalidInputError("attach takes a state of holdfast.sync, such as store.agent('7')")
-    for name in METHODS:
-        check_not_async(getattr(agent, name, None), f"{name} of {type(agent).__name__}")
+        raise InvalidInputError("attach takes a state of the same face, such as store.agent('7')")
+    if isinstance(agent, MayWait):
+        agent = agent.given
+    else:
+        for name in METHODS:
+            check_not_async(getattr(agent, name, None), f"{name} of {type(agent).__name__}")
     return Attached(Attachment(agent, handle_of(state), fields, lease), state)
 
 
@@ -206,6 +211,9 @@ class Attached:
 
     @steps
     def __enter__(self) -> Steps[Self]:
+        return (yield from self._enter())
+
+    def _enter(self) -> Steps[Self]:
         try:
             yield from self._start(restore=True)
         except Exception:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -53,7 +53,12 @@ from holdfast.store.names.face import (
     steps,
     writes,
 )
+from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.state import State
+
+if TYPE_CHECKING:
+    from holdfast.store.state_async import ChangePart
+    from holdfast.store.state_async import State as AsyncState
 
 # ---- mailbox book -------------------------------------------------------------------------------
 # Letters to an agent as they are kept, and the changes that send and process them: for both faces.
@@ -516,7 +521,7 @@ def post(
 # ---- mailbox ------------------------------------------------------------------------------------
 
 
-@faced(by_hand="holdfast.agents.mail_async:Mail")
+@faced(by_hand="holdfast.agents.mailbox:AsyncMail")
 class Mail:
     """A letter that is being processed; what `change` writes is committed together with that."""
 
@@ -535,6 +540,31 @@ class Mail:
         part = self._taken.parts.part(handle_of(to))
         own = str(self._state.scope)
         return post(handle_of(to), part, content, own, by=own)
+
+
+class AsyncMail:
+    """A letter that is being processed; what `change` writes is committed together with that."""
+
+    # By hand: reads of its change are awaited.
+
+    __blocking__ = Mail
+
+    def __init__(self, found: Mail) -> None:
+        from holdfast.store.state_async import ChangePart
+
+        self._blocking = found
+        self.letter: Letter = found.letter
+        self.content: Any = found.content
+        self.change: ChangePart = ChangePart(found.change)
+        """Writes to the agent's own state, in the same entry."""
+
+    @classmethod
+    def _of(cls, found: Mail) -> Self:
+        return cls(found)
+
+    def send(self, to: AsyncState, content: Any) -> str:
+        """Send a letter to another agent of this store, in the same commit; returns its id."""
+        return self._blocking.send(blocking_of(to), content)
 
 
 @faced

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+from holdfast.agents.again import MayWait, may_wait
 from holdfast.agents.machines.definition import MachineDefinition, check_blocking, check_definition
 from holdfast.agents.machines.drive import MachineStep, Routine, drive
 from holdfast.agents.machines.log import MachineLimits, Past, transitions_of
@@ -33,27 +34,14 @@ from holdfast.store.names.face import (
 )
 from holdfast.store.state import State
 
-if TYPE_CHECKING:
-    from holdfast.store.names.threads import OnLoop
-
 _T = TypeVar("_T")
-
-
-class _MayWait(NamedTuple):
-    """A definition on the async face, whose functions may be async."""
-
-    definition: MachineDefinition
-
-
-def _may_wait(definition: MachineDefinition, _: OnLoop) -> _MayWait:
-    return _MayWait(definition)
 
 
 @faced
 class Machine:
     """A machine of a definition, kept in a state under its name. Making one touches nothing."""
 
-    @calls(definition=_may_wait)
+    @calls(definition=may_wait)
     def __init__(
         self,
         state: State,
@@ -64,8 +52,8 @@ class Machine:
     ) -> None:
         if not isinstance(state, State):
             raise InvalidInputError("Machine takes a state of the same face")
-        if isinstance(definition, _MayWait):
-            check_definition(definition := definition.definition)
+        if isinstance(definition, MayWait):
+            check_definition(definition := definition.given)
         else:
             check_definition(definition)
             check_blocking(definition)
