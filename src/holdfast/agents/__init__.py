@@ -98,11 +98,10 @@ HOMES = {
     "holdfast.agents.loop.decide": "LoopResult LoopSettings StepResult",
     "holdfast.agents.loop.loop": "Loop check_loop run",
     "holdfast.agents.machines.definition": "MachineArrow MachineDefinition MachineState",
-    "holdfast.agents.machines.drive": "MachineStep",
     "holdfast.agents.machines.log": "MachineLimits",
     "holdfast.agents.machines.machine": "Machine",
     "holdfast.agents.machines.machine_records": (
-        "MachineIntent MachineRecovered MachineSnapshot Replayed Transition"
+        "MachineIntent MachineRecovered MachineSnapshot MachineStep Replayed Transition"
     ),
     "holdfast.agents.machines.machine_rules": "MachineRule",
     "holdfast.agents.mailbox": "Letter Mail Mailbox MailboxStatus",

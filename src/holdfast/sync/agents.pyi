@@ -25,12 +25,12 @@ from holdfast.agents.loop.loop import run as run
 from holdfast.agents.machines.definition import MachineArrow as MachineArrow
 from holdfast.agents.machines.definition import MachineDefinition as MachineDefinition
 from holdfast.agents.machines.definition import MachineState as MachineState
-from holdfast.agents.machines.drive import MachineStep as MachineStep
 from holdfast.agents.machines.log import MachineLimits as MachineLimits
 from holdfast.agents.machines.machine import Machine as Machine
 from holdfast.agents.machines.machine_records import MachineIntent as MachineIntent
 from holdfast.agents.machines.machine_records import MachineRecovered as MachineRecovered
 from holdfast.agents.machines.machine_records import MachineSnapshot as MachineSnapshot
+from holdfast.agents.machines.machine_records import MachineStep as MachineStep
 from holdfast.agents.machines.machine_records import Replayed as Replayed
 from holdfast.agents.machines.machine_records import Transition as Transition
 from holdfast.agents.machines.machine_rules import MachineRule as MachineRule

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.machines.drive import Commit, Read, Routine
+from holdfast.agents.again import commit
 from holdfast.agents.machines.machine_records import (
     PAGE,
     Looker,
@@ -18,6 +18,7 @@ from holdfast.agents.machines.machine_records import (
 from holdfast.errors import InvalidInputError, LimitExceededError, PointNotFoundError, ReplayError
 from holdfast.store.inner import Operation
 from holdfast.store.names.arguments import check_count, check_flag, check_limit, check_moment
+from holdfast.store.names.face import Steps, read
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.routines import Routines
@@ -79,17 +80,18 @@ class Past:
 
     # the log
 
-    def clean(self, before: datetime | None) -> Routine[int]:
+    def clean(self, before: datetime | None) -> Steps[int]:
         """Drop what the log has from before a time; the newest transition always stays."""
         looker, log = self._looker, self._looker.keys.transitions
         if before is not None:
             check_moment(before, "before")
         oldest = before or looker.time() - self._limits.log_age
-        seen = yield Read(looker.look)
-        going: int = yield Read(lambda: self._older(oldest), long=True)
+        seen = yield self._routines.look(looker.look)
+        going: int = yield read(lambda: self._older(oldest))
         if going:
             trim = Operation("trim", log, {"before": going})
-            yield Commit(self._routines.plan([trim], {log: seen.expects[log]}))
+            plan = self._routines.plan([trim], {log: seen.expects[log]})
+            yield commit(self._routines.state, plan)
         return going
 
     def _older(self, time: datetime) -> int:
@@ -131,14 +133,14 @@ class Past:
             )
         return found
 
-    def roll_back(self, point: Any) -> Routine[MachineSnapshot]:
+    def roll_back(self, point: Any) -> Steps[MachineSnapshot]:
         """Make the machine what it was at a version or checkpoint, as a new version."""
-        wanted = yield Read(lambda: self._at(point), long=True)
-        seen = yield Read(self._looker.look_whole)
+        wanted = yield read(lambda: self._at(point))
+        seen = yield self._routines.look(self._looker.look_whole)
         self._routines.refuse_idle(seen)
         self._routines.refuse_open(seen)
         yield from self._routines.put(seen, wanted, "roll_back")
-        snapshot: MachineSnapshot = yield Read(self._routines.snapshot)
+        snapshot: MachineSnapshot = yield self._routines.look(self._routines.snapshot)
         return snapshot
 
     # replay
@@ -150,19 +152,19 @@ class Past:
         until: int | None,
         apply: Callable[[dict[str, Any], Transition], Any] | None,
         dry_run: bool,
-    ) -> Routine[Replayed]:
+    ) -> Steps[Replayed]:
         """Follow the log from a version on, each transition from where the one before ended."""
         check_count(version, "a version")
         check_limit(until, "until")
-        seen = yield Read(self._looker.look_whole)
+        seen = yield self._routines.look(self._looker.look_whole)
         self._routines.refuse_idle(seen)
         self._routines.refuse_open(seen)
-        start = yield Read(lambda: self.snapshot(version), long=True)
-        made = yield Read(lambda: self._following(version, until), long=True)
+        start = yield read(lambda: self.snapshot(version))
+        made = yield read(lambda: self._following(version, until))
         self._check_origins(start, made)
         end = start
         if made:
-            end = yield Read(lambda: self.snapshot(made[-1].version), long=True)
+            end = yield read(lambda: self.snapshot(made[-1].version))
         data = end.data
         if apply is not None:
             data = start.data
@@ -179,7 +181,7 @@ class Past:
         wanted = replace(end, data=data, metadata=metadata)
         if not dry_run:
             yield from self._routines.put(seen, wanted, "replay")
-            wanted = yield Read(self._routines.snapshot)
+            wanted = yield self._routines.look(self._routines.snapshot)
         return Replayed(version, tuple(made), wanted, dry_run)
 
     def _following(self, version: int, until: int | None) -> list[Transition]:

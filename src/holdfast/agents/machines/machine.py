@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.agents.again import MayWait, may_wait
 from holdfast.agents.machines.definition import MachineDefinition, check_blocking, check_definition
-from holdfast.agents.machines.drive import MachineStep, Routine, drive
 from holdfast.agents.machines.log import MachineLimits, Past, transitions_of
 from holdfast.agents.machines.machine_records import (
     MAIN,
     MachineRecovered,
     MachineSnapshot,
+    MachineStep,
     Replayed,
     Transition,
     problems_of,
@@ -33,8 +33,6 @@ from holdfast.store.names.face import (
     steps,
 )
 from holdfast.store.state import State
-
-_T = TypeVar("_T")
 
 
 @faced
@@ -61,15 +59,12 @@ class Machine:
         self._storage = handle_of(state).core.storage
         self.definition = definition
         self.name = name
-        self._routines = Routines(handle_of(state), definition, name)
+        self._routines = Routines(state, definition, name)
         self._settling = Settling(self._routines)
         self._past = Past(self._routines, limits or MachineLimits())
 
     def __repr__(self) -> str:
         return f"<Machine {self.name} of {self._state.scope}>"
-
-    def _do(self, routine: Routine[_T]) -> Steps[_T]:
-        return drive(self._state, routine)
 
     # going on
 
@@ -79,7 +74,7 @@ class Machine:
 
         The first trigger starts a machine by itself. Giving data to one that is started is refused.
         """
-        return (yield from self._do(self._routines.start(data)))
+        return (yield from self._routines.start(data))
 
     @steps
     def fire(self, trigger: str, /, **input: Any) -> Steps[Transition]:
@@ -90,7 +85,7 @@ class Machine:
         machine where it was, and are in its log. If the arrow has work, the intent is stored first;
         while it is open, others get `IncompleteTransitionError`.
         """
-        return (yield from self._do(self._routines.fire(trigger, input)))
+        return (yield from self._routines.fire(trigger, input))
 
     @step_block
     def working(self, trigger: str, /, **input: Any) -> Blocks[MachineStep]:
@@ -100,13 +95,13 @@ class Machine:
         by something that is no `Exception`, the intent stays open; so it does if the block ends
         well, the transition is not made all the same, and its arrow has no `undo`.
         """
-        step, seen, arrow = yield from self._do(self._routines.begin(trigger, input, intent=True))
+        step, seen, arrow = yield from self._routines.begin(trigger, input, intent=True)
         try:
             yield give(step)
         except Exception as error:
-            yield from self._do(self._routines.fail(step, error, seen.intent, arrow.undo))
+            yield from self._routines.fail(step, error, seen.intent, arrow.undo)
             raise
-        yield from self._do(self._routines.finish(step, seen, arrow))
+        yield from self._routines.finish(step, seen, arrow)
 
     @steps
     def save(
@@ -120,7 +115,7 @@ class Machine:
 
         With `if_version` only if the machine still has that version, else `Conflict`.
         """
-        return (yield from self._do(self._routines.save(data, metadata, if_version)))
+        return (yield from self._routines.save(data, metadata, if_version))
 
     # what was interrupted
 
@@ -131,14 +126,14 @@ class Machine:
         For when nobody else works on the machine (a lease tells): who takes a transition over
         keeps the other from ending it, not from working. With the choice `ask` it stays open.
         """
-        return (yield from self._do(self._settling.recover()))
+        return (yield from self._settling.recover())
 
     @steps
     def settle(self, how: str, /, **data: Any) -> Steps[MachineRecovered]:
         """End an interrupted transition as you say: `complete` does the work again, `done` takes it
         as done (data are what it would have given), `roll_back` undoes it.
         """
-        return (yield from self._do(self._settling.settle(how, data)))
+        return (yield from self._settling.settle(how, data))
 
     # looking
 
@@ -185,7 +180,7 @@ class Machine:
 
         The machine alone: `State.restore` puts back all of an agent.
         """
-        return (yield from self._do(self._past.roll_back(point)))
+        return (yield from self._past.roll_back(point))
 
     @steps
     def replay(
@@ -207,7 +202,7 @@ class Machine:
             check_function(apply, "apply")
         check_flag(dry_run, "dry_run")
         routine = self._past.replay(version, until=until, apply=apply, dry_run=dry_run)
-        return (yield from self._do(routine))
+        return (yield from routine)
 
     @steps
     def clean(self, before: datetime | None = None) -> Steps[int]:
@@ -215,4 +210,4 @@ class Machine:
 
         The newest one stays. The versions that they made are not found any more.
         """
-        return (yield from self._do(self._past.clean(before)))
+        return (yield from self._past.clean(before))

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from holdfast.agents.again import again_in_steps, commit, look
 from holdfast.agents.agent_keys import ATTEMPTS, MACHINE, sticky
-from holdfast.agents.machines.drive import Commit, MachineStep, Read, Routine
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
@@ -40,18 +40,21 @@ from holdfast.store.inner import (
     ScopedChange,
     build_change,
     copied,
+    handle_of,
     microseconds,
     moment,
     same,
 )
 from holdfast.store.names.arguments import check_count, check_text
 from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import Step, Steps
 from holdfast.store.names.scope import check_key
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineDefinition
     from holdfast.agents.machines.routines import Routines
     from holdfast.store.inner import LineHandle, Plan
+    from holdfast.store.state import State
 
 
 MAIN = "main"
@@ -229,6 +232,32 @@ class Replayed:
     snapshot: MachineSnapshot
     """Where the machine is now; of a dry run, where it would be."""
     dry_run: bool = False
+
+
+@dataclass(slots=True)
+class MachineStep:
+    """What guards, actions and work are given.
+
+    An action may change `data` and `metadata`, or return a mapping of fields for the data. What it
+    writes with `change` (`step.change.set("haiku", text)`) is part of the transition: it is stored
+    with it, or not at all; what is read there must not change until then.
+    """
+
+    id: str
+    """Of the transition; the same when interrupted work is done again."""
+    machine: str
+    trigger: str
+    origin: str
+    target: str
+    input: dict[str, Any]
+    """What the trigger brought along."""
+    change: ScopedChange = field(repr=False)
+    data: dict[str, Any] = field(default_factory=dict, repr=False)
+    metadata: dict[str, Any] = field(default_factory=dict, repr=False)
+    attempt: int = 1
+    """Greater if the work was begun before and interrupted."""
+    begun: float = field(default_factory=perf_counter, repr=False)
+    """When this attempt began, on a clock that only tells how long something takes."""
 
 
 # ---- record reader ------------------------------------------------------------------------------
@@ -530,8 +559,9 @@ def _begin(handle: LineHandle, time: datetime) -> int:
 class Storing:
     """What one machine of one timeline can have stored."""
 
-    def __init__(self, handle: LineHandle, definition: MachineDefinition, name: str) -> None:
-        self.handle = handle
+    def __init__(self, state: State, definition: MachineDefinition, name: str) -> None:
+        self.state = state
+        self.handle = handle = handle_of(state)
         self.meter = handle.core.meter
         self.definition = definition
         self.looker = Looker(handle, name)
@@ -543,6 +573,10 @@ class Storing:
     def snapshot(self) -> MachineSnapshot | None:
         """Where the machine is."""
         return self.looker.snapshot(self.definition)
+
+    def look(self, function: Callable[[], Any]) -> Step:
+        """A step that looks at what is stored."""
+        return look(self.state, function)
 
     def step(
         self, origin: str, target: str, trigger: str, input: dict[str, Any], id: str
@@ -574,7 +608,7 @@ class Storing:
 
     def apply(
         self, seen: Seen, step: MachineStep, kind: str, *, done_again: bool = False
-    ) -> Routine[Transition]:
+    ) -> Steps[Transition]:
         """The one change: the new state, the data if they differ, the log, the intent's end.
 
         `done_again`: whether the caller looks and tries once more if it is overtaken.
@@ -596,16 +630,16 @@ class Storing:
         made: Transition = yield from self._commit(seen, plan)
         return made
 
-    def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Routine[Any]:
+    def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Steps[Any]:
         """Commit a plan, again while others only add failed attempts to the log; what it gives."""
         own = {self.keys.now, self.keys.transitions, self.keys.intent}
         for _ in range(ATTEMPTS):
             try:
-                return (yield Commit(plan()))
+                return (yield commit(self.state, plan()))
             except Conflict as conflict:
                 if not conflict.keys or not own.issuperset(conflict.keys):
                     raise
-                again = yield Read(self.looker.look)
+                again = yield self.look(self.looker.look)
                 if not same(again.now, seen.now) or again.intent != seen.intent:
                     raise
                 seen.number, seen.version = again.number, again.version
@@ -665,7 +699,7 @@ class Storing:
             error,
         )
 
-    def store_intent(self, seen: Seen, step: MachineStep) -> Routine[None]:
+    def store_intent(self, seen: Seen, step: MachineStep) -> Steps[None]:
         """Say that a step is about to be worked on."""
         given = copied(step.input)  # functions may change theirs
         intent = MachineIntent(
@@ -673,7 +707,7 @@ class Storing:
         )
         yield from self.put_intent(seen, intent)
 
-    def put_intent(self, seen: Seen, intent: MachineIntent) -> Routine[None]:
+    def put_intent(self, seen: Seen, intent: MachineIntent) -> Steps[None]:
         """Say that this transition is being worked on; what it rests on must still be so."""
         operation = Operation("set", self.keys.intent, intent.stored())
         entry = yield from self._commit(seen, lambda: self.plan([operation], seen.expects))
@@ -687,7 +721,7 @@ class Storing:
         kind: str = "step",
         *,
         close: MachineIntent | None = None,
-    ) -> Routine[None]:
+    ) -> Steps[None]:
         """Note a failed attempt; never in the way of its error."""
         try:
             yield from self.log_failure(step, f"{type(error).__name__}: {error}", kind, close)
@@ -696,29 +730,28 @@ class Storing:
 
     def log_failure(
         self, step: MachineStep, why: str, kind: str, close: MachineIntent | None
-    ) -> Routine[None]:
+    ) -> Steps[None]:
         """Add a failed attempt to the log, and end its intent if it is still the one."""
         keys = self.keys
+        told = False
         seconds = perf_counter() - step.begun
-        for attempt in range(ATTEMPTS):
-            seen = yield Read(self.looker.look)
+
+        def add() -> Steps[None]:
+            nonlocal told
+            seen = yield self.look(self.looker.look)
             made = self._transition(seen, step, kind, seen.version, why[:MOST_ERROR])
-            if not attempt:  # it failed, whether or not that can be written down
+            if not told:  # it failed, whether or not that can be written down
+                told = True
                 made.counted(self.meter, seconds)
             operations = [Operation("append", keys.transitions, [made.stored()])]
             expects = {keys.transitions: seen.expects[keys.transitions]}
             if close is not None and seen.intent == close:
                 operations.append(Operation("set", keys.intent, None))
                 expects[keys.intent] = seen.expects[keys.intent]
-            change, entry_of = self.plan(operations, expects)
-            change.done_again = attempt < ATTEMPTS - 1
-            try:
-                entry = yield Commit((change, entry_of))
-            except Conflict:
-                continue
+            entry = yield commit(self.state, self.plan(operations, expects))
             self.looker.noted(seen, entry, made, closed=keys.intent in expects)
-            return
-        raise Conflict(f"{self.where}: others were always faster; try again", [keys.transitions])
+
+        yield from again_in_steps(add)
 
     def overtaken(self, step: MachineStep, conflict: Conflict) -> Conflict:
         """The error for who was slower than somebody else."""
