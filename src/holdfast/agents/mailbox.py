@@ -549,18 +549,18 @@ class AsyncMail:
 
     __blocking__ = Mail
 
-    def __init__(self, found: Mail) -> None:
+    def __init__(self, state: AsyncState, taken: Taken) -> None:
         from holdfast.store.state_async import ChangePart
 
-        self._blocking = found
-        self.letter: Letter = found.letter
-        self.content: Any = found.content
-        self.change: ChangePart = ChangePart(found.change)
+        self._blocking = Mail(blocking_of(state), taken)
+        self.letter: Letter = taken.letter
+        self.content: Any = taken.letter.content
+        self.change: ChangePart = ChangePart(taken.part)
         """Writes to the agent's own state, in the same entry."""
 
     @classmethod
     def _of(cls, found: Mail) -> Self:
-        return cls(found)
+        return cls(found._state, found._taken)  # type: ignore[arg-type]
 
     def send(self, to: AsyncState, content: Any) -> str:
         """Send a letter to another agent of this store, in the same commit; returns its id."""

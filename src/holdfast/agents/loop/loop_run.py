@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,7 @@ from holdfast.agents.attached import METHODS
 from holdfast.agents.drift import Keeping
 from holdfast.agents.handover import HandoverBook
 from holdfast.agents.loop.decide import LoopSettings
-from holdfast.agents.mailbox import Box, Taken
+from holdfast.agents.mailbox import Box
 from holdfast.checkpoints.create import make
 from holdfast.checkpoints.group import Wanted, save_all
 from holdfast.checkpoints.marks import stand
@@ -391,17 +391,13 @@ class Running:
     """What a loop runs, and with what."""
 
     handle: LineHandle
-    state: Any
-    """Of the face that runs it: what a factory and letters are given."""
+    state: State
     agent: Any
     fields: tuple[str, ...] | None
     settings: LoopSettings
     store: LoopStore
     box: Box
-    mail: Callable[[Any, Taken], Any]
     drift: Keeping | None
-    awaits: bool
-    """Whether the face awaits what the agent's functions give."""
     first: list[dict[str, Any] | None] = field(default_factory=list)
     """What an agent at hand held before it was first run here; None: what had been stored of it
     was given to it, and nobody knows."""
@@ -424,13 +420,16 @@ class Running:
             )
         return copied(self.first[0])
 
-    def check(self, agent: Any) -> None:
-        """Refuse an agent whose functions would not have run when their call is over."""
+    def check(self, agent: Any, *, awaited: bool) -> None:
+        """Refuse an agent whose functions would not have run when their call is over.
+
+        `awaited`: whether the face awaits what they give.
+        """
         kind = type(agent).__name__
         if not callable(getattr(agent, "step", None)):
             raise InvalidInputError(f"a loop runs an agent with step(); {kind} has none")
         for name in CALLED:
             if callable(function := getattr(agent, name, None)):
-                check_run(function, f"{name} of {kind}", awaited=self.awaits)
-        for name in () if self.awaits else METHODS:
+                check_run(function, f"{name} of {kind}", awaited=awaited)
+        for name in () if awaited else METHODS:
             check_not_async(getattr(agent, name, None), f"{name} of {kind}")
