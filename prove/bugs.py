@@ -1269,8 +1269,8 @@ BUGS = (
     Bug(
         "a letter that two may process",
         "agents/mailbox.py",
-        "standing = Standing(self._handle, part.get)\n            number = _next(part, standing)",
-        "standing = Standing(self._handle, self._get)\n            number = _next(part, standing)",
+        "standing = Standing(self._handle, part.get)\n        number = _next(part, standing)",
+        "standing = Standing(self._handle, self._get)\n        number = _next(part, standing)",
         "tests/agents/test_mailbox.py::test_a_letter_that_another_was_faster_with_has_not_failed",
     ),
     Bug(

@@ -10,17 +10,18 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
-
 from holdfast.agents.again import again, again_in_steps, commit, look
 from holdfast.agents.agent_keys import MAILBOX, own_change, sticky
 from holdfast.agents.mailbox_numbers import (
+    ASIDE,
+    BEGUN,
     CLEARED,
     DONE,
     FIRST,
     INBOX,
     MESSAGES,
     SKIPPED,
+    TRIES,
     UNSENT,
     Standing,
     Stretches,
@@ -70,12 +71,12 @@ if TYPE_CHECKING:
 #     inbox/                sticky: no restore makes a letter unsent, or one that fails a new one
 #     inbox/messages        a list, oldest first
 #     inbox/first           how many were trimmed from its front
-#     inbox/cleared         stretches of numbers that nobody wants processed (`mailbox_ranges`)
+#     inbox/cleared         stretches of numbers that nobody wants processed (`Stretches`)
 #     inbox/begun/NUMBER    that an attempt has begun, and what becomes of it if its process ends
 #     inbox/tries/NUMBER    how often one has failed so far, and when it may be tried again
 #     inbox/aside/NUMBER    one that failed too often
 #     inbox/skipped/NUMBER  that it is not to be processed at its place: it was set aside or
-#                           removed, or is `UNSENT`: it was taken back (`mailbox_restores`)
+#                           removed, or is `UNSENT`: it was taken back (`mailbox_numbers`)
 #
 # Letters belong to `main`: on a fork there is no mailbox to be had (`on_main`).
 #
@@ -106,14 +107,11 @@ __all__ = [
     "post",
 ]
 
-TRIES, ASIDE, BEGUN = INBOX + "tries/", INBOX + "aside/", INBOX + "begun/"
 MAIN = "main"
 KEPT = 1000
 """Letters that are processed and kept, unless a mailbox is told otherwise."""
 PLAIN = RetryPolicy.every(5)
 """What a mailbox does about failures unless it is told otherwise."""
-LOOKS = 100
-"""How often the beginning of the list is read while others trim it."""
 RERUNS = 5
 """How often a letter is processed again because of a `Conflict` before that counts as a failure."""
 FIRST_PAUSE = 0.002
@@ -221,16 +219,11 @@ class Box:
         """
         if self._handle.timeline != MAIN:  # where a loop tries something out
             return None
-        for _ in range(LOOKS):
-            parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
-            part = parts.part(self._handle)
-            standing = Standing(self._handle, part.get)
-            number = _next(part, standing)
-            found = standing.numbers.at(number)
-            if self._handle.reader.get(FIRST, 0, None, False) == standing.first:
-                break
-        else:
-            raise Conflict(f"{self._handle.scope}: the mailbox was always trimmed; try again")
+        parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
+        part = parts.part(self._handle)
+        standing = Standing(self._handle, part.get)
+        number = _next(part, standing)
+        found = standing.numbers.at(number)
         if found is None:
             return None
         failed = part.get(TRIES + str(number), {})
@@ -512,8 +505,10 @@ def post(
     time = moment(handle.core.clock.claimed())
     part.operations += sticky(handle, INBOX)
     item = {"id": id, "content": content, "sender": sender, "time": time}
-    item |= {"by": by} if by else {}
-    item |= {"again": True} if again else {}
+    if by:  # the scope that sent it while it processed a letter itself, in the same commit
+        item["by"] = by
+    if again:  # it was set aside, and is put behind all others
+        item["again"] = True
     part.operations.append(Operation("append", MESSAGES, [item]))
     return id
 
@@ -778,36 +773,19 @@ class MailboxStatus:
     """How many were trimmed though the state, by a restore, has not processed them."""
 
 
-class _Kept(msgspec.Struct, omit_defaults=True):
-    """A letter in the list."""
-
-    id: str
-    content: Any
-    sender: str = ""
-    time: datetime | None = None
-    by: str = ""
-    """The scope that sent it while it processed a letter itself, in the same commit."""
-    line: str = ""
-    """An earlier version noted the timeline that it was sent to."""
-    again: bool = False
-    """Whether it was set aside and put behind all others."""
-
-    def letter(self, number: int, failed: dict[str, Any]) -> Letter:
-        wait = failed.get("wait", 0.0)
-        return Letter(
-            number,
-            self.id,
-            self.content,
-            self.sender,
-            self.time or moment(0),
-            failed.get("count", 0),
-            failed.get("error", ""),
-            failed.get("kind", ""),
-            failed["at"] + timedelta(seconds=wait) if wait else None,
-        )
-
-
 def letter_of(item: dict[str, Any], number: int, failed: dict[str, Any]) -> Letter:
     """A letter as it lies in the list, and what is known of its failures."""
-    of_it = failed.get("id", item["id"]) == item["id"]
-    return _Kept(**item).letter(number, failed if of_it else {})
+    if failed.get("id", item["id"]) != item["id"]:
+        failed = {}
+    wait = failed.get("wait", 0.0)
+    return Letter(
+        number,
+        item["id"],
+        item["content"],
+        item.get("sender", ""),
+        item.get("time") or moment(0),
+        failed.get("count", 0),
+        failed.get("error", ""),
+        failed.get("kind", ""),
+        failed["at"] + timedelta(seconds=wait) if wait else None,
+    )

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from holdfast.agents.again import again
 from holdfast.agents.handover import HandoverBook
-from holdfast.agents.mailbox_restores import letters_taken_back, mend_numbers
+from holdfast.agents.mailbox_numbers import letters_taken_back, mend_numbers
 from holdfast.checkpoints.restore_request import damaged_sticky, past_damage
 from holdfast.errors import (
     GateRefusedError,

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.agents.again import again
 from holdfast.agents.agent_keys import own_change, sticky
 from holdfast.agents.handover import HandoverBook
-from holdfast.agents.mailbox_restores import mend_numbers
+from holdfast.agents.mailbox_numbers import mend_numbers
 from holdfast.checkpoints.create import plan_request
 from holdfast.checkpoints.partial import Bringing, put_together
 from holdfast.checkpoints.request import CheckpointRequest, RestoreRequest
