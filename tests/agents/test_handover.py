@@ -16,7 +16,7 @@ from holdfast import Scope, sync
 from holdfast.agents import Message, Task
 from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK, own_change
 from holdfast.agents.handover import HandoverBook
-from holdfast.agents.handover_records import IN, OUT
+from holdfast.agents.handover_package import IN, OUT
 from holdfast.errors import (
     Conflict,
     HandoverNotFoundError,

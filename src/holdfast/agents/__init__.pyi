@@ -13,21 +13,23 @@ from holdfast.agents.agent_registry import Make
 from holdfast.agents.attached import Attachment
 from holdfast.agents.attached import PersistentAgent as PersistentAgent
 from holdfast.agents.drift import CycleBlock, NotedAlarm
+from holdfast.agents.drift import DriftAlarm as DriftAlarm
+from holdfast.agents.drift import DriftSignal as DriftSignal
 from holdfast.agents.drift import DriftStatus as DriftStatus
-from holdfast.agents.drift_signs import DriftAlarm as DriftAlarm
-from holdfast.agents.drift_signs import DriftSignal as DriftSignal
 from holdfast.agents.effect_book import Effect as Effect
 from holdfast.agents.effects import AsyncOnceBlock, Doing, Errors
+from holdfast.agents.folder import ImportedAgent as ImportedAgent
 from holdfast.agents.handover import Check
-from holdfast.agents.handover_records import Handover as Handover
-from holdfast.agents.handover_records import HandoverPackage as HandoverPackage
-from holdfast.agents.handover_records import Reconciled
+from holdfast.agents.handover_package import Handover as Handover
+from holdfast.agents.handover_package import HandoverPackage as HandoverPackage
+from holdfast.agents.handover_package import Reconciled
 from holdfast.agents.loop.check import LoopReport as LoopReport
 from holdfast.agents.loop.decide import LoopResult as LoopResult
 from holdfast.agents.loop.decide import LoopSettings as LoopSettings
 from holdfast.agents.loop.decide import StepResult as StepResult
 from holdfast.agents.machines.definition import MachineArrow as MachineArrow
 from holdfast.agents.machines.definition import MachineDefinition as MachineDefinition
+from holdfast.agents.machines.definition import MachineRule as MachineRule
 from holdfast.agents.machines.definition import MachineState as MachineState
 from holdfast.agents.machines.log import MachineLimits as MachineLimits
 from holdfast.agents.machines.machine_records import MachineIntent as MachineIntent
@@ -36,7 +38,6 @@ from holdfast.agents.machines.machine_records import MachineSnapshot as MachineS
 from holdfast.agents.machines.machine_records import MachineStep as MachineStep
 from holdfast.agents.machines.machine_records import Replayed as Replayed
 from holdfast.agents.machines.machine_records import Transition as Transition
-from holdfast.agents.machines.machine_rules import MachineRule as MachineRule
 from holdfast.agents.mailbox import AsyncMail
 from holdfast.agents.mailbox import Letter as Letter
 from holdfast.agents.mailbox import MailboxStatus as MailboxStatus
@@ -51,7 +52,6 @@ from holdfast.agents.state.shapes import Task as Task
 from holdfast.agents.state.shapes import ToolCall as ToolCall
 from holdfast.agents.tool_calls import Orphan, Repaired
 from holdfast.checkpoints.retention_rules import RetentionRule
-from holdfast.importers.folder import ImportedAgent as ImportedAgent
 from holdfast.store.inner import Lease, ScopedChange
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path

@@ -16,9 +16,8 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast.agents.again import MayWait, look, may_wait
 from holdfast.agents.agent import Keeping
-from holdfast.agents.agent_keys import EXECUTION_STATE, IDENTITY, sticky
+from holdfast.agents.agent_keys import EXECUTION_STATE, IDENTITY, MayWait, look, may_wait, sticky
 from holdfast.agents.attached import Attached, attach
 from holdfast.agents.loop.decide import LoopResult
 from holdfast.agents.loop.loop import Loop

@@ -18,9 +18,7 @@ from urllib.parse import quote, unquote
 
 from msgspec import Struct, structs
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import EFFECTS, own_change, sticky
-from holdfast.agents.flat_records import loaded, stored
+from holdfast.agents.agent_keys import EFFECTS, again, loaded, own_change, sticky, stored
 from holdfast.checkpoints.restore_request import STAND_INS
 from holdfast.errors import (
     Conflict,

@@ -16,13 +16,9 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.agents import handover_package as packing
-from holdfast.agents import handover_records as records
-from holdfast.agents.again import again, again_in_steps
-from holdfast.agents.agent_keys import own_change, sticky, task_key
+from holdfast.agents.agent_keys import again, again_in_steps, own_change, sticky, stored, task_key
 from holdfast.agents.effect_book import Book
-from holdfast.agents.flat_records import stored
-from holdfast.agents.handover_package import conversation, keys_of, packed, take_again
-from holdfast.agents.handover_records import (
+from holdfast.agents.handover_package import (
     ACCEPTED,
     CONTEXTS,
     EXPIRED,
@@ -39,8 +35,12 @@ from holdfast.agents.handover_records import (
     Reconciled,
     Record,
     Standing,
+    conversation,
+    keys_of,
+    packed,
     record_of,
     standing_of,
+    take_again,
 )
 from holdfast.agents.machines.machine_records import open_intents
 from holdfast.agents.state.agent_state import Reading
@@ -319,7 +319,7 @@ class HandoverBook:
         returns: str = "",
     ) -> Prepared:
         """Look at the giver's side; refused with all that is wrong with it."""
-        records.check_task(task)
+        packing.check_task(task)
         asked.check()
         if giver.scope == taker.scope:
             raise InvalidInputError(f"{giver.scope}: a task is handed to another agent")
@@ -372,7 +372,7 @@ class HandoverBook:
 
     def _came_by(self, agent: LineHandle, task: str) -> Record:
         """The handover that brought a task to an agent that has it, returns to it left out."""
-        records.check_task(task)
+        packing.check_task(task)
         standing = standing_of(agent.reader.get(STANDINGS + task))
         id = "" if standing.away else standing.handover
         while id:
@@ -552,7 +552,7 @@ class HandoverBook:
         line = self._line(record, OUT)
         package, prepared.start = packed(prepared.giver, record, standing)
         unfinished = Book(line).effects(done=False, plain=True)
-        problems = records.giver_problems(record.task, package, unfinished)
+        problems = packing.giver_problems(record.task, package, unfinished)
         problems += [
             f"the machine {name!r} is on its way to {intent.to_state!r}: recover() or settle() it"
             for name, intent in open_intents(line)
@@ -615,7 +615,7 @@ class HandoverBook:
     def history(self, agent: LineHandle, task: str | None) -> list[Handover]:
         """All handovers by and to an agent, oldest first."""
         if task is not None:
-            records.check_task(task)
+            packing.check_task(task)
         found = [
             data for where in (OUT, IN) for _, data in agent.reader.items(where, None, "", False)
         ]
@@ -629,7 +629,7 @@ class HandoverBook:
 
     def owner(self, agent: LineHandle, task: str) -> LineHandle:
         """Who has a task that an agent has, or had."""
-        key = records.check_task(task)
+        key = packing.check_task(task)
         if not agent.reader.exists(key) and not agent.reader.exists(STANDINGS + task):
             raise HandoverNotFoundError(
                 f"{agent.scope} has no task {task!r}, and never handed it on"

@@ -10,8 +10,15 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.agents.again import again, again_in_steps, commit, look
-from holdfast.agents.agent_keys import MAILBOX, own_change, sticky
+from holdfast.agents.agent_keys import (
+    MAILBOX,
+    again,
+    again_in_steps,
+    commit,
+    look,
+    own_change,
+    sticky,
+)
 from holdfast.agents.mailbox_numbers import (
     ASIDE,
     BEGUN,

@@ -20,7 +20,7 @@ def import_folder(session: Session, agent: str, folder: str, name: str | None) -
 
     FOLDER has a folder `runtime`, or is it. All or nothing; the same files are taken up once.
     """
-    from holdfast.importers.folder import import_folder
+    from holdfast.agents.folder import import_folder
 
     with session.writing() as store:
         state = session.state(store, agent_scope(agent), new=True)

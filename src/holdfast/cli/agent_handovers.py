@@ -15,7 +15,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
-    from holdfast.agents.handover_records import Handover
+    from holdfast.agents.handover_package import Handover
 
 
 @click.command(cls=Command)

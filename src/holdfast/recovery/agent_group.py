@@ -20,7 +20,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from holdfast.agents.again import again
+from holdfast.agents.agent_keys import again
 from holdfast.agents.handover import HandoverBook
 from holdfast.agents.mailbox_numbers import letters_taken_back, mend_numbers
 from holdfast.checkpoints.restore_request import damaged_sticky, past_damage

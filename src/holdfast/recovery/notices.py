@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import own_change
+from holdfast.agents.agent_keys import again, own_change
 from holdfast.recovery.failures import AgentFailure
 from holdfast.recovery.records import (
     GROUPS,

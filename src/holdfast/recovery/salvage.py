@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.agents.agent_keys import DRIFT, EFFECTS, LOOP, MACHINE
-from holdfast.agents.handover_records import LOG
+from holdfast.agents.handover_package import LOG
 from holdfast.agents.machines.machine_records import Keys
 from holdfast.agents.mailbox import INBOX
 from holdfast.checkpoints.partial import put_together

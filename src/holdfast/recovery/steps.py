@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import own_change, sticky
+from holdfast.agents.agent_keys import again, own_change, sticky
 from holdfast.agents.handover import HandoverBook
 from holdfast.agents.mailbox_numbers import mend_numbers
 from holdfast.checkpoints.create import plan_request

@@ -13,8 +13,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from holdfast.agents.drift import STATUS, Drift, Keeping, Status
-from holdfast.agents.drift_signs import Signs
+from holdfast.agents.drift import STATUS, Drift, Keeping, Signs, Status
 from holdfast.errors import (
     InvalidInputError,
     InvalidScopeError,

@@ -7,14 +7,16 @@ from holdfast.agents.attached import Attached as Attached
 from holdfast.agents.attached import PersistentAgent as PersistentAgent
 from holdfast.agents.attached import attach as attach
 from holdfast.agents.drift import Drift as Drift
+from holdfast.agents.drift import DriftAlarm as DriftAlarm
+from holdfast.agents.drift import DriftSignal as DriftSignal
 from holdfast.agents.drift import DriftStatus as DriftStatus
-from holdfast.agents.drift_signs import DriftAlarm as DriftAlarm
-from holdfast.agents.drift_signs import DriftSignal as DriftSignal
 from holdfast.agents.effect_book import Effect as Effect
 from holdfast.agents.effects import Effects as Effects
+from holdfast.agents.folder import ImportedAgent as ImportedAgent
+from holdfast.agents.folder import import_folder as import_folder
 from holdfast.agents.handover import Handovers as Handovers
-from holdfast.agents.handover_records import Handover as Handover
-from holdfast.agents.handover_records import HandoverPackage as HandoverPackage
+from holdfast.agents.handover_package import Handover as Handover
+from holdfast.agents.handover_package import HandoverPackage as HandoverPackage
 from holdfast.agents.loop.check import LoopReport as LoopReport
 from holdfast.agents.loop.decide import LoopResult as LoopResult
 from holdfast.agents.loop.decide import LoopSettings as LoopSettings
@@ -24,6 +26,7 @@ from holdfast.agents.loop.loop import check_loop as check_loop
 from holdfast.agents.loop.loop import run as run
 from holdfast.agents.machines.definition import MachineArrow as MachineArrow
 from holdfast.agents.machines.definition import MachineDefinition as MachineDefinition
+from holdfast.agents.machines.definition import MachineRule as MachineRule
 from holdfast.agents.machines.definition import MachineState as MachineState
 from holdfast.agents.machines.log import MachineLimits as MachineLimits
 from holdfast.agents.machines.machine import Machine as Machine
@@ -33,7 +36,6 @@ from holdfast.agents.machines.machine_records import MachineSnapshot as MachineS
 from holdfast.agents.machines.machine_records import MachineStep as MachineStep
 from holdfast.agents.machines.machine_records import Replayed as Replayed
 from holdfast.agents.machines.machine_records import Transition as Transition
-from holdfast.agents.machines.machine_rules import MachineRule as MachineRule
 from holdfast.agents.mailbox import Letter as Letter
 from holdfast.agents.mailbox import Mail as Mail
 from holdfast.agents.mailbox import Mailbox as Mailbox
@@ -46,5 +48,3 @@ from holdfast.agents.state.components import Component as Component
 from holdfast.agents.state.shapes import Message as Message
 from holdfast.agents.state.shapes import Task as Task
 from holdfast.agents.state.shapes import ToolCall as ToolCall
-from holdfast.importers.folder import ImportedAgent as ImportedAgent
-from holdfast.importers.folder import import_folder as import_folder

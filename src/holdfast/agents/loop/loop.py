@@ -13,8 +13,7 @@ from typing import Any
 from holdfast.agents.drift import Drift
 from holdfast.agents.loop.check import MOST, LoopReport, check_line
 from holdfast.agents.loop.decide import LoopResult, LoopSettings
-from holdfast.agents.loop.loop_run import LoopStore, Running
-from holdfast.agents.loop.turns import Turns
+from holdfast.agents.loop.turns import LoopStore, Running, Turns
 from holdfast.agents.mailbox import KEPT, Box
 from holdfast.checkpoints.retention_rules import RetentionRule
 from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.again import commit
+from holdfast.agents.agent_keys import commit
 from holdfast.agents.machines.machine_records import (
     PAGE,
     Looker,

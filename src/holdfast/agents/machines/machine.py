@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast.agents.again import MayWait, may_wait
+from holdfast.agents.agent_keys import MayWait, may_wait
 from holdfast.agents.machines.definition import MachineDefinition, check_blocking, check_definition
 from holdfast.agents.machines.log import MachineLimits, Past, transitions_of
 from holdfast.agents.machines.machine_records import (

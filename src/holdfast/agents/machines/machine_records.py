@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.agents.again import again_in_steps, commit, look
-from holdfast.agents.agent_keys import ATTEMPTS, MACHINE, sticky
+from holdfast.agents.agent_keys import ATTEMPTS, MACHINE, again_in_steps, commit, look, sticky
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,

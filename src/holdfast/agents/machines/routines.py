@@ -7,6 +7,7 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from holdfast.agents.machines.definition import broken
 from holdfast.agents.machines.machine_records import (
     INTERRUPTED,
     MachineIntent,
@@ -17,7 +18,6 @@ from holdfast.agents.machines.machine_records import (
     Storing,
     Transition,
 )
-from holdfast.agents.machines.machine_rules import broken
 from holdfast.errors import (
     Conflict,
     InvalidInputError,

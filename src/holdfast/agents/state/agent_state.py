@@ -6,9 +6,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from holdfast.agents.again import again_in_steps, commit
-from holdfast.agents.agent_keys import CURRENT_TASK, own_change
-from holdfast.agents.state import state_rules as rules
+from holdfast.agents.agent_keys import CURRENT_TASK, again_in_steps, commit, own_change
+from holdfast.agents.state import checks as rules
 from holdfast.agents.state.capture import Captured, Persisted, capture, persisted
 from holdfast.agents.state.checks import build, problems
 from holdfast.agents.state.components import Component, table

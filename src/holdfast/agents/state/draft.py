@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.agents.agent_keys import CURRENT_TASK
-from holdfast.agents.state import state_rules as rules
+from holdfast.agents.state import checks as rules
 from holdfast.agents.state.checks import build, plain, problems, stored
 from holdfast.agents.state.components import SCHEMA, TASK_HISTORY, Component, by_id
 from holdfast.errors import AgentValidationError, InvalidInputError, MissingError

@@ -18,11 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT, TASKS, sticky
+from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT, TASKS, again, sticky
 from holdfast.agents.drift import STATUS
-from holdfast.agents.handover_package import COMMANDS
-from holdfast.agents.handover_records import OUT, PACKAGES, STANDINGS, record_of, standing_of
+from holdfast.agents.handover_package import (
+    COMMANDS,
+    OUT,
+    PACKAGES,
+    STANDINGS,
+    record_of,
+    standing_of,
+)
 from holdfast.agents.mailbox import CLEARED, DONE, FIRST, INBOX, MESSAGES
 from holdfast.agents.mailbox_numbers import Stretches
 from holdfast.agents.state.agent_state import Reading
