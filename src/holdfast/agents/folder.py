@@ -30,8 +30,7 @@ from holdfast.agents.handover_package import (
 )
 from holdfast.agents.mailbox import CLEARED, DONE, FIRST, INBOX, MESSAGES
 from holdfast.agents.mailbox_numbers import Stretches
-from holdfast.agents.state.agent_state import Reading
-from holdfast.agents.state.components import table
+from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.export.write import line_of
 from holdfast.errors import (
     AgentValidationError,
@@ -107,7 +106,7 @@ def import_folder(state: State, folder: Path, *, agent: str | None = None) -> Im
     found = read_folder(folder, name, handle.core.codec, known=known)
 
     def step() -> ImportedAgent:
-        draft, parts = Reading(handle, table()).draft(reason="import of a folder")
+        draft, parts = AgentState(state)._draft(reason="import of a folder")
         made = _Import(handle, draft, parts.part(handle), found).run()
         draft.finish()
         plan = parts.plan() if made.changed else None

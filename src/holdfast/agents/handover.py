@@ -43,9 +43,8 @@ from holdfast.agents.handover_package import (
     take_again,
 )
 from holdfast.agents.machines.machine_records import open_intents
-from holdfast.agents.state.agent_state import Reading
+from holdfast.agents.state.agent_state import AgentState
 from holdfast.agents.state.checks import told
-from holdfast.agents.state.components import table
 from holdfast.errors import (
     Conflict,
     HandoverNotFoundError,
@@ -422,7 +421,7 @@ class HandoverBook:
             self._leave(prepared)
         taken = [k for k in keys_of(record, prepared.package) if prepared.taker.exists(k)]
         prepared.problems = [f"{key!r} is there already" for key in taken]
-        prepared.problems += Reading(taker, table()).problems()
+        prepared.problems += AgentState(State(taker)).problems()
         return prepared
 
     def _leave(self, prepared: Prepared) -> None:
@@ -562,7 +561,7 @@ class HandoverBook:
             problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
         if standing.away and prepared.giver.get(SEEN + record.task) != standing.handover:
             problems.append(f"the task {record.task!r} was handed on: reconcile() this agent first")
-        problems += Reading(line, table()).problems()
+        problems += AgentState(State(line)).problems()
         if package is None or problems:
             self._check_unanswered(record)
             raise self._invalid(record.giver, record.task, problems)
