@@ -8,9 +8,7 @@ own change cannot write such keys; this layer's is made so, for both faces:
     part = parts.part(handle_of(state))          # what is read is expected, writes are noted
     part.set(IDENTITY, {...})
     part.operations += sticky(handle_of(state), EFFECTS)     # a restore leaves these alone
-    plan = parts.plan()                       # None if nothing was noted
-    if plan is not None:
-        state._run(plan)                      # on the async face: await state._run(plan)
+    run_parts(parts)                          # or, as a step of both faces, `commit`
 
 Whoever gets a `Conflict` begins again with new reads, `ATTEMPTS` times; then it is the caller's.
 """
@@ -65,6 +63,7 @@ __all__ = [
     "OPERATIONAL_CONTEXT",
     "TASKS",
     "own_change",
+    "run_parts",
     "sticky",
     "task_key",
 ]
@@ -99,6 +98,15 @@ def own_change(
 ) -> ChangeParts:
     """A change of a State or Store (of either face) that may write keys of this layer."""
     return ChangeParts(handle_of(of), cause_now(actor, reason, correlation), id, owner=True)
+
+
+def run_parts(parts: ChangeParts) -> bool:
+    """Commit such a change, if anything was noted; whether there was."""
+    plan = parts.plan()
+    if plan is not None:
+        change, finish = plan
+        finish(parts._handle.core.run(change))
+    return plan is not None
 
 
 def sticky(handle: LineHandle, prefix: str) -> list[Operation]:

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agents.agent_keys import DRIFT, again, own_change, sticky
+from holdfast.agents.agent_keys import DRIFT, again, own_change, run_parts, sticky
 from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.store.inner import LineHandle, Plan, handle_of, moment
+from holdfast.store.inner import handle_of, moment
 from holdfast.store.names.arguments import check_flag, check_limit, check_text, listed
 from holdfast.store.names.face import faced, quick, writes
 from holdfast.store.state import State
@@ -446,7 +446,11 @@ class Drift:
         )
         self._state = state
         self._storage = handle_of(state).core.storage
-        self._keeping = Keeping(handle_of(state), signs)
+        self._handle = handle_of(state)
+        self._signs = signs
+        self._known: tuple[Status, list[Cycle]] = Status(), []
+        """The last status that was seen and its cycles, as one: several threads may come by. It is
+        checked against the status with each use."""
 
     @writes
     def note(
@@ -474,12 +478,35 @@ class Drift:
         })  # fmt: skip
 
     def _note(self, fields: Mapping[str, Any]) -> list[DriftAlarm]:
-        def step() -> list[DriftAlarm]:
-            plan, alarms = self._keeping.note(fields)
-            self._state._run(plan)
-            return alarms
+        cycle = Cycle.of(fields)
+        return again(lambda: self._noted(cycle))
 
-        return again(step)
+    def _noted(self, cycle: Cycle) -> list[DriftAlarm]:
+        parts = own_change(self._state)
+        part = parts.part(self._handle)
+        found = part.get(STATUS)
+        status, before = self._load(found, part.expects[STATUS])
+        cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(before)
+        cycles = [*before[1 - WINDOW :], cycle]
+        said = status.progress or cycle.progress is not None
+        alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
+        alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
+        after = Status(cycle.number, status.begun, alarmed, said, status.undone)
+        part.operations += sticky(self._handle, DRIFT)
+        part.set(STATUS, msgspec.to_builtins(after))
+        if status.begun == status.cycles:  # what the list may still hold is of before
+            part.set(CYCLES, [msgspec.to_builtins(cycle)])
+        else:
+            part.append(CYCLES, msgspec.to_builtins(cycle))
+        if cycle.number % WINDOW == 0:
+            part.trim(CYCLES, keep_last=WINDOW)
+        if alarms:
+            time = moment(self._handle.core.clock.claimed())
+            part.extend(ALARMS, [{**msgspec.to_builtins(one), "time": time} for one in alarms])
+            part.trim(ALARMS, keep_last=MOST_ALARMS)
+        run_parts(parts)
+        self._known = after, cycles
+        return alarms
 
     @contextmanager
     def cycle(self, action: str = "", *, task: str = "") -> Iterator[CycleBlock]:
@@ -500,28 +527,88 @@ class Drift:
     @quick
     def status(self) -> DriftStatus:
         """How the work goes: counts and rates of the cycles that are looked at."""
-        return self._keeping.status()
+        found = self._handle.reader.versioned([STATUS], False)
+        status, cycles = self._load(*found.get(STATUS, (None, 0)))
+        times = [one.seconds for one in cycles if one.seconds is not None]
+        moves = [one.moved for one in cycles if one.moved is not None]
+        return DriftStatus(
+            status.cycles,
+            status.cycles - status.begun,
+            len(cycles),
+            sum(one.failed for one in cycles) / len(cycles) if cycles else 0.0,
+            _repeats(cycles),
+            next((n for n, moved in enumerate(reversed(moves)) if moved == 1), len(moves)),
+            sum(times) / len(times) if times else None,
+        )
+
+    def _load(self, found: Any, version: int) -> tuple[Status, list[Cycle]]:
+        """The status and its cycles; these are read again if they are not those remembered."""
+        known = self._known
+        status = msgspec.convert(found or {}, Status)
+        line = self._handle.reader.now()
+        if line is not None and version <= line.origin:  # the state was put back since
+            known = status.anew(), []
+        elif _place(status) != _place(known[0]) or not known[1]:
+            items = self._handle.reader.tail(CYCLES, WINDOW, False)
+            known = (
+                status,
+                [
+                    Cycle(number=one.number, failed=one.failed)
+                    if one.number <= status.undone
+                    else one
+                    for one in msgspec.convert(items, list[Cycle])
+                ],
+            )
+        else:
+            known = status, known[1]
+        self._known = known
+        return known
 
     @quick
     def alarms(self, *, limit: int | None = None) -> list[NotedAlarm]:
         """The last alarms, at most a hundred, newest first."""
         check_limit(limit)
-        return self._keeping.alarms(limit)
+        count = MOST_ALARMS if limit is None else limit
+        return [
+            NotedAlarm(msgspec.convert(item, DriftAlarm), time)
+            for item in reversed(self._handle.reader.tail(ALARMS, count, False))
+            if (time := item.pop("time"))
+        ]
 
     @writes
     def reset(self) -> None:
         """Begin anew after a refresh: what was usual before counts no more, the count goes on."""
 
         def step() -> None:
-            plan = self._keeping.reset()
-            if plan is not None:
-                self._state._run(plan)
+            parts = own_change(self._state, reason="refresh")
+            part = parts.part(self._handle)
+            found = part.get(STATUS)
+            status, _ = self._load(found, part.expects[STATUS])
+            if status.begun != status.cycles:
+                part.set(STATUS, msgspec.to_builtins(status.anew()))
+                part.delete(CYCLES)
+                run_parts(parts)
+
+        again(step)
+
+    def _failed(self) -> None:
+        """Right after a restore because of an error: what came before counts only as cycles that
+        failed or did not."""
+
+        def step() -> None:
+            parts = own_change(self._state, reason="restored after an error")
+            part = parts.part(self._handle)
+            status = msgspec.convert(part.get(STATUS, {}), Status)
+            if status.cycles:
+                status.undone = status.cycles
+                part.set(STATUS, msgspec.to_builtins(status))
+                run_parts(parts)
 
         again(step)
 
 
 # ---- drift cycles -------------------------------------------------------------------------------
-# The cycles of an agent as they are kept, and the changes that note them: for both faces.
+# The cycles of an agent as they are kept.
 #
 # Under `$drift/`, which restores leave alone, because cycles that were done stay done: `status` (a
 # small mapping), `cycles` (a list, trimmed to what is looked at) and `alarms` (a list of the last).
@@ -581,126 +668,6 @@ class NotedAlarm:
 
     alarm: DriftAlarm
     time: datetime
-
-
-class Keeping:
-    """The cycles of one timeline. What it remembers is checked against the status with each use."""
-
-    def __init__(self, handle: LineHandle, signs: Signs) -> None:
-        self._handle = handle
-        self._signs = signs
-        self._known: tuple[Status, list[Cycle]] = Status(), []
-        """The last status that was seen and its cycles, as one: several threads may come by."""
-
-    def note(self, fields: Mapping[str, Any]) -> tuple[Plan, list[DriftAlarm]]:
-        """A change that notes a cycle, and the alarms that it raises."""
-        cycle = Cycle.of(fields)
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        found = part.get(STATUS)
-        status, before = self._load(found, part.expects[STATUS])
-        cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(before)
-        cycles = [*before[1 - WINDOW :], cycle]
-        said = status.progress or cycle.progress is not None
-        alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
-        alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
-        after = Status(cycle.number, status.begun, alarmed, said, status.undone)
-        part.operations += sticky(self._handle, DRIFT)
-        part.set(STATUS, msgspec.to_builtins(after))
-        if status.begun == status.cycles:  # what the list may still hold is of before
-            part.set(CYCLES, [msgspec.to_builtins(cycle)])
-        else:
-            part.append(CYCLES, msgspec.to_builtins(cycle))
-        if cycle.number % WINDOW == 0:
-            part.trim(CYCLES, keep_last=WINDOW)
-        if alarms:
-            part.extend(ALARMS, [self._data(alarm) for alarm in alarms])
-            part.trim(ALARMS, keep_last=MOST_ALARMS)
-        plan = parts.plan()
-        assert plan is not None
-        change, finish = plan
-
-        def finished(written: Any) -> Any:
-            self._known = after, cycles
-            return finish(written)
-
-        return (change, finished), alarms
-
-    def reset(self) -> Plan | None:
-        """A change after which only what comes now counts; None if there is nothing to forget."""
-        parts = own_change(self, reason="refresh")
-        part = parts.part(self._handle)
-        found = part.get(STATUS)
-        status, _ = self._load(found, part.expects[STATUS])
-        if status.begun == status.cycles:
-            return None
-        part.set(STATUS, msgspec.to_builtins(status.anew()))
-        part.delete(CYCLES)
-        return parts.plan()
-
-    def failed(self) -> Plan | None:
-        """A change, right after a restore because of an error: what came before counts only as
-        cycles that failed or did not."""
-        parts = own_change(self, reason="restored after an error")
-        part = parts.part(self._handle)
-        status = msgspec.convert(part.get(STATUS, {}), Status)
-        if not status.cycles:
-            return None
-        status.undone = status.cycles
-        part.set(STATUS, msgspec.to_builtins(status))
-        return parts.plan()
-
-    def _load(self, found: Any, version: int) -> tuple[Status, list[Cycle]]:
-        """The status and its cycles; these are read again if they are not those remembered."""
-        known = self._known
-        status = msgspec.convert(found or {}, Status)
-        line = self._handle.reader.now()
-        if line is not None and version <= line.origin:  # the state was put back since
-            known = status.anew(), []
-        elif _place(status) != _place(known[0]) or not known[1]:
-            items = self._handle.reader.tail(CYCLES, WINDOW, False)
-            known = (
-                status,
-                [
-                    Cycle(number=one.number, failed=one.failed)
-                    if one.number <= status.undone
-                    else one
-                    for one in msgspec.convert(items, list[Cycle])
-                ],
-            )
-        else:
-            known = status, known[1]
-        self._known = known
-        return known
-
-    def _data(self, alarm: DriftAlarm) -> dict[str, Any]:
-        time = moment(self._handle.core.clock.claimed())
-        return {**msgspec.to_builtins(alarm), "time": time}
-
-    def alarms(self, limit: int | None) -> list[NotedAlarm]:
-        """The last alarms, newest first."""
-        count = MOST_ALARMS if limit is None else limit
-        return [
-            NotedAlarm(msgspec.convert(item, DriftAlarm), time)
-            for item in reversed(self._handle.reader.tail(ALARMS, count, False))
-            if (time := item.pop("time"))
-        ]
-
-    def status(self) -> DriftStatus:
-        """How the work goes."""
-        found = self._handle.reader.versioned([STATUS], False)
-        status, cycles = self._load(*found.get(STATUS, (None, 0)))
-        times = [one.seconds for one in cycles if one.seconds is not None]
-        moves = [one.moved for one in cycles if one.moved is not None]
-        return DriftStatus(
-            status.cycles,
-            status.cycles - status.begun,
-            len(cycles),
-            sum(one.failed for one in cycles) / len(cycles) if cycles else 0.0,
-            _repeats(cycles),
-            next((n for n, moved in enumerate(reversed(moves)) if moved == 1), len(moves)),
-            sum(times) / len(times) if times else None,
-        )
 
 
 def _place(status: Status) -> tuple[int, int, int]:

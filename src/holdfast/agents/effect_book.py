@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from msgspec import Struct, structs
 
-from holdfast.agents.agent_keys import EFFECTS, again, loaded, own_change, sticky, stored
+from holdfast.agents.agent_keys import EFFECTS, again, loaded, own_change, run_parts, sticky, stored
 from holdfast.checkpoints.restore_request import STAND_INS
 from holdfast.errors import (
     Conflict,
@@ -583,9 +583,7 @@ class Book:
         def step() -> Any:
             parts = own_change(self)
             answer = note(parts.part(self._handle))
-            plan = parts.plan()
-            if plan is not None:
-                self._handle.core.run(plan[0])
+            run_parts(parts)
             return answer
 
         return again(step)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT, TASKS, again, sticky
+from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT, TASKS, again, run_parts, sticky
 from holdfast.agents.drift import STATUS
 from holdfast.agents.handover_package import (
     COMMANDS,
@@ -109,9 +109,8 @@ def import_folder(state: State, folder: Path, *, agent: str | None = None) -> Im
         draft, parts = AgentState(state)._draft(reason="import of a folder")
         made = _Import(handle, draft, parts.part(handle), found).run()
         draft.finish()
-        plan = parts.plan() if made.changed else None
-        if plan is not None:
-            handle.core.run(plan[0])
+        if made.changed:
+            run_parts(parts)
         return made
 
     return again(step)

@@ -16,7 +16,15 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.agents import handover_package as packing
-from holdfast.agents.agent_keys import again, again_in_steps, own_change, sticky, stored, task_key
+from holdfast.agents.agent_keys import (
+    again,
+    again_in_steps,
+    own_change,
+    run_parts,
+    sticky,
+    stored,
+    task_key,
+)
 from holdfast.agents.effect_book import Book
 from holdfast.agents.handover_package import (
     ACCEPTED,
@@ -590,15 +598,10 @@ class HandoverBook:
             prepared.taker.set(WAITING + record.id, True)
         elif prepared.taker.exists(WAITING + record.id):
             prepared.taker.delete(WAITING + record.id)
-        self._commit(prepared.parts)
+        run_parts(prepared.parts)
 
     def _line(self, record: Record, where: str) -> LineHandle:
         return self._handle.line(record.giver if where == OUT else record.taker)
-
-    def _commit(self, parts: ChangeParts) -> None:
-        plan = parts.plan()
-        if plan is not None:
-            self._handle.core.run(plan[0])
 
     def _now(self) -> Any:
         return moment(self._handle.core.clock.claimed())
@@ -687,7 +690,7 @@ class HandoverBook:
         def step() -> list[Reconciled]:
             parts = own_change(self._store, reason="reconciled with what was handed over")
             answer = [note(agent, parts.part(agent)) for agent in agents]
-            self._commit(parts)
+            run_parts(parts)
             return answer
 
         return again(step)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from math import inf
 from typing import Any
 
-from holdfast.agents.agent_keys import MAILBOX, own_change
+from holdfast.agents.agent_keys import MAILBOX, own_change, run_parts
 from holdfast.store.inner import LineHandle, Operation, Reader, handle_of
 from holdfast.store.state import State
 
@@ -283,7 +283,4 @@ def mend_numbers(state: State) -> bool:
         part.operations.append(Operation("set", DONE, processed))
     if lost > 0:
         part.operations.append(Operation("set", FIRST, first + lost))
-    plan = parts.plan()
-    if plan is not None:
-        state._run(plan)
-    return plan is not None
+    return run_parts(parts)

@@ -137,7 +137,7 @@ class Loop:
             self._settings,
             self._store,
             Box(handle_of(state), KEPT, self._settings.retry),
-            watching._keeping if watching is not None else None,
+            watching,
         )
         self._signals = Stopping(listed(signals, "signals"), self._stopped)
         self._pause = _Pause()

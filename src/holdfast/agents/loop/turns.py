@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.agents.agent_keys import AGENT, LOOP, again, own_change, sticky
 from holdfast.agents.attached import METHODS, Attachment, Living, PersistentAgent
-from holdfast.agents.drift import Keeping, noted
+from holdfast.agents.drift import Drift, noted
 from holdfast.agents.handover import HandoverBook
 from holdfast.agents.loop.decide import (
     Clocks,
@@ -423,7 +423,7 @@ class Running:
     settings: LoopSettings
     store: LoopStore
     box: Box
-    drift: Keeping | None
+    drift: Drift | None
     first: list[dict[str, Any] | None] = field(default_factory=list)
     """What an agent at hand held before it was first run here; None: what had been stored of it
     was given to it, and nobody knows."""
@@ -651,13 +651,13 @@ class Turns:
             return
         self.result.restarts += 1
         if self._running.drift is not None and not restart.failed:
-            yield _work(self._commit, self._running.drift.reset)
+            yield _work(self._running.drift.reset)
         yield _work(self._store.restarted, restart)
 
     def _restored(self, restart: Restart) -> None:
         self._store.put_back(restart)
         if self._running.drift is not None and restart.failed:
-            self._commit(self._running.drift.failed)
+            self._running.drift._failed()
 
     def _end(self) -> Steps[Any]:
         """What the loop leaves behind: the agent saved and at rest, and a checkpoint of that.
@@ -813,7 +813,7 @@ class Turns:
         drift = self._running.drift
         if drift is None:
             return None
-        alarms = yield _work(self._noted, drift, noted(step, seconds, failed=failed))
+        alarms = yield _work(drift._note, noted(step, seconds, failed=failed))
         if not alarms or self.result.outcome:
             return None
         self.result.alarms = alarms
@@ -844,16 +844,6 @@ class Turns:
             # The cycle has an error of its own, which is about to be seen to.
             log.error("%s: on_drift decided nothing", self._handle.scope, exc_info=error)
             return None
-
-    def _noted(self, drift: Keeping, fields: dict[str, Any]) -> Any:
-        found: list[Any] = []
-
-        def plan() -> Any:
-            made, found[:] = drift.note(fields)
-            return made
-
-        self._commit(plan)
-        return found
 
     # errors
 
