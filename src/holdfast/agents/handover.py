@@ -78,6 +78,9 @@ from holdfast.store.store import Store
 Check = Callable[[State, HandoverPackage], Any]
 
 
+MOST_CHAIN = 10_000
+
+
 @faced
 class Handovers:
     """Tasks that agents of a store hand to each other, with the conversation that belongs to them.
@@ -96,7 +99,7 @@ class Handovers:
                 "holdfast.sync"
             )
         self._store = store
-        self._book = HandoverBook(store)
+        self._handle: StoreHandle = handle_of(store)
 
     @asks("check")
     @steps
@@ -157,7 +160,10 @@ class Handovers:
 
         The next offer of such a task does so by itself.
         """
-        return self._book.expire(handle_of(self._state(giver)))
+        line = self._main(giver)
+        tasks = [key[len(STANDINGS) :] for key in line.reader.keys(STANDINGS, None, "")]
+        ended = [self._expire_of(line, task) for task in tasks]
+        return [one for one in ended if one is not None]
 
     @asks("check")
     @steps
@@ -196,13 +202,11 @@ class Handovers:
         check: Check | None = None,
     ) -> Steps[Handover]:
         """Offer a task to the agent that handed it here, with what has been said since."""
-        a = self._state(holder)
+        a = self._main(holder)
         return (
             yield from self._again(
-                lambda: self._book.prepare_return(
-                    handle_of(a), task, reason=reason, id=id, term=term
-                ),
-                self._book.commit_offer,
+                lambda: self._prepare_return(a, task, reason=reason, id=id, term=term),
+                self._commit_offer,
                 check,
                 a,
             )
@@ -210,19 +214,38 @@ class Handovers:
 
     def offers(self, taker: State | Scope | str) -> list[Handover]:
         """Offers to an agent that wait for its answer, oldest first."""
-        return self._book.offers(handle_of(self._state(taker)))
+        agent = self._main(taker)
+        keys = [IN + key[len(WAITING) :] for key in agent.reader.keys(WAITING, None, "")]
+        found = agent.reader.get_many(keys, False).values()
+        return _in_order(data for data in found if not self._overdue(record_of(data)))
 
     def history(self, agent: State | Scope | str, task: str | None = None) -> list[Handover]:
         """All handovers by and to an agent, oldest first: who handed what to whom, and why."""
-        return self._book.history(handle_of(self._state(agent)), task)
+        line = self._main(agent)
+        if task is not None:
+            packing.check_task(task)
+        found = [
+            data for where in (OUT, IN) for _, data in line.reader.items(where, None, "", False)
+        ]
+        return [one for one in _in_order(found) if task is None or one.task == task]
 
     def owner(self, agent: State | Scope | str, task: str) -> Scope:
         """Who has a task that an agent has, or had once."""
-        return self._book.owner(handle_of(self._state(agent)), task).scope
+        return self._owner(self._main(agent), task).scope
 
     def chain(self, agent: State | Scope | str, task: str) -> list[Handover]:
         """The way of a task that an agent has, or had once: what was accepted, oldest first."""
-        return self._book.chain(handle_of(self._state(agent)), task)
+        line = self._owner(self._main(agent), task)
+        found: list[Handover] = []
+        id = standing_of(line.reader.get(STANDINGS + task)).handover
+        while id and len(found) < MOST_CHAIN:
+            data = line.reader.get(IN + id)
+            if data is None:
+                break  # the scope was deleted since
+            record = record_of(data)
+            found.append(record.shown())
+            line, id = self._line(record, OUT), record.before
+        return found[::-1]
 
     @writes
     def reconcile(self, agent: State | Scope | str) -> Reconciled:
@@ -231,13 +254,25 @@ class Handovers:
         A handover stays made: tasks that another agent has are removed again, those that this one
         has are put back as they came.
         """
-        return self._book.reconcile(handle_of(self._state(agent)))
+        return self._reconcile([self._main(agent)])[0]
 
     def _answer(self, agent: State | Scope | str, id: str, status: str, reason: str) -> Handover:
-        return self._book.answer(handle_of(self._state(agent)), id, status, reason)
+        line = self._main(agent)
+        check_text(reason, "the reason", least=1)
 
-    def _state(self, agent: State | Scope | str) -> State:
-        return State(on_main(handle_of(self._store).of(agent)))
+        def step() -> Handover:
+            record = self._received(line, id, OUT if status == WITHDRAWN else IN)
+            if record.status == status:
+                return record.shown()
+            prepared = self._prepared(record, status)
+            self._check_open(prepared, id, alone=True)
+            self._close(prepared, status, reason)
+            return record.shown()
+
+        return again(step)
+
+    def _main(self, agent: State | Scope | str) -> LineHandle:
+        return on_main(self._handle.of(agent))
 
     def _offer(
         self,
@@ -247,22 +282,22 @@ class Handovers:
         asked: Asked,
         check: Check | None,
     ) -> Steps[Handover]:
-        a, b = self._state(giver), self._state(taker)
+        a, b = self._main(giver), self._main(taker)
         return (
             yield from self._again(
-                lambda: self._book.prepare_offer(handle_of(a), handle_of(b), task, asked),
-                self._book.commit_offer,
+                lambda: self._prepare_offer(a, b, task, asked),
+                self._commit_offer,
                 check,
                 a,
             )
         )
 
     def _accept(self, taker: State | Scope | str, id: str, check: Check | None) -> Steps[Handover]:
-        b = self._state(taker)
+        b = self._main(taker)
         return (
             yield from self._again(
-                lambda: self._book.prepare_accept(handle_of(b), id),
-                self._book.commit_accept,
+                lambda: self._prepare_accept(b, id),
+                self._commit_accept,
                 check,
                 b,
             )
@@ -273,51 +308,23 @@ class Handovers:
         prepare: Callable[[], Prepared],
         commit: Callable[[Prepared, list[str]], Handover],
         check: Check | None,
-        state: State,
+        asked: LineHandle,
     ) -> Steps[Handover]:
         """Do both halves of a step; again, with new reads, if somebody was faster."""
 
         def step() -> Steps[Handover]:
             prepared = yield write(prepare)
-            problems = yield from _judge(check, state, prepared)
+            problems = yield from _judge(check, State(asked), prepared)
             return (yield write(commit, prepared, problems))  # type: ignore[no-any-return]
 
         return (yield from again_in_steps(step))
 
+    # Every step is one change over both scopes. Until the taker accepts, the task is the giver's;
+    # the change that accepts moves the task, its messages and what is carried along, so that at any
+    # moment exactly one agent has it. Steps that ask the caller's functions come in two halves:
+    # what `_prepare_…` reads is expected by the change that the other half commits.
 
-def _judge(check: Check | None, state: State, prepared: Prepared) -> Steps[list[str]]:
-    if check is None or prepared.known:
-        return []
-    check_function(check, "the check of a handover")
-    check_not_async(check, "the check of a handover")
-    try:
-        return told((yield ask(check, state, prepared.package)), "the check")
-    except Exception as error:
-        return failed(error)
-
-
-# ---- handover book ------------------------------------------------------------------------------
-# Handing a task over: what both faces do, on whatever thread they do it.
-#
-# Every step is one change over both scopes. Until the taker accepts, the task is the giver's; the
-# change that accepts moves the task, its messages and what is carried along, so that at any moment
-# exactly one agent has it. Steps that ask the caller's functions come in two halves: what
-# `prepare_…` reads is expected by the change that the other half commits.
-
-
-MOST_CHAIN = 10_000
-
-
-class HandoverBook:
-    """The handovers of one store, of either face."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-        self._handle: StoreHandle = handle_of(store)
-
-    # the steps
-
-    def prepare_offer(
+    def _prepare_offer(
         self,
         giver: LineHandle,
         taker: LineHandle,
@@ -359,7 +366,7 @@ class HandoverBook:
         record.before = standing.handover
         return prepared
 
-    def prepare_return(
+    def _prepare_return(
         self,
         holder: LineHandle,
         task: str,
@@ -375,7 +382,7 @@ class HandoverBook:
         else:
             came = self._came_by(holder, task)
         asked = Asked(reason, id, came.context, came.carry, term)
-        return self.prepare_offer(holder, self._line(came, OUT), task, asked, came.id)
+        return self._prepare_offer(holder, self._line(came, OUT), task, asked, came.id)
 
     def _came_by(self, agent: LineHandle, task: str) -> Record:
         """The handover that brought a task to an agent that has it, returns to it left out."""
@@ -401,7 +408,7 @@ class HandoverBook:
         prepared.record, prepared.known = known, True
         return prepared
 
-    def commit_offer(self, prepared: Prepared, problems: list[str]) -> Handover:
+    def _commit_offer(self, prepared: Prepared, problems: list[str]) -> Handover:
         """Offer the task, unless the giver's check found something."""
         record, giver = prepared.record, prepared.giver
         if prepared.known:
@@ -414,7 +421,7 @@ class HandoverBook:
         self._overdue(record)  # from now on it is seen
         return record.shown()
 
-    def prepare_accept(self, taker: LineHandle, id: str) -> Prepared:
+    def _prepare_accept(self, taker: LineHandle, id: str) -> Prepared:
         """Look at both sides; what is wrong with the taker's is for the other half to refuse."""
         record = self._received(taker, id)
         if self._overdue(record):
@@ -438,7 +445,7 @@ class HandoverBook:
         carried = {key: value for key, value in package.carried.items() if not exists(key)}
         prepared.package = replace(package, carried=carried)
 
-    def commit_accept(self, prepared: Prepared, problems: list[str]) -> Handover:
+    def _commit_accept(self, prepared: Prepared, problems: list[str]) -> Handover:
         """Move the task, or, if the taker's check found something, refuse it."""
         record = prepared.record
         if prepared.known:
@@ -459,28 +466,7 @@ class HandoverBook:
         self._close(prepared, ACCEPTED, "")
         return record.shown()
 
-    def answer(self, agent: LineHandle, id: str, status: str, reason: str) -> Handover:
-        """Refuse an offer as its taker, or withdraw it as its giver."""
-        check_text(reason, "the reason", least=1)
-
-        def step() -> Handover:
-            record = self._received(agent, id, OUT if status == WITHDRAWN else IN)
-            if record.status == status:
-                return record.shown()
-            prepared = self._prepared(record, status)
-            self._check_open(prepared, id, alone=True)
-            self._close(prepared, status, reason)
-            return record.shown()
-
-        return again(step)
-
     # offers that nobody answers
-
-    def expire(self, giver: LineHandle) -> list[Handover]:
-        """End the offers by an agent whose term is over, as far as was seen here."""
-        tasks = [key[len(STANDINGS) :] for key in giver.reader.keys(STANDINGS, None, "")]
-        ended = [self._expire_of(giver, task) for task in tasks]
-        return [one for one in ended if one is not None]
 
     def _expire_of(self, giver: LineHandle, task: str) -> Handover | None:
         id = standing_of(giver.reader.get(STANDINGS + task)).offer
@@ -612,56 +598,7 @@ class HandoverBook:
         )
         return self._handle.core.meter.invalid("handover", error)
 
-    # what is known
-
-    def history(self, agent: LineHandle, task: str | None) -> list[Handover]:
-        """All handovers by and to an agent, oldest first."""
-        if task is not None:
-            packing.check_task(task)
-        found = [
-            data for where in (OUT, IN) for _, data in agent.reader.items(where, None, "", False)
-        ]
-        return [one for one in _in_order(found) if task is None or one.task == task]
-
-    def offers(self, agent: LineHandle) -> list[Handover]:
-        """Offers to an agent that wait for its answer."""
-        keys = [IN + key[len(WAITING) :] for key in agent.reader.keys(WAITING, None, "")]
-        found = agent.reader.get_many(keys, False).values()
-        return _in_order(data for data in found if not self._overdue(record_of(data)))
-
-    def owner(self, agent: LineHandle, task: str) -> LineHandle:
-        """Who has a task that an agent has, or had."""
-        key = packing.check_task(task)
-        if not agent.reader.exists(key) and not agent.reader.exists(STANDINGS + task):
-            raise HandoverNotFoundError(
-                f"{agent.scope} has no task {task!r}, and never handed it on"
-            )
-        for _ in range(MOST_CHAIN):
-            standing = standing_of(agent.reader.get(STANDINGS + task))
-            if not standing.away:
-                return agent
-            agent = self._line(self._received(agent, standing.handover, OUT), IN)
-        raise InvalidInputError(f"the task {task!r} was handed over too often to follow it")
-
-    def chain(self, agent: LineHandle, task: str) -> list[Handover]:
-        """The accepted handovers of a task, from the first to the last."""
-        agent = self.owner(agent, task)
-        found: list[Handover] = []
-        id = standing_of(agent.reader.get(STANDINGS + task)).handover
-        while id and len(found) < MOST_CHAIN:
-            data = agent.reader.get(IN + id)
-            if data is None:
-                break  # the scope was deleted since
-            record = record_of(data)
-            found.append(record.shown())
-            agent, id = self._line(record, OUT), record.before
-        return found[::-1]
-
-    def reconcile(self, agent: LineHandle) -> Reconciled:
-        """Make a state that was put back fit what was handed over since."""
-        return self.reconcile_all([agent])[0]
-
-    def reconcile_all(self, agents: Sequence[LineHandle]) -> list[Reconciled]:
+    def _reconcile(self, agents: Sequence[LineHandle]) -> list[Reconciled]:
         """The same for several that were put back together, in one change."""
 
         def note(agent: LineHandle, part: ScopedChange) -> Reconciled:
@@ -694,6 +631,31 @@ class HandoverBook:
             return answer
 
         return again(step)
+
+    def _owner(self, agent: LineHandle, task: str) -> LineHandle:
+        """Who has a task that an agent has, or had."""
+        key = packing.check_task(task)
+        if not agent.reader.exists(key) and not agent.reader.exists(STANDINGS + task):
+            raise HandoverNotFoundError(
+                f"{agent.scope} has no task {task!r}, and never handed it on"
+            )
+        for _ in range(MOST_CHAIN):
+            standing = standing_of(agent.reader.get(STANDINGS + task))
+            if not standing.away:
+                return agent
+            agent = self._line(self._received(agent, standing.handover, OUT), IN)
+        raise InvalidInputError(f"the task {task!r} was handed over too often to follow it")
+
+
+def _judge(check: Check | None, state: State, prepared: Prepared) -> Steps[list[str]]:
+    if check is None or prepared.known:
+        return []
+    check_function(check, "the check of a handover")
+    check_not_async(check, "the check of a handover")
+    try:
+        return told((yield ask(check, state, prepared.package)), "the check")
+    except Exception as error:
+        return failed(error)
 
 
 def _watched(record: Record) -> tuple[str, str]:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.agents.handover import HandoverBook, on_main
+from holdfast.agents.handover import Handovers
 from holdfast.cli import output, plain
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
     from holdfast.agents.handover_package import Handover
@@ -30,14 +29,13 @@ def handovers(session: Session, agent: str, task: str | None, waiting: bool, cha
         raise InvalidInputError("--chain needs --task ID, the task whose way is asked for")
     scope = agent_scope(agent)
     with session.reading() as store:
-        book = HandoverBook(store)
-        handle = on_main(handle_of(session.state(store, scope)))
+        book, state = Handovers(store), session.state(store, scope)
         if chain and task is not None:
-            found = book.chain(handle, task)
+            found = book.chain(state, task)
         elif waiting:
-            found = [one for one in book.offers(handle) if task in (None, one.task)]
+            found = [one for one in book.offers(state) if task in (None, one.task)]
         else:
-            found = book.history(handle, task)
+            found = book.history(state, task)
     if session.json:
         output.document({"scope": scope, "handovers": [_shape(one) for one in found]})
         return

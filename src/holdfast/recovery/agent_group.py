@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from holdfast.agents.agent_keys import again
-from holdfast.agents.handover import HandoverBook
+from holdfast.agents.handover import Handovers
 from holdfast.agents.mailbox_numbers import letters_taken_back, mend_numbers
 from holdfast.checkpoints.restore_request import damaged_sticky, past_damage
 from holdfast.errors import (
@@ -291,7 +291,7 @@ class Together:
                 state = State(self._store.line(Scope.parse(one)))
                 again(lambda state=state: mend_numbers(state))  # type: ignore[misc]
             lines = [self._store.line(scope) for scope in scopes]
-            HandoverBook(self._blocking).reconcile_all(lines)
+            Handovers(self._blocking)._reconcile(lines)
         with _timed(steps, "check"):
             bad = list(filter(None, (unreadable(line) for line in lines if data["points"])))
         if bad:

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.agents.agent_keys import AGENT, LOOP, again, own_change, sticky
 from holdfast.agents.attached import METHODS, Attachment, Living, PersistentAgent
 from holdfast.agents.drift import Drift, noted
-from holdfast.agents.handover import HandoverBook
+from holdfast.agents.handover import Handovers
 from holdfast.agents.loop.decide import (
     Clocks,
     LoopResult,
@@ -314,7 +314,7 @@ class LoopStore:
             self._state.restore(restart.checkpoint, reason=restart.cause)
         if self._handle.timeline == "main":  # a fork takes no part in handovers
             try:
-                HandoverBook(self._store()).reconcile(self._handle)
+                Handovers(self._store()).reconcile(self._handle.scope)
             except StateIntegrityError as error:  # of what another keeps: that stops nobody here
                 log.warning("%s: not reconciled with handovers: %s", self._handle.scope, error)
 
