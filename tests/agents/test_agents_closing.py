@@ -87,7 +87,7 @@ def test_one_that_is_just_being_made_is_stopped(store: sync.Store) -> None:
         spawned = pool.submit(agents.spawn, "7")
         assert begun.wait(LIMIT)
         closed = pool.submit(agents.close)
-        until(lambda: agents._core.closed)
+        until(lambda: agents._closed)
         go.set()
         closed.result(LIMIT)
         assert agents.running() == {}
@@ -115,7 +115,7 @@ def test_a_loop_that_ends_by_itself_meanwhile_is_no_error(store: sync.Store) -> 
 
     class Slow(Kept):
         def validate_state(self) -> None:
-            if agents._core.closed:  # while this one is stopped, the other ends
+            if agents._closed:  # while this one is stopped, the other ends
                 over.set()
                 until(lambda: not agents.loops())
 
@@ -192,7 +192,7 @@ def test_agents_that_are_made_or_stopped_may_ask_for_others() -> None:
                     self.helpers = helpers
 
                 async def validate_state(self) -> None:
-                    if agents._blocking._core.closed:
+                    if agents._blocking._closed:
                         await agents.get("late")
 
             async def boss(_: Any) -> Boss:
@@ -258,7 +258,7 @@ def test_a_cancelled_close_can_be_done_again() -> None:
             await agents.close()
             assert agents.running() == {}
             async with holdfast.agents.Agents(
-                store, agents._blocking._core.kinds, fields={"slow": ["x"]}
+                store, agents._blocking._kinds, fields={"slow": ["x"]}
             ) as more:
                 assert (await more.get("7")).x == 5
 
@@ -272,7 +272,7 @@ def test_the_async_face(waits: threading.Event) -> None:
 
             class Slow(Kept):
                 async def validate_state(self) -> None:
-                    if agents._blocking._core.closed:
+                    if agents._blocking._closed:
                         over.set()
                         await until_async(lambda: not agents.loops())
 
@@ -316,7 +316,7 @@ def test_the_async_face_stops_one_that_is_just_being_made() -> None:
             spawned = asyncio.create_task(agents.spawn("7"))
             await begun.wait()
             closed = asyncio.create_task(agents.close())
-            await until_async(lambda: agents._blocking._core.closed)
+            await until_async(lambda: agents._blocking._closed)
             go.set()
             await closed
             assert agents.running() == {}

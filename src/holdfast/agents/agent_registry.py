@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,11 +32,9 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import (
     Asking,
-    Core,
     Lease,
     LineHandle,
     Operation,
-    Plan,
     Reader,
     StoreHandle,
     core_of,
@@ -96,10 +94,29 @@ class Agents:
         if not isinstance(store, Store):
             raise InvalidInputError("Agents takes a store of the same face")
         awaited = isinstance(kinds, MayWait)
-        given = kinds.given if isinstance(kinds, MayWait) else kinds
+        kinds = (kinds.given if isinstance(kinds, MayWait) else kinds) or {}
+        fields = fields or {}
+        if not isinstance(kinds, Mapping) or not isinstance(fields, Mapping):
+            raise InvalidInputError("kinds and fields are mappings from the names of kinds")
+        for name, make in kinds.items():
+            if type(name) is not str or not callable(make):
+                raise InvalidInputError(
+                    "kinds are names and functions of an identity: "
+                    '{"greeter": lambda identity: Greeter()}'
+                )
+            if not isinstance(make, type):  # of which only the objects may be called so
+                check_run(make, f"what makes the kind {name!r}", awaited=awaited)
+        unknown = [name for name in fields if name not in kinds]
+        if unknown:
+            raise InvalidInputError(f"fields are of kinds; {', '.join(unknown)} is none")
         self._store = store
-        self._storage = core_of(store).storage
-        self._core = Registering(core_of(store), given or {}, fields or {}, duration, awaited)
+        self._core = core_of(store)
+        self._storage = self._core.storage
+        self._kinds = dict(kinds)
+        self._fields = {name: tuple(chosen) for name, chosen in fields.items()}
+        self._duration = duration
+        self._closed = False
+        """Whether nothing is to run here any more."""
         self._running: dict[str, tuple[Attached, Lease]] = {}
         self._loops: dict[str, Loop] = {}
         self._turns: dict[str, Turn] = {}
@@ -146,15 +163,40 @@ class Agents:
         return self._register(id, given)
 
     def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
-        plan, made = self._core.plan_register(id, given)
-        if plan is not None:
-            self._store.agent(id)._run(plan)
+        """Write an identity, if it is another."""
+        handle = self._line(id)
+        before = _identity(handle.reader)
+        now = datetime.fromtimestamp(self._core.clock.claimed() / 1_000_000, UTC)
+        born = before.created_at if before is not None else now
+        data = {"created_at": born, **{name: part for name, part in given.items() if part}}
+        found = problems(Identity, data, "identity")
+        if found:
+            error = AgentValidationError(f"agent:{id} is not registered", found)
+            raise self._core.meter.invalid("identity", error)
+        made: Identity = build(Identity, data)
+        if made == before:
+            return made
+        if before is not None and before.kind != made.kind:
+            raise InvalidInputError(
+                f"agent:{id} is registered as {before.kind!r}, and cannot become {made.kind!r}: "
+                "what it keeps would not fit; give the new one another id"
+            )
+        known = handle.reader.now()
+        slot = handle.reader.live(known, IDENTITY) if known is not None else None
+        version = known.version(slot) if known is not None else 0
+        operations = [*sticky(handle, IDENTITY), Operation("set", IDENTITY, plain(made))]
+        plan = handle._plan(operations, lambda _: made, expects={IDENTITY: version})
+        self._store.agent(id)._run(plan)
         return made
+
+    def _line(self, id: str) -> LineHandle:
+        """The main timeline of an agent."""
+        return StoreHandle(self._core).line(Scope("agent", id))
 
     @quick
     def identity(self, id: str) -> Identity | None:
         """Who an agent is; None if it is not registered."""
-        return self._core.identity(id)
+        return _identity(self._line(id).reader)
 
     def list(
         self,
@@ -169,7 +211,52 @@ class Agents:
         Each of them is looked at: the time grows with their number. One that is damaged has that as
         its status, and is among them whatever its kind is.
         """
-        return self._core.infos((*self.running(), *self._loops), kind, prefix, limit, after)
+        return [*self._infos((*self.running(), *self._loops), kind, prefix, limit, after)]
+
+    def _infos(
+        self,
+        here: Iterable[str],
+        kind: str | None,
+        prefix: str,
+        limit: int | None,
+        after: str | None,
+        *,
+        registered: bool = True,
+    ) -> Sequence[AgentInfo]:
+        """Agents in the order of their ids: those that are registered, or all that were started.
+
+        Those that are damaged are among them, for nobody knows.
+        """
+        check_prefixes(prefix=prefix)
+        check_filters(kind=kind, after=after)
+        check_limit(limit)
+        mine = set(here)
+        owners = {one.name: one.owner for one in self._core.leases.infos() if not one.gone}
+        found: list[AgentInfo] = []
+        behind = f"agent:{after}" if after is not None else None
+        for info in StoreHandle(self._core).scopes("agent", prefix, None, behind).items:
+            if limit is not None and len(found) >= limit:
+                break
+            id = info.scope.id
+            running = owners.get(running_lease(info.scope)), id in mine
+            try:
+                seen = self._seen(id, registered)
+            except StateIntegrityError as error:  # who it is is not known: it may be any of them
+                found.append(AgentInfo(id, Identity(), "damaged", *running, str(error)))
+                continue
+            if seen is not None and kind in (None, seen[0].kind):
+                found.append(AgentInfo(id, *seen, *running))
+        return found
+
+    def _seen(self, id: str, registered: bool) -> tuple[Identity, str] | None:
+        """Who an agent is, and its status; None if it is not registered, or was never started."""
+        reader = self._line(id).reader
+        identity = _identity(reader)
+        life = reader.get(EXECUTION_STATE, None, None, False)
+        if identity is None and (registered or life is None):
+            return None
+        status = life.get("status", "created") if isinstance(life, dict) else "created"
+        return identity or Identity(), status
 
     @writes
     def export_identities(self, path: str | os.PathLike[str], *, plain: bool = False) -> int:
@@ -178,12 +265,30 @@ class Agents:
         Agents that are damaged are named in it, and in a warning of the log. From an encrypted
         store only with `plain=True`, for the file is readable by everybody who has it.
         """
-        return self._core.write_file(path, plain)
+        check_flag(plain, "plain")
+        if self._core.ring is not None and not plain:
+            raise InvalidInputError(
+                "the store is encrypted, and this file would not be; give plain=True if it is to "
+                "be readable by everybody who has it"
+            )
+        found = self._infos((), None, "", None, None)
+        agents = {
+            one.id: self._line(one.id).reader.get(IDENTITY, None, None, True)
+            for one in found
+            if not one.damage
+        }
+        document: dict[str, Any] = {"format": FORMAT, "agents": agents}
+        if damaged := {one.id: one.damage for one in found if one.damage}:
+            document["damaged"] = damaged
+            log.warning("identities that cannot be read are left out: %s", ", ".join(damaged))
+        text = json.dumps(document, indent=2)
+        write_whole(path, [text.encode(), b"\n"])
+        return len(agents)
 
     @writes
     def import_identities(self, path: str | os.PathLike[str]) -> int:
         """Register those agents of such a file that are not registered; tells how many."""
-        found = self._core.read_file(path)
+        found = _read_file(path)
         new = {id: given for id, given in found.items() if self.identity(id) is None}
         for id, given in new.items():
             self._register(id, given)
@@ -204,6 +309,26 @@ class Agents:
     def _here(self, id: str) -> Attached | None:
         found = self._running.get(Scope("agent", id).id)
         return found[0] if found is not None and still_runs(*found) else None
+
+    def _check_open(self) -> None:
+        """Refuse to run anything once these are closed."""
+        if self._closed:
+            raise InvalidInputError("these Agents are closed and run nothing more; make others")
+
+    def _maker(self, id: str) -> tuple[Callable[[], Any], tuple[str, ...] | None]:
+        """What makes an agent of the kind that its identity names, and which fields are kept."""
+        self._check_open()
+        identity = self.identity(id)
+        if identity is None:
+            raise MissingError(f"agent:{id} is not registered; register it first")
+        make = self._kinds.get(identity.kind)
+        if make is None:
+            known = ", ".join(map(repr, self._kinds)) or "none"
+            raise InvalidInputError(
+                f"agent:{id} is of the kind {identity.kind!r}, which is not given in kinds "
+                f"({known})"
+            )
+        return partial(make, identity), self._fields.get(identity.kind)
 
     def _turn(self, id: str) -> Steps[Turn]:
         """Be the one who spawns, runs or stops an agent, after whoever is just doing so."""
@@ -238,9 +363,9 @@ class Agents:
         with (yield from self._turn(id)):
             if (found := self._here(id)) is not None:
                 return found
-            make, fields = yield look(self._store.agent(id), self._core.maker, id)
+            make, fields = yield look(self._store.agent(id), self._maker, id)
             yield from self._let_go(id)
-            asking = Wanting(self._core, id, wait)
+            asking = Wanting(self, id, wait)
             lease = yield ask(
                 lambda own: taken(asking) if own is self else taken_async(asking), self
             )
@@ -251,7 +376,7 @@ class Agents:
                 yield end(lease.release)
                 raise
             self._running[id] = kept, lease
-            if self._core.closed:  # maybe by what makes the agent: that could not stop it yet
+            if self._closed:  # maybe by what makes the agent: that could not stop it yet
                 yield from self._stopped(id)
             return kept
 
@@ -281,16 +406,16 @@ class Agents:
         See `Loop` for the options. While it runs, `loops()` has it; a refresh makes it anew by
         its kind.
         """
-        make, fields = yield look(self._store.agent(id), self._core.maker, id)
+        make, fields = yield look(self._store.agent(id), self._maker, id)
         if "settings" not in options:
-            options.setdefault("lease", self._core.duration)
+            options.setdefault("lease", self._duration)
         loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)
         with (yield from self._turn(id)):
             yield from self._let_go(id)
             if id in self._loops or self._here(id) is not None:
                 raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
             with self._lock:  # who closes sees it, or it sees that all are closed
-                self._core.check_open()
+                self._check_open()
                 self._loops[id], run = loop, Turn(self._runs, id)
         with run:
             try:
@@ -352,7 +477,7 @@ class Agents:
         own = yield ask(lambda agents: agents, self)
         errors: list[Exception] = []
         with self._lock:  # who begins with one from now on is refused
-            self._core.closed = True
+            self._closed = True
             others = {*self._turns.values(), *self._runs.values()}
         if not others.isdisjoint(_within.get()):
             others = set()  # they may wait for each other
@@ -368,7 +493,6 @@ class Agents:
 
 
 # ---- agent info ---------------------------------------------------------------------------------
-# Who the agents of a store are, and which of them run: what both faces share.
 
 
 log = logging.getLogger("holdfast.agents")
@@ -397,214 +521,50 @@ class AgentInfo:
     """Why nothing more is known of one that is damaged."""
 
 
-class Registering:
-    """Identities and leases of the agents of one store. Nothing here waits."""
-
-    def __init__(
-        self,
-        core: Core,
-        kinds: Mapping[str, Make],
-        fields: Mapping[str, Iterable[str]],
-        duration: float,
-        awaited: bool = False,
-    ) -> None:
-        if not isinstance(kinds, Mapping) or not isinstance(fields, Mapping):
-            raise InvalidInputError("kinds and fields are mappings from the names of kinds")
-        for name, make in kinds.items():
-            if type(name) is not str or not callable(make):
-                raise InvalidInputError(
-                    "kinds are names and functions of an identity: "
-                    '{"greeter": lambda identity: Greeter()}'
-                )
-            if not isinstance(make, type):  # of which only the objects may be called so
-                check_run(make, f"what makes the kind {name!r}", awaited=awaited)
-        unknown = [name for name in fields if name not in kinds]
-        if unknown:
-            raise InvalidInputError(f"fields are of kinds; {', '.join(unknown)} is none")
-        self.core = core
-        self.kinds = dict(kinds)
-        self.fields = {name: tuple(chosen) for name, chosen in fields.items()}
-        self.duration = duration
-        self.closed = False
-        """Whether nothing is to run here any more."""
-
-    def handle(self, id: str) -> LineHandle:
-        """The main timeline of an agent."""
-        return StoreHandle(self.core).line(Scope("agent", id))
-
-    def lease(self, id: str) -> str:
-        """The name of the lease that who runs an agent holds."""
-        return running_lease(Scope("agent", id))
-
-    # identities
-
-    def identity(self, id: str) -> Identity | None:
-        """Who an agent is; None if it is not registered."""
-        return _identity(self.handle(id).reader)
-
-    def plan_register(self, id: str, given: Mapping[str, Any]) -> tuple[Plan | None, Identity]:
-        """A change that writes an identity, if it is another; and the identity."""
-        handle = self.handle(id)
-        before = _identity(handle.reader)
-        now = datetime.fromtimestamp(self.core.clock.claimed() / 1_000_000, UTC)
-        born = before.created_at if before is not None else now
-        data = {"created_at": born, **{name: part for name, part in given.items() if part}}
-        found = problems(Identity, data, "identity")
-        if found:
-            error = AgentValidationError(f"agent:{id} is not registered", found)
-            raise self.core.meter.invalid("identity", error)
-        made: Identity = build(Identity, data)
-        if made == before:
-            return None, made
-        if before is not None and before.kind != made.kind:
-            raise InvalidInputError(
-                f"agent:{id} is registered as {before.kind!r}, and cannot become {made.kind!r}: "
-                "what it keeps would not fit; give the new one another id"
-            )
-        known = handle.reader.now()
-        slot = handle.reader.live(known, IDENTITY) if known is not None else None
-        version = known.version(slot) if known is not None else 0
-        operations = [*sticky(handle, IDENTITY), Operation("set", IDENTITY, plain(made))]
-        return handle._plan(operations, lambda _: made, expects={IDENTITY: version}), made
-
-    def infos(
-        self,
-        here: Iterable[str],
-        kind: str | None,
-        prefix: str,
-        limit: int | None,
-        after: str | None,
-        *,
-        registered: bool = True,
-    ) -> list[AgentInfo]:
-        """Agents in the order of their ids: those that are registered, or all that were started.
-
-        Those that are damaged are among them, for nobody knows.
-        """
-        check_prefixes(prefix=prefix)
-        check_filters(kind=kind, after=after)
-        check_limit(limit)
-        mine = set(here)
-        owners = {one.name: one.owner for one in self.core.leases.infos() if not one.gone}
-        found: list[AgentInfo] = []
-        behind = f"agent:{after}" if after is not None else None
-        for info in StoreHandle(self.core).scopes("agent", prefix, None, behind).items:
-            if limit is not None and len(found) >= limit:
-                break
-            id = info.scope.id
-            running = owners.get(self.lease(id)), id in mine
-            try:
-                seen = self._seen(id, registered)
-            except StateIntegrityError as error:  # who it is is not known: it may be any of them
-                found.append(AgentInfo(id, Identity(), "damaged", *running, str(error)))
-                continue
-            if seen is not None and kind in (None, seen[0].kind):
-                found.append(AgentInfo(id, *seen, *running))
-        return found
-
-    def _seen(self, id: str, registered: bool) -> tuple[Identity, str] | None:
-        """Who an agent is, and its status; None if it is not registered, or was never started."""
-        reader = self.handle(id).reader
-        identity = _identity(reader)
-        life = reader.get(EXECUTION_STATE, None, None, False)
-        if identity is None and (registered or life is None):
-            return None
-        status = life.get("status", "created") if isinstance(life, dict) else "created"
-        return identity or Identity(), status
-
-    # running
-
-    def check_open(self) -> None:
-        """Refuse to run anything once these are closed."""
-        if self.closed:
-            raise InvalidInputError("these Agents are closed and run nothing more; make others")
-
-    def maker(self, id: str) -> tuple[Callable[[], Any], tuple[str, ...] | None]:
-        """What makes an agent of the kind that its identity names, and which fields are kept."""
-        self.check_open()
-        identity = self.identity(id)
-        if identity is None:
-            raise MissingError(f"agent:{id} is not registered; register it first")
-        make = self.kinds.get(identity.kind)
-        if make is None:
-            known = ", ".join(map(repr, self.kinds)) or "none"
-            raise InvalidInputError(
-                f"agent:{id} is of the kind {identity.kind!r}, which is not given in kinds "
-                f"({known})"
-            )
-        return partial(make, identity), self.fields.get(identity.kind)
-
-    # files
-
-    def write_file(self, path: str | os.PathLike[str], readable: bool) -> int:
-        """All identities as JSON for people, whole or not at all; tells how many.
-
-        Those that are damaged are named in it, and in a warning. `readable`: it is meant to be so,
-        also where the store is not.
-        """
-        check_flag(readable, "plain")
-        if self.core.ring is not None and not readable:
-            raise InvalidInputError(
-                "the store is encrypted, and this file would not be; give plain=True if it is to "
-                "be readable by everybody who has it"
-            )
-        found = self.infos((), None, "", None, None)
-        agents = {
-            one.id: self.handle(one.id).reader.get(IDENTITY, None, None, True)
-            for one in found
-            if not one.damage
-        }
-        document: dict[str, Any] = {"format": FORMAT, "agents": agents}
-        if damaged := {one.id: one.damage for one in found if one.damage}:
-            document["damaged"] = damaged
-            log.warning("identities that cannot be read are left out: %s", ", ".join(damaged))
-        text = json.dumps(document, indent=2)
-        write_whole(path, [text.encode(), b"\n"])
-        return len(agents)
-
-    def read_file(self, path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-        """The identities in such a file, by ids."""
-        if not isinstance(path, str | os.PathLike):
-            raise InvalidInputError("a path is text")
-        try:
-            with open(path, "rb") as file:
-                data = file.read(LARGEST_FILE + 1)
-        except OSError as error:
-            raise InvalidInputError(f"cannot read {path}: {error.strerror}") from None
-        except ValueError:
-            raise InvalidInputError("a path is valid text without a NUL character") from None
-        if len(data) > LARGEST_FILE:
-            raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
-        try:
-            found = msgspec.convert(json.loads(data.decode()), _File)
-        except (msgspec.ValidationError, UnicodeDecodeError, InvalidValueError):
-            raise InvalidInputError(
-                f"{path} is no file of identities; `export_identities` writes such"
-            ) from None
-        if found.format != FORMAT:
-            raise InvalidInputError(f"{path} is of a format that this version does not know")
-        return {
-            id: {name: getattr(one, name) for name in Identity.__struct_fields__}
-            for id, one in found.agents.items()
-        }
-
-
 class Wanting(Asking):
     """Somebody who wants the lease of an agent, until the agents are closed."""
 
-    def __init__(self, agents: Registering, id: str, wait: float | None) -> None:
-        super().__init__(agents.core, agents.lease(id), agents.duration, wait, None)
+    def __init__(self, agents: Agents, id: str, wait: float | None) -> None:
+        name = running_lease(Scope("agent", id))
+        super().__init__(agents._core, name, agents._duration, wait, None)
         self._agents = agents
 
     def take(self) -> Lease | None:
         """The lease; None if it is to be waited for."""
-        self._agents.check_open()
+        self._agents._check_open()
         return super().take()
 
 
 class _File(msgspec.Struct):
     format: str
     agents: dict[str, Identity]
+
+
+def _read_file(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """The identities in such a file, by ids."""
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInputError("a path is text")
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise InvalidInputError("a path is valid text without a NUL character") from None
+    if len(data) > LARGEST_FILE:
+        raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
+    try:
+        found = msgspec.convert(json.loads(data.decode()), _File)
+    except (msgspec.ValidationError, UnicodeDecodeError, InvalidValueError):
+        raise InvalidInputError(
+            f"{path} is no file of identities; `export_identities` writes such"
+        ) from None
+    if found.format != FORMAT:
+        raise InvalidInputError(f"{path} is of a format that this version does not know")
+    return {
+        id: {name: getattr(one, name) for name in Identity.__struct_fields__}
+        for id, one in found.agents.items()
+    }
 
 
 def _identity(reader: Reader) -> Identity | None:

@@ -14,7 +14,7 @@ from holdfast.cli.key import at_option, reveal_option
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
-from holdfast.store.inner import SENSITIVE, core_of, handle_of, tagged
+from holdfast.store.inner import SENSITIVE, handle_of, tagged
 from holdfast.store.names.masked import MASK
 
 if TYPE_CHECKING:
@@ -66,10 +66,9 @@ def list_(
 def _infos(
     store: Store, kind: str | None, prefix: str, limit: int | None, after: str | None
 ) -> list[AgentInfo]:
-    from holdfast.agents.agent_registry import Registering
+    from holdfast.agents.agent_registry import Agents
 
-    core = Registering(core_of(store), {}, {}, 30.0)
-    return core.infos((), kind, prefix, limit, after, registered=False)
+    return [*Agents(store)._infos((), kind, prefix, limit, after, registered=False)]
 
 
 def _info(one: AgentInfo) -> dict[str, Any]:
