@@ -28,8 +28,7 @@ from holdfast.agents.handover_package import (
     record_of,
     standing_of,
 )
-from holdfast.agents.mailbox import CLEARED, DONE, FIRST, INBOX, MESSAGES
-from holdfast.agents.mailbox_numbers import Stretches
+from holdfast.agents.mailbox_numbers import CLEARED, DONE, FIRST, INBOX, MESSAGES, Stretches
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.export.write import line_of
 from holdfast.errors import (

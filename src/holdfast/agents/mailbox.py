@@ -17,6 +17,7 @@ from holdfast.agents.agent_keys import (
     commit,
     look,
     own_change,
+    run_parts,
     sticky,
 )
 from holdfast.agents.mailbox_numbers import (
@@ -29,7 +30,6 @@ from holdfast.agents.mailbox_numbers import (
     MESSAGES,
     SKIPPED,
     TRIES,
-    UNSENT,
     Standing,
     Stretches,
 )
@@ -93,27 +93,6 @@ if TYPE_CHECKING:
 # except those that were set aside or removed.
 
 
-__all__ = [
-    "ASIDE",
-    "BEGUN",
-    "CLEARED",
-    "DONE",
-    "FIRST",
-    "INBOX",
-    "KEPT",
-    "MESSAGES",
-    "SKIPPED",
-    "TRIES",
-    "UNSENT",
-    "Box",
-    "Letter",
-    "MailboxStatus",
-    "Reruns",
-    "Taken",
-    "on_main",
-    "post",
-]
-
 MAIN = "main"
 KEPT = 1000
 """Letters that are processed and kept, unless a mailbox is told otherwise."""
@@ -125,22 +104,15 @@ FIRST_PAUSE = 0.002
 """Seconds before the first of them; before each further one twice as many."""
 
 
+@dataclass(frozen=True, slots=True)
 class Taken:
     """A letter while it is processed, and the change that will say so."""
 
-    def __init__(
-        self,
-        letter: Letter,
-        item: dict[str, Any],
-        parts: ChangeParts,
-        part: ScopedChange,
-        standing: Standing,
-    ) -> None:
-        self.letter = letter
-        self.item = item
-        self.parts = parts
-        self.part = part
-        self.standing = standing
+    letter: Letter
+    item: dict[str, Any]
+    parts: ChangeParts
+    part: ScopedChange
+    standing: Standing
 
 
 class Reruns:
@@ -173,311 +145,21 @@ def on_main(handle: LineHandle) -> LineHandle:
     return handle
 
 
-class Box:
-    """The mailbox of an agent; what is made of a fork shows letters, and processes none."""
-
-    def __init__(self, handle: LineHandle, keep: int, retry: RetryPolicy | None = None) -> None:
-        check_count(keep, "keep")
-        if not isinstance(retry, RetryPolicy | None):
-            raise InvalidInputError("retry is a RetryPolicy, as RetryPolicy.every(5) makes one")
-        self._handle = handle
-        self._keep = keep
-        self._retry = retry or PLAIN
-
-    # sending
-
-    def plan_send(self, content: Any, sender: str, id: str | None) -> tuple[Plan, str]:
-        """A change that adds a letter; under an id once, and refused if it says something else."""
-        if id is not None:
-            check_text(id, "the id of a letter", 200, least=1)
-        parts = own_change(self, id=None if id is None else self._change_id(id))
-        part = parts.part(self._handle)
-        made = post(self._handle, part, content, sender, id)
-        # Sent again it has another time: under its id it is the same letter all the same.
-        part.looked = id is not None
-        plan = parts.plan()
-        assert plan is not None
-        if id is not None:
-            said = Operation("append", MESSAGES, content)
-            place = self._handle.scope, self._handle.timeline, [said]
-            plan[0].content = content_of(self._handle.core, [place])
-        return plan, made
-
-    def _planned(self, parts: ChangeParts) -> Plan | None:
-        """A change of what is kept about letters; None if nothing was noted.
-
-        A restore leaves it alone, also if the letters themselves came with a state from elsewhere.
-        """
-        part = parts.part(self._handle)
-        if not part.empty:
-            part.operations += sticky(self._handle, INBOX)
-        return parts.plan()
-
-    def _change_id(self, id: str) -> str:
-        """The id of the change; 0 is the number of main."""
-        return f"{MAILBOX}0/{id}"
-
-    # processing
-
-    def take(self) -> Taken | None:
-        """The next letter; None if none waits, or it is too early to try that one again.
-
-        What this rests on is expected by its change.
-        """
-        if self._handle.timeline != MAIN:  # where a loop tries something out
-            return None
-        parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
-        part = parts.part(self._handle)
-        standing = Standing(self._handle, part.get)
-        number = _next(part, standing)
-        found = standing.numbers.at(number)
-        if found is None:
-            return None
-        failed = part.get(TRIES + str(number), {})
-        if not self._is_due(failed, found["id"]):
-            return None
-        return Taken(letter_of(found, number, failed), found, parts, part, standing)
-
-    def _is_due(self, failed: dict[str, Any], id: str) -> bool:
-        """Whether enough time has passed. By a clock that went back nobody knows: then it has."""
-        if not failed.get("wait") or failed.get("id", id) != id:
-            return True
-        passed = moment(self._handle.core.clock.claimed()) - failed["at"]
-        return not timedelta(0) <= passed < timedelta(seconds=failed["wait"])
-
-    def plan_begin(self, taken: Taken) -> Plan | None:
-        """That an attempt begins, if its end by the end of its process is to be told; else None.
-
-        Nobody expects this key, so that of several who process a letter one succeeds, as ever.
-        """
-        if self._retry.kinds is None:
-            return None
-        attempt = taken.letter.tries + 1
-        again = self._retry.again(RESTART, attempt)
-        parts = own_change(self)
-        wait = self._retry.pause(attempt)
-        note = {"id": taken.letter.id, "attempt": attempt, "again": again, "wait": wait}
-        parts.part(self._handle).set(BEGUN + str(taken.letter.number), note)
-        return self._planned(parts)
-
-    def plan_done(self, taken: Taken) -> Plan:
-        """What processing wrote, and that it is done: one change."""
-        letter = taken.letter
-        note = taken.part.operations.append  # the caller's own methods refuse keys of this layer
-        first = taken.standing.first
-        note(Operation("set", DONE, taken.standing.after(letter.number, taken.item)))
-        if letter.tries:
-            note(Operation("delete", TRIES + str(letter.number)))
-        if self._retry.kinds is not None:
-            note(Operation("delete", BEGUN + str(letter.number)))
-        over = letter.number - first - self._keep
-        if over > self._keep // 4:  # not with every letter
-            note(Operation("trim", MESSAGES, {"before": over}))
-            note(Operation("set", FIRST, first + over))
-            for one in taken.standing.skipped:
-                if one <= first + over:
-                    note(Operation("delete", SKIPPED + str(one)))
-            cleared = Stretches(self._handle.reader.get(CLEARED, [], None, False))
-            left = taken.standing.cleared.behind(first + over).kept
-            if left != cleared.kept:
-                note(Operation("set", CLEARED, left))
-        plan = taken.parts.plan()
-        assert plan is not None
-        return plan
-
-    def plan_failed(self, taken: Taken, error: BaseException) -> Plan | None:
-        """That processing failed; the letter is set aside if it has failed too often.
-
-        None if somebody else has processed it meanwhile.
-        """
-        taken.parts.end()
-        letter, kind = taken.letter, self._retry.kind(error)
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        before = part.get(TRIES + str(letter.number), {})
-        count = before.get("count", 0) + 1 if before.get("id", letter.id) == letter.id else 1
-        failed = {"count": count, "error": type(error).__name__, "kind": kind}
-        again, wait = self._retry.again(kind, count), self._retry.pause(count)
-        standing = Standing(self._handle, part.get)
-        item = standing.numbers.at(letter.number)
-        # A restore meanwhile brings those before it back; then it is skipped when they are done.
-        passes = not again and _next(part, standing) == letter.number
-        if not self._fail(part, standing, letter, failed, again, wait):
-            return None
-        if passes and item is not None:
-            part.set(DONE, standing.after(letter.number, item))
-        return self._planned(parts)
-
-    def _fail(
-        self,
-        part: ScopedChange,
-        standing: Standing,
-        letter: Letter,
-        failed: dict[str, Any],
-        again: bool,
-        wait: float,
-    ) -> bool:
-        """Note a failure; whether there was anything to note."""
-        number = str(letter.number)
-        if part.exists(BEGUN + number):
-            part.delete(BEGUN + number)
-        part.exists(SKIPPED + number)  # who removes it meanwhile goes first
-        item = standing.numbers.at(letter.number)
-        if item is None or item["id"] != letter.id or standing.number >= letter.number:
-            return False
-        if standing.cleared.end(letter.number) or standing.skips(letter.number, item):
-            return False
-        failed = failed | {"id": letter.id}
-        if again:
-            now = moment(self._handle.core.clock.claimed())
-            part.set(TRIES + number, failed | ({"at": now, "wait": wait} if wait else {}))
-            return True
-        part.set(ASIDE + number, {"letter": item, "failed": failed})
-        part.set(SKIPPED + number, {"id": letter.id})
-        part.delete(TRIES + number)
-        return True
-
-    def last_try(self, taken: Taken, error: BaseException) -> bool:
-        """Whether a letter is set aside if it fails now, by this error."""
-        return not self._retry.again(self._retry.kind(error), taken.letter.tries + 1)
-
-    def plan_interrupted(self) -> tuple[Plan, list[str]] | None:
-        """Attempts whose process ended before they did, as failures; the ids of those set aside.
-
-        Asked for by whoever knows that nobody is at work on this mailbox. None if there are none.
-        """
-        begun = self._handle.reader.keys(BEGUN, None, "")
-        if not begun or self._handle.timeline != MAIN:
-            return None
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        standing = Standing(self._handle, part.get)
-        letters = {letter.number: letter for letter in self.waiting(None)}
-        aside = []
-        for key in begun:
-            number, note = int(key.removeprefix(BEGUN)), part.get(key)
-            letter = letters.get(number)
-            if letter is None or note is None or note.get("id", letter.id) != letter.id:  # it went
-                part.delete(key)
-                continue
-            failed = {"count": note["attempt"], "error": "", "kind": RESTART}
-            again, wait = note["again"], note["wait"]
-            if self._fail(part, standing, letter, failed, again, wait) and not again:
-                aside.append(letter.id)
-        plan = self._planned(parts)
-        return None if plan is None else (plan, aside)
-
-    # removing
-
-    def plan_remove(self, number: int) -> Plan:
-        """A change after which nobody processes a letter that waits or was set aside."""
-        check_count(number, "the number of a letter")
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        if part.exists(ASIDE + str(number)):
-            part.delete(ASIDE + str(number))
-        elif ids := [letter.id for letter in self.waiting(None) if letter.number == number]:
-            part.get(DONE)  # it may be processed at this moment: then this is planned again
-            part.set(SKIPPED + str(number), {"id": ids[0]})
-            part.delete(TRIES + str(number))
-        else:
-            raise MissingError(
-                f"{self._handle.scope}: no letter {number} waits or is set aside; look at "
-                "waiting() and set_aside()"
-            )
-        plan = self._planned(parts)
-        assert plan is not None
-        return plan
-
-    def plan_clear(self, *, failed_only: bool) -> tuple[Plan | None, int]:
-        """A change that removes letters that were set aside, or all; and how many those are."""
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        aside = self._handle.reader.keys(ASIDE, None, "")
-        gone = list(aside)
-        status = self.status()
-        if not failed_only and status.waiting:
-            # Not of those before: what they wrote may be undone, and then they are wanted again.
-            standing = Standing(self._handle, part.get)
-            done, last = standing.number, standing.numbers.at(status.received)
-            id = [last["id"]] if last is not None else []
-            part.set(CLEARED, standing.cleared.added(done, status.received, *id).kept)
-            tries = self._handle.reader.keys(TRIES, None, "")
-            gone += [key for key in tries if int(key.removeprefix(TRIES)) > done]
-            gone += [SKIPPED + str(one) for one in standing.skipped if one > done]
-        for key in gone:
-            part.delete(key)
-        count = len(aside) + (0 if failed_only else status.waiting)
-        return self._planned(parts), count
-
-    def plan_retry(self, number: int) -> tuple[Plan, str]:
-        """A change that puts a letter that was set aside to the end of the list."""
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        item = part.get(ASIDE + str(number))
-        if item is None:
-            raise MissingError(
-                f"{self._handle.scope}: no letter {number} is set aside; look at set_aside()"
-            )
-        part.delete(ASIDE + str(number))
-        letter = item["letter"]
-        by = letter.get("by", "")
-        post(self._handle, part, letter["content"], letter["sender"], letter["id"], by, again=True)
-        plan = parts.plan()
-        assert plan is not None
-        return plan, letter["id"]
-
-    # looking
-
-    def waiting(self, limit: int | None) -> list[Letter]:
-        """Letters that are not processed yet, the next one first."""
-        reader = self._handle.reader
-        standing = Standing(self._handle, self._get)
-        first, skipped = standing.first, standing.skipped
-        failed = {
-            int(key.removeprefix(TRIES)): told for key, told in reader.items(TRIES, None, "", False)
-        }
-        waiting: list[Letter] = []
-        for low, high in standing.cleared.between(max(standing.number, first)):
-            if limit is not None:
-                high = min(high, low + limit + len(skipped))
-            stop = None if high == inf else int(high) - first
-            items: Sequence[Any] = reader.slice(MESSAGES, low - first, stop, False)
-            waiting += [
-                letter_of(item, number, failed.get(number, {}))
-                for number, item in enumerate(items, low + 1)
-                if not standing.skips(number, item)
-            ]
-            if limit is not None and len(waiting) >= limit:
-                break
-        return waiting[:limit]
-
-    def _get(self, key: str, default: Any) -> Any:
-        return self._handle.reader.get(key, default, None, False)
-
-    def set_aside(self) -> list[Letter]:
-        """Letters that failed too often, oldest first."""
-        found = [
-            letter_of(item["letter"], int(key.removeprefix(ASIDE)), item["failed"])
-            for key, item in self._handle.reader.items(ASIDE, None, "", False)
-        ]
-        return sorted(found, key=lambda letter: letter.number)
-
-    def status(self) -> MailboxStatus:
-        """How far it is."""
-        standing = Standing(self._handle, self._get)
-        received, cleared = standing.numbers.last, standing.cleared
-        at = max(standing.number, standing.first)
-        here = [one for one in standing.skipped if at < one <= received and not cleared.end(one)]
-        waiting = cleared.left(at, received) - len(here)
-        return MailboxStatus(
-            received,
-            received - standing.missed - waiting,
-            waiting,
-            standing.done.get("id"),
-            len(self._handle.reader.keys(ASIDE, None, "")),
-            standing.missed,
-        )
+def status_of(handle: LineHandle) -> MailboxStatus:
+    """How far the mailbox of an agent is, or was at the point of a view."""
+    standing = Standing(handle)
+    received, cleared = standing.numbers.last, standing.cleared
+    at = max(standing.number, standing.first)
+    here = [one for one in standing.skipped if at < one <= received and not cleared.end(one)]
+    waiting = cleared.left(at, received) - len(here)
+    return MailboxStatus(
+        received,
+        received - standing.missed - waiting,
+        waiting,
+        standing.done.get("id"),
+        len(handle.reader.keys(ASIDE, None, "")),
+        standing.missed,
+    )
 
 
 def _next(part: ScopedChange, standing: Standing) -> int:
@@ -587,7 +269,12 @@ class Mailbox:
             raise InvalidInputError("Mailbox takes a state of the same face")
         self._state = state
         self._storage = handle_of(state).core.storage
-        self._box = Box(on_main(handle_of(state)), keep, retry)
+        check_count(keep, "keep")
+        if not isinstance(retry, RetryPolicy | None):
+            raise InvalidInputError("retry is a RetryPolicy, as RetryPolicy.every(5) makes one")
+        self._handle = on_main(handle_of(state))
+        self._keep = keep
+        self._retry = retry or PLAIN
 
     @steps
     def send(self, content: Any, *, sender: str = "", id: str | None = None) -> Steps[str]:
@@ -595,9 +282,43 @@ class Mailbox:
 
         Another content under a known id is refused with `ChangeIdError`.
         """
-        plan, made = yield look(self._state, self._box.plan_send, content, sender, id)
+        plan, made = yield look(self._state, self._plan_send, content, sender, id)
         yield commit(self._state, plan)
         return made  # type: ignore[no-any-return]
+
+    def _plan_send(self, content: Any, sender: str, id: str | None) -> tuple[Plan, str]:
+        """A change that adds a letter; under an id once, and refused if it says something else."""
+        if id is not None:
+            check_text(id, "the id of a letter", 200, least=1)
+        parts = own_change(
+            self, id=None if id is None else f"{MAILBOX}0/{id}"
+        )  # 0 is the number of main
+        part = parts.part(self._handle)
+        made = post(self._handle, part, content, sender, id)
+        # Sent again it has another time: under its id it is the same letter all the same.
+        part.looked = id is not None
+        plan = parts.plan()
+        assert plan is not None
+        if id is not None:
+            said = Operation("append", MESSAGES, content)
+            place = self._handle.scope, self._handle.timeline, [said]
+            plan[0].content = content_of(self._handle.core, [place])
+        return plan, made
+
+    def _run(self, parts: ChangeParts) -> None:
+        plan = self._planned(parts)
+        if plan is not None:
+            self._state._run(plan)
+
+    def _planned(self, parts: ChangeParts) -> Plan | None:
+        """A change of what is kept about letters; None if nothing was noted.
+
+        A restore leaves it alone, also if the letters themselves came with a state from elsewhere.
+        """
+        part = parts.part(self._handle)
+        if not part.empty:
+            part.operations += sticky(self._handle, INBOX)
+        return parts.plan()
 
     @step_block
     def next(self) -> Blocks[Mail | None]:
@@ -624,24 +345,144 @@ class Mailbox:
             raise
 
     def _take(self) -> Steps[Taken | None]:
-        taken: Taken | None = yield look(self._state, self._box.take)
+        taken: Taken | None = yield look(self._state, self._taken)
         if taken is not None:
-            plan = yield look(self._state, self._box.plan_begin, taken)
+            plan = yield look(self._state, self._plan_begin, taken)
             if plan is not None:
                 yield commit(self._state, plan)
         return taken
 
+    def _taken(self) -> Taken | None:
+        """The next letter; None if none waits, or it is too early to try that one again.
+
+        What this rests on is expected by its change.
+        """
+        parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
+        part = parts.part(self._handle)
+        standing = Standing(self._handle, part.get)
+        number = _next(part, standing)
+        found = standing.numbers.at(number)
+        if found is None:
+            return None
+        failed = part.get(TRIES + str(number), {})
+        if not self._is_due(failed, found["id"]):
+            return None
+        return Taken(letter_of(found, number, failed), found, parts, part, standing)
+
+    def _is_due(self, failed: dict[str, Any], id: str) -> bool:
+        """Whether enough time has passed. By a clock that went back nobody knows: then it has."""
+        if not failed.get("wait") or failed.get("id", id) != id:
+            return True
+        passed = moment(self._handle.core.clock.claimed()) - failed["at"]
+        return not timedelta(0) <= passed < timedelta(seconds=failed["wait"])
+
+    def _plan_begin(self, taken: Taken) -> Plan | None:
+        """That an attempt begins, if its end by the end of its process is to be told; else None.
+
+        Nobody expects this key, so that of several who process a letter one succeeds, as ever.
+        """
+        if self._retry.kinds is None:
+            return None
+        attempt = taken.letter.tries + 1
+        again = self._retry.again(RESTART, attempt)
+        parts = own_change(self)
+        wait = self._retry.pause(attempt)
+        note = {"id": taken.letter.id, "attempt": attempt, "again": again, "wait": wait}
+        parts.part(self._handle).set(BEGUN + str(taken.letter.number), note)
+        return self._planned(parts)
+
     def _done(self, taken: Taken) -> Steps[None]:
-        plan = yield look(self._state, self._box.plan_done, taken, planned=True)
+        plan = yield look(self._state, self._plan_done, taken, planned=True)
         yield commit(self._state, plan)
+
+    def _plan_done(self, taken: Taken) -> Plan:
+        """What processing wrote, and that it is done: one change."""
+        letter = taken.letter
+        note = taken.part.operations.append  # the caller's own methods refuse keys of this layer
+        first = taken.standing.first
+        note(Operation("set", DONE, taken.standing.after(letter.number, taken.item)))
+        if letter.tries:
+            note(Operation("delete", TRIES + str(letter.number)))
+        if self._retry.kinds is not None:
+            note(Operation("delete", BEGUN + str(letter.number)))
+        over = letter.number - first - self._keep
+        if over > self._keep // 4:  # not with every letter
+            note(Operation("trim", MESSAGES, {"before": over}))
+            note(Operation("set", FIRST, first + over))
+            for one in taken.standing.skipped:
+                if one <= first + over:
+                    note(Operation("delete", SKIPPED + str(one)))
+            cleared = Stretches(self._handle.reader.get(CLEARED, [], None, False))
+            left = taken.standing.cleared.behind(first + over).kept
+            if left != cleared.kept:
+                note(Operation("set", CLEARED, left))
+        plan = taken.parts.plan()
+        assert plan is not None
+        return plan
 
     def _failed(self, taken: Taken, error: Exception) -> Steps[None]:
         def step() -> Steps[None]:
-            plan = yield look(self._state, self._box.plan_failed, taken, error)
+            plan = yield look(self._state, self._plan_failed, taken, error)
             if plan is not None:
                 yield commit(self._state, plan)
 
         yield from again_in_steps(step)
+
+    def _plan_failed(self, taken: Taken, error: BaseException) -> Plan | None:
+        """That processing failed; the letter is set aside if it has failed too often.
+
+        None if somebody else has processed it meanwhile.
+        """
+        taken.parts.end()
+        letter, kind = taken.letter, self._retry.kind(error)
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        before = part.get(TRIES + str(letter.number), {})
+        count = before.get("count", 0) + 1 if before.get("id", letter.id) == letter.id else 1
+        failed = {"count": count, "error": type(error).__name__, "kind": kind}
+        again, wait = self._retry.again(kind, count), self._retry.pause(count)
+        standing = Standing(self._handle, part.get)
+        item = standing.numbers.at(letter.number)
+        # A restore meanwhile brings those before it back; then it is skipped when they are done.
+        passes = not again and _next(part, standing) == letter.number
+        if not self._fail(part, standing, letter, failed, again, wait):
+            return None
+        if passes and item is not None:
+            part.set(DONE, standing.after(letter.number, item))
+        return self._planned(parts)
+
+    def _fail(
+        self,
+        part: ScopedChange,
+        standing: Standing,
+        letter: Letter,
+        failed: dict[str, Any],
+        again: bool,
+        wait: float,
+    ) -> bool:
+        """Note a failure; whether there was anything to note."""
+        number = str(letter.number)
+        if part.exists(BEGUN + number):
+            part.delete(BEGUN + number)
+        part.exists(SKIPPED + number)  # who removes it meanwhile goes first
+        item = standing.numbers.at(letter.number)
+        if item is None or item["id"] != letter.id or standing.number >= letter.number:
+            return False
+        if standing.cleared.end(letter.number) or standing.skips(letter.number, item):
+            return False
+        failed = failed | {"id": letter.id}
+        if again:
+            now = moment(self._handle.core.clock.claimed())
+            part.set(TRIES + number, failed | ({"at": now, "wait": wait} if wait else {}))
+            return True
+        part.set(ASIDE + number, {"letter": item, "failed": failed})
+        part.set(SKIPPED + number, {"id": letter.id})
+        part.delete(TRIES + number)
+        return True
+
+    def _is_last(self, taken: Taken, error: BaseException) -> bool:
+        """Whether a letter is set aside if it fails now, by this error."""
+        return not self._retry.again(self._retry.kind(error), taken.letter.tries + 1)
 
     @steps
     def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> Steps[int]:
@@ -675,19 +516,52 @@ class Mailbox:
     def waiting(self, *, limit: int | None = None) -> list[Letter]:
         """Letters that are not processed yet, the next one first."""
         check_limit(limit)
-        return self._box.waiting(limit)
+        reader = self._handle.reader
+        standing = Standing(self._handle)
+        first, skipped = standing.first, standing.skipped
+        failed = {
+            int(key.removeprefix(TRIES)): told for key, told in reader.items(TRIES, None, "", False)
+        }
+        waiting: list[Letter] = []
+        for low, high in standing.cleared.between(max(standing.number, first)):
+            if limit is not None:
+                high = min(high, low + limit + len(skipped))
+            stop = None if high == inf else int(high) - first
+            items: Sequence[Any] = reader.slice(MESSAGES, low - first, stop, False)
+            waiting += [
+                letter_of(item, number, failed.get(number, {}))
+                for number, item in enumerate(items, low + 1)
+                if not standing.skips(number, item)
+            ]
+            if limit is not None and len(waiting) >= limit:
+                break
+        return waiting[:limit]
 
     @quick
     def set_aside(self) -> list[Letter]:
         """Letters that failed too often, oldest first."""
-        return self._box.set_aside()
+        found = [
+            letter_of(item["letter"], int(key.removeprefix(ASIDE)), item["failed"])
+            for key, item in self._handle.reader.items(ASIDE, None, "", False)
+        ]
+        return sorted(found, key=lambda letter: letter.number)
 
     @writes
     def retry(self, number: int) -> str:
         """Put a letter that was set aside behind all others; returns its id."""
-        plan, id = self._box.plan_retry(number)
-        self._state._run(plan)
-        return id
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        item = part.get(ASIDE + str(number))
+        if item is None:
+            raise MissingError(
+                f"{self._handle.scope}: no letter {number} is set aside; look at set_aside()"
+            )
+        part.delete(ASIDE + str(number))
+        letter = item["letter"]
+        by = letter.get("by", "")
+        post(self._handle, part, letter["content"], letter["sender"], letter["id"], by, again=True)
+        run_parts(parts)
+        return str(letter["id"])
 
     @writes
     def interrupted(self) -> list[str]:
@@ -698,47 +572,90 @@ class Mailbox:
         are set aside by it.
         """
 
-        def step() -> list[str]:
-            found = self._box.plan_interrupted()
-            if found is None:
-                return []
-            self._state._run(found[0])
-            return found[1]
+        return again(self._interrupted)
 
-        return again(step)
+    def _interrupted(self) -> list[str]:
+        begun = self._handle.reader.keys(BEGUN, None, "")
+        if not begun:
+            return []
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        standing = Standing(self._handle, part.get)
+        letters = {letter.number: letter for letter in self.waiting()}
+        aside = []
+        for key in begun:
+            number, note = int(key.removeprefix(BEGUN)), part.get(key)
+            letter = letters.get(number)
+            if letter is None or note is None or note.get("id", letter.id) != letter.id:  # it went
+                part.delete(key)
+                continue
+            failed = {"count": note["attempt"], "error": "", "kind": RESTART}
+            again, wait = note["again"], note["wait"]
+            if self._fail(part, standing, letter, failed, again, wait) and not again:
+                aside.append(letter.id)
+        self._run(parts)
+        return aside
 
     @writes
     def remove(self, number: int) -> None:
         """Let nobody process a letter that waits or was set aside; it stays in the history."""
 
+        check_count(number, "the number of a letter")
+
         def step() -> None:
-            self._state._run(self._box.plan_remove(number))
+            parts = own_change(self)
+            part = parts.part(self._handle)
+            if part.exists(ASIDE + str(number)):
+                part.delete(ASIDE + str(number))
+            elif ids := [letter.id for letter in self.waiting() if letter.number == number]:
+                part.get(DONE)  # it may be processed at this moment: then this is planned again
+                part.set(SKIPPED + str(number), {"id": ids[0]})
+                part.delete(TRIES + str(number))
+            else:
+                raise MissingError(
+                    f"{self._handle.scope}: no letter {number} waits or is set aside; look at "
+                    "waiting() and set_aside()"
+                )
+            self._run(parts)
 
         again(step)
 
     @writes
     def clear_failed(self) -> int:
         """Remove what was set aside; tells how many letters. They stay in the history."""
-        return self._clear(failed_only=True)
+        return again(lambda: self._clear(failed_only=True))
 
     @writes
     def clear_all(self) -> int:
         """Remove what waits and what was set aside; tells how many letters."""
-        return self._clear(failed_only=False)
+        return again(lambda: self._clear(failed_only=False))
 
     def _clear(self, *, failed_only: bool) -> int:
-        def step() -> int:
-            plan, count = self._box.plan_clear(failed_only=failed_only)
-            if plan is not None:
-                self._state._run(plan)
-            return count
-
-        return again(step)
+        """Remove letters that were set aside, or all; how many those are."""
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        aside = self._handle.reader.keys(ASIDE, None, "")
+        gone = list(aside)
+        status = self.status()
+        if not failed_only and status.waiting:
+            # Not of those before: what they wrote may be undone, and then they are wanted again.
+            standing = Standing(self._handle, part.get)
+            done, last = standing.number, standing.numbers.at(status.received)
+            id = [last["id"]] if last is not None else []
+            part.set(CLEARED, standing.cleared.added(done, status.received, *id).kept)
+            tries = self._handle.reader.keys(TRIES, None, "")
+            gone += [key for key in tries if int(key.removeprefix(TRIES)) > done]
+            gone += [SKIPPED + str(one) for one in standing.skipped if one > done]
+        for key in gone:
+            part.delete(key)
+        count = len(aside) + (0 if failed_only else status.waiting)
+        self._run(parts)
+        return count
 
     @quick
     def status(self) -> MailboxStatus:
         """How many came, are processed, wait, are set aside or were missed."""
-        return self._box.status()
+        return status_of(self._handle)
 
 
 # ---- mailbox letters ----------------------------------------------------------------------------

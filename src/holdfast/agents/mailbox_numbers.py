@@ -73,8 +73,9 @@ class Numbers:
 class Standing:
     """How far a mailbox is: which letters the state has processed, and which are not wanted."""
 
-    def __init__(self, handle: LineHandle, get: Callable[[str, Any], Any]) -> None:
+    def __init__(self, handle: LineHandle, get: Callable[[str, Any], Any] | None = None) -> None:
         self._reader = handle.reader
+        get = get or self._get
         self.first: int = get(FIRST, 0)
         self.done: dict[str, Any] = get(DONE, {})
         self.numbers = Numbers(self._reader, self.first)
@@ -84,6 +85,9 @@ class Standing:
         """The number of the last letter in the list that is processed; 0 if it is none of these."""
         self.number: int = self.found or min(self.done.get("number", 0), self.first)
         """The same; if the letters that are processed are trimmed, of the last of those."""
+
+    def _get(self, key: str, default: Any) -> Any:
+        return self._reader.get(key, default, None, False)
 
     # what is processed
 

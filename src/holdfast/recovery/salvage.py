@@ -20,7 +20,7 @@ from typing import Any
 from holdfast.agents.agent_keys import DRIFT, EFFECTS, LOOP, MACHINE
 from holdfast.agents.handover_package import LOG
 from holdfast.agents.machines.machine_records import Keys
-from holdfast.agents.mailbox import INBOX
+from holdfast.agents.mailbox_numbers import INBOX
 from holdfast.checkpoints.partial import put_together
 from holdfast.errors import PrunedError, StateIntegrityError
 from holdfast.recovery.changes_of_others import LAST, entry_rows, some

@@ -14,7 +14,7 @@ from holdfast.agents.drift import Drift
 from holdfast.agents.loop.check import MOST, LoopReport, check_line
 from holdfast.agents.loop.decide import LoopResult, LoopSettings
 from holdfast.agents.loop.turns import LoopStore, Running, Turns
-from holdfast.agents.mailbox import KEPT, Box
+from holdfast.agents.mailbox import MAIN, Mailbox
 from holdfast.checkpoints.retention_rules import RetentionRule
 from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread
 from holdfast.errors import InvalidInputError
@@ -129,6 +129,9 @@ class Loop:
             watching = Drift(state)
         told = handle_of(report_to) if report_to is not None else None
         self._store = LoopStore(handle_of(state), self._settings, retention, told)
+        mailbox = None  # of a fork, on which a loop tries something out
+        if handle_of(state).timeline == MAIN:
+            mailbox = Mailbox(state, retry=self._settings.retry)
         self._running = Running(
             handle_of(state),
             state,
@@ -136,7 +139,7 @@ class Loop:
             tuple(listed(fields, "fields")) if fields is not None else None,
             self._settings,
             self._store,
-            Box(handle_of(state), KEPT, self._settings.retry),
+            mailbox,
             watching,
         )
         self._signals = Stopping(listed(signals, "signals"), self._stopped)

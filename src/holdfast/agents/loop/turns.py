@@ -22,7 +22,7 @@ from holdfast.agents.loop.decide import (
     decided,
     step_of,
 )
-from holdfast.agents.mailbox import Box, Mail, Reruns, Taken
+from holdfast.agents.mailbox import Mail, Mailbox, Reruns, Taken
 from holdfast.checkpoints.create import make
 from holdfast.checkpoints.group import Wanted, save_all
 from holdfast.checkpoints.marks import stand
@@ -141,7 +141,7 @@ class LoopStore:
         if retention is not None:
             self._retention = Retention(self._store(), rules=retention)
         check_own(handle.core, "the state that report_to names", report_to)
-        self._report_to = Box(report_to, 0) if report_to is not None else None
+        self._report_to = Mailbox(State(report_to)) if report_to is not None else None
 
     def commit(self, plan: Plan | None) -> Any:
         """Commit a change, if there is one."""
@@ -182,7 +182,7 @@ class LoopStore:
             agent = str(self._handle.scope)
             content = {"agent": agent, "event": trigger, "checkpoint": made.id} | about
             try:
-                self.commit(self._report_to.plan_send(content, agent, None)[0])
+                self._report_to.send(content, sender=agent)
             except ENDS:
                 raise
             except Exception as error:
@@ -422,7 +422,7 @@ class Running:
     fields: tuple[str, ...] | None
     settings: LoopSettings
     store: LoopStore
-    box: Box
+    mailbox: Mailbox | None
     drift: Drift | None
     first: list[dict[str, Any] | None] = field(default_factory=list)
     """What an agent at hand held before it was first run here; None: what had been stored of it
@@ -547,8 +547,9 @@ class Turns:
         if restart is not None:
             yield _work(self._restored, restart)
         yield from self._object()
-        if callable(getattr(self._agent, "on_letter", None)):
-            yield _work(self._interrupted)
+        if callable(getattr(self._agent, "on_letter", None)) and self._running.mailbox is not None:
+            # Who runs an agent that takes letters is alone at it: what was begun was cut short.
+            yield _work(self._running.mailbox.interrupted)
         yield from self._taken_up(restart)
         yield from self._saved(self._life.lives("running", started=True))
         yield from self._finished(restart)
@@ -755,10 +756,12 @@ class Turns:
             yield _work(self._store.ask_refresh, drifted.id, True, "drift")
 
     def _letters(self) -> Steps[int]:
-        work = getattr(self._agent, "on_letter", None)
+        work, mailbox = getattr(self._agent, "on_letter", None), self._running.mailbox
         count, reruns = 0, Reruns()
-        while callable(work) and count < self._settings.letters and not self.stopped:
-            taken = yield _work(self._taken)
+        if mailbox is None or not callable(work):
+            return 0
+        while count < self._settings.letters and not self.stopped:
+            taken = yield from mailbox._take()
             if taken is None:
                 break
             try:
@@ -774,8 +777,8 @@ class Turns:
                     yield from self._put_back()
                     yield from self._wait(pause)
                     continue
-                yield _work(self._letter_failed, taken, error)
-                last = self._running.box.last_try(taken, error)
+                yield from mailbox._failed(taken, error)
+                last = mailbox._is_last(taken, error)
                 self._tries = 0 if last else taken.letter.tries + 1
                 raise
             count += 1
@@ -783,27 +786,10 @@ class Turns:
             self.result.letters += 1
         return count
 
-    def _taken(self) -> Taken | None:
-        taken = self._running.box.take()
-        if taken is not None:
-            self._store.commit(self._running.box.plan_begin(taken))
-        return taken
-
-    def _interrupted(self) -> None:
-        """Who runs an agent that takes letters is alone at it: what was begun was cut short."""
-
-        def step() -> None:
-            found = self._running.box.plan_interrupted()
-            self._store.commit(found and found[0])
-
-        again(step)
-
     def _done(self, taken: Taken, saved: Plan | None) -> None:
         """A letter is done, what it led to and what the agent holds now: one change."""
-        self._store.commit(joined(self._running.box.plan_done(taken), saved))
-
-    def _letter_failed(self, taken: Taken, error: Exception) -> None:
-        self._commit(lambda: self._running.box.plan_failed(taken, error))
+        assert self._running.mailbox is not None
+        self._store.commit(joined(self._running.mailbox._plan_done(taken), saved))
 
     def _judged(self, step: StepResult, seconds: float | None, *, failed: bool) -> Steps[Any]:
         """Note the cycle, and decide what is to be done about a drift that it shows.
@@ -912,10 +898,6 @@ class Turns:
         if unawaited(answer):
             raise NotRunError("an agent with async methods is run by holdfast.agents.Loop")
         return answer
-
-    def _commit(self, planned: Callable[[], Any]) -> None:
-        """Commit what rests on reads; planned again when somebody was faster."""
-        again(lambda: self._store.commit(planned()))
 
     def _note_checkpoint(self, work: Step) -> Steps[Any]:
         made = yield work
