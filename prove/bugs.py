@@ -1129,8 +1129,8 @@ BUGS = (
     Bug(
         "failed transitions not counted",
         "agents/machines/machine_records.py",
-        "if not attempt:  # it failed",
-        "if attempt:  # it failed",
+        "if not told:  # it failed",
+        "if told:  # it failed",
         "tests/recovery/test_metrics.py::test_transitions_are_counted_by_trigger_state_and_outcome",
     ),
     Bug(

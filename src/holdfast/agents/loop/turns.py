@@ -76,10 +76,6 @@ from holdfast.store.names.items import Checkpoint, Entry
 from holdfast.store.state import State
 from holdfast.store.store import Store
 
-# ---- loop run -----------------------------------------------------------------------------------
-# What a loop runs, and with what.
-
-
 # ---- loop store ---------------------------------------------------------------------------------
 # What a loop does to the store: checkpoints, restarts, reports. All of it blocks.
 #
@@ -207,13 +203,12 @@ class LoopStore:
         """Note that somebody wants the agent to be started again from a checkpoint."""
         self._ask(checkpoint, Restart("", clean, reason), instead=True)
 
-    def ask_return(self, checkpoint: Any, clean: bool, reason: str, failed: bool) -> None:
-        """The same for the loop itself; a restart that is asked for already comes first."""
-        self._ask(checkpoint, Restart("", clean, reason, failed), instead=False)
-
-    def ask_refresh(self, checkpoint: Any, clean: bool, reason: str) -> None:
-        """Note that the loop wants to make the agent anew; as `ask_return`, but undoes nothing."""
-        self._ask(checkpoint, Restart("", clean, reason, restores=False), instead=False)
+    def ask_refresh(
+        self, checkpoint: Any, clean: bool, reason: str, *, failed: bool = False, back: bool = False
+    ) -> None:
+        """Note that the loop itself wants to make the agent anew, which undoes nothing unless it
+        goes `back`; a restart that is asked for already comes first."""
+        self._ask(checkpoint, Restart("", clean, reason, failed, restores=back), instead=False)
 
     def _ask(self, checkpoint: Any, wanted: Restart, *, instead: bool) -> None:
         check_text(wanted.reason, "the reason of a restart", 1000)
@@ -232,7 +227,7 @@ class LoopStore:
             self._unasked(parts)
             part.operations += sticky(self._handle, LOOP)
             part.set(RESTART, note)
-            main = self._main(parts)
+            main = parts.part(self._line())  # where the marks of retention lie
             main.set(mark_key(self._line(), ASKED, point), wanted.reason)
             plan = parts.plan()
             assert plan is not None
@@ -247,11 +242,7 @@ class LoopStore:
         note = part.get(RESTART)
         if self._is_own(note):
             part.delete(RESTART, if_version=asked_at)
-            self._main(parts).delete(mark_key(self._line(), ASKED, note["checkpoint"]))
-
-    def _main(self, parts: ChangeParts) -> ScopedChange:
-        """Where the marks of retention lie, whichever timeline this is."""
-        return parts.part(self._line())
+            parts.part(self._line()).delete(mark_key(self._line(), ASKED, note["checkpoint"]))
 
     def _store(self) -> Store:
         return Store(StoreHandle(self._handle.core))
@@ -405,9 +396,6 @@ def joined(plan: Plan, more: Plan | None) -> Plan:
     return change, both
 
 
-# ---- loop run -----------------------------------------------------------------------------------
-
-
 CALLED = ("step", "on_letter", "check_tasks")
 """What an agent has for a loop to call."""
 
@@ -459,9 +447,6 @@ class Running:
                 check_run(function, f"{name} of {kind}", awaited=awaited)
         for name in () if awaited else METHODS:
             check_not_async(getattr(agent, name, None), f"{name} of {kind}")
-
-
-# ---- turns --------------------------------------------------------------------------------------
 
 
 VAIN = (*ENDS, NotRunError)
@@ -866,7 +851,8 @@ class Turns:
                 good = yield _work(self._store.last_good)
             if good is not None:
                 clean, why = drifted is not None, "drift" if drifted else "error"
-                yield _work(self._store.ask_return, good.id, clean, why, not clean)
+                ask_return = partial(self._store.ask_refresh, back=True, failed=not clean)
+                yield _work(ask_return, good.id, clean, why)
             elif drifted is not None:
                 yield _work(self._store.ask_refresh, drifted.id, True, "drift")
         except ENDS:

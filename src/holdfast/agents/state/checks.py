@@ -400,18 +400,6 @@ def placed(stack: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         yield from ((place, task) for task in (tasks if isinstance(tasks, list | tuple) else ()))
 
 
-def stack_with(stack: Mapping[str, Any], sound: Callable[[Any], bool]) -> dict[str, Any]:
-    """A stack without those of its tasks that are not sound."""
-    found: dict[str, Any] = {place: [] for place in TASK_PLACES}
-    for place, task in placed(stack):
-        if sound(task):
-            if place == "current":
-                found[place] = task
-            else:
-                found[place].append(task)
-    return found
-
-
 def task_problems(tasks: Iterable[tuple[str, Any]], has: Has) -> list[str]:
     """A task has the id that it is kept under, and its parent exists."""
     found = []
