@@ -159,7 +159,7 @@ def again(step: Callable[[], _T]) -> _T:
         try:
             with done_again():
                 return step()
-        except Conflict:
+        except Conflict:  # somebody was faster: what is read now may be fit for it
             continue
     return step()
 
@@ -170,7 +170,7 @@ def again_in_steps(step: Callable[[], Steps[_T]]) -> Steps[_T]:
         try:
             with done_again():
                 return (yield from step())
-        except Conflict:
+        except Conflict:  # somebody was faster: what is read now may be fit for it
             continue
     return (yield from step())
 

@@ -453,7 +453,7 @@ class Agents:
         try:
             if kept.status in ALIVE:
                 yield from kept._stop()
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the lease is not to be left behind
             if kept.status in ALIVE and not isinstance(error, Exception):
                 self._running[id] = kept, lease  # cut short: who stops it again saves it
             else:

@@ -274,7 +274,7 @@ class Attached:
             plan = self._core.plan_save(values, life, replaced=replace)
             try:
                 return (yield commit(self._state, plan)) if plan is not None else None
-            except Conflict as error:
+            except Conflict as error:  # who was faster, and what to do, is said in our words
                 raise self._core.conflict(error) from error
 
     # the life

@@ -74,7 +74,7 @@ def _before(handle: LineHandle, key: str, place: str) -> Record | None:
         if slot is None:
             return None
         data = handle.view(slot.sequence - 1).reader.get(place, None, None, False)
-    except (MissingError, StateIntegrityError):
+    except (MissingError, StateIntegrityError):  # what is known is then that there was a record
         return None
     return record_of(data) if data is not None else None
 

@@ -501,7 +501,7 @@ class Turns:
                 try:
                     while not self.result.outcome:
                         yield from self._turn()
-                except BaseException as error:
+                except BaseException as error:  # whatever ends it, what was saved stands
                     yield from self._ended_by(error)
                     raise
                 yield from self._end()

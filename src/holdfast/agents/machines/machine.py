@@ -18,7 +18,7 @@ from holdfast.agents.machines.machine_records import (
     Transition,
     problems_of,
 )
-from holdfast.agents.machines.routines import Routines, Settling
+from holdfast.agents.machines.routines import Routines
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import handle_of
 from holdfast.store.names.arguments import check_flag, check_function
@@ -60,7 +60,6 @@ class Machine:
         self.definition = definition
         self.name = name
         self._routines = Routines(state, definition, name)
-        self._settling = Settling(self._routines)
         self._past = Past(self._routines, limits or MachineLimits())
 
     def __repr__(self) -> str:
@@ -126,14 +125,14 @@ class Machine:
         For when nobody else works on the machine (a lease tells): who takes a transition over
         keeps the other from ending it, not from working. With the choice `ask` it stays open.
         """
-        return (yield from self._settling.recover())
+        return (yield from self._routines.recover())
 
     @steps
     def settle(self, how: str, /, **data: Any) -> Steps[MachineRecovered]:
         """End an interrupted transition as you say: `complete` does the work again, `done` takes it
         as done (data are what it would have given), `roll_back` undoes it.
         """
-        return (yield from self._settling.settle(how, data))
+        return (yield from self._routines.settle(how, data))
 
     # looking
 

@@ -635,7 +635,7 @@ class Storing:
         for _ in range(ATTEMPTS):
             try:
                 return (yield commit(self.state, plan()))
-            except Conflict as conflict:
+            except Conflict as conflict:  # failed attempts of others are in nobody's way
                 if not conflict.keys or not own.issuperset(conflict.keys):
                     raise
                 again = yield self.look(self.looker.look)
