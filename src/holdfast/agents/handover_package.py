@@ -420,23 +420,14 @@ def begins(messages: list[Any], standing: Standing, context: list[Any]) -> int:
     """
     said, came = _identities(messages), _identities(context)
     before = identity(standing.follows) if standing.follows is not None else None
-    if before is None and not came:
-        return min(standing.at, len(messages))
-    found: dict[int, tuple[int, bool]] = {}
-    for place in range(min(standing.at, len(said)) + 1):
-        alike, follows = _alike(said, place, came), place > 0 and said[place - 1] == before
-        whole = alike == len(came)
-        if not place:
-            sure = alike > 0
-        elif follows:  # if none was let go, a changed one is no other conversation
-            sure = alike > 0 or whole or place == standing.at
-        else:
-            sure = whole and (before is None or alike > 1)
-        if sure:
-            found[place] = (alike, follows)
-    best = max(found.values(), default=None)
-    places = [place for place, how in found.items() if how == best]
-    return standing.at if standing.at in places else min(places, default=0)
+    found = [
+        place
+        for place in range(min(standing.at, len(said)) + 1)
+        if said[place : place + len(came)] == came
+        and (before is None or place == 0 or said[place - 1] == before)
+        and (place == standing.at or bool(came) or before is not None)
+    ]
+    return standing.at if standing.at in found else min(found, default=0)
 
 
 def without(messages: list[Any], context: list[Any], low: int) -> list[Any]:
@@ -462,16 +453,6 @@ def known(messages: list[Any], given: list[Any]) -> int:
         if said[: len(rest)] == rest and (len(rest) > 1 or not place):
             return len(rest)
     return 0
-
-
-def _alike(said: list[Any], place: int, came: list[Any]) -> int:
-    """How many messages from a place on are those that came."""
-    count = 0
-    for one, other in zip(said[place : place + len(came)], came, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
 
 
 def _identities(messages: list[Any]) -> list[Any]:
