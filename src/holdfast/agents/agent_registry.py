@@ -153,14 +153,8 @@ class Agents:
         metadata: dict[str, Any] | None = None,
     ) -> Identity:
         """Say who an agent is, now and after every restart; its kind stays what it is."""
-        given = {
-            "kind": kind,
-            "name": name,
-            "version": version,
-            "description": description,
-            "metadata": metadata,
-        }
-        return self._register(id, given)
+        about = {"kind": kind, "name": name, "version": version, "description": description}
+        return self._register(id, {**about, "metadata": metadata})
 
     def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
         """Write an identity, if it is another."""

@@ -268,15 +268,8 @@ class LoopStore:
         if found is None or not self._is_own(found[0]):
             return None
         note, version = found
-        return Restart(
-            note["checkpoint"],
-            note["clean"],
-            note["reason"],
-            note["failed"],
-            note["restores"],
-            note["time"],
-            version,
-        )
+        told = ("checkpoint", "clean", "reason", "failed", "restores", "time")
+        return Restart(**{name: note[name] for name in told}, asked_at=version)
 
     def _is_own(self, note: Any) -> bool:
         """Whether a note is there, and not one that a fork took along from where it comes from."""

@@ -18,7 +18,6 @@ from holdfast.agents.machines.machine_records import (
     Transition,
     problems_of,
 )
-from holdfast.agents.machines.routines import Routines
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import handle_of
 from holdfast.store.names.arguments import check_flag, check_function
@@ -59,8 +58,7 @@ class Machine:
         self._storage = handle_of(state).core.storage
         self.definition = definition
         self.name = name
-        self._routines = Routines(state, definition, name)
-        self._past = Past(self._routines, limits or MachineLimits())
+        self._routines = Past(state, definition, name, limits or MachineLimits())
 
     def __repr__(self) -> str:
         return f"<Machine {self.name} of {self._state.scope}>"
@@ -167,7 +165,7 @@ class Machine:
 
     def version(self, version: int) -> MachineSnapshot:
         """The machine at one of its versions, as far as history is kept."""
-        return self._past.snapshot(version)
+        return self._routines.snapshot_of(version)
 
     def entry(self, version: int) -> str:
         """The entry that made a version, as a point: for `at`, `diff`, `fork`, `prune`."""
@@ -179,7 +177,7 @@ class Machine:
 
         The machine alone: `State.restore` puts back all of an agent.
         """
-        return (yield from self._past.roll_back(point))
+        return (yield from self._routines.roll_back(point))
 
     @steps
     def replay(
@@ -200,7 +198,7 @@ class Machine:
         if apply is not None:
             check_function(apply, "apply")
         check_flag(dry_run, "dry_run")
-        routine = self._past.replay(version, until=until, apply=apply, dry_run=dry_run)
+        routine = self._routines.replay(version, until=until, apply=apply, dry_run=dry_run)
         return (yield from routine)
 
     @steps
@@ -209,4 +207,4 @@ class Machine:
 
         The newest one stays. The versions that they made are not found any more.
         """
-        return (yield from self._past.clean(before))
+        return (yield from self._routines.clean(before))

@@ -11,7 +11,7 @@ transition, which every change of a machine expects, so that nobody else takes t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -170,23 +170,20 @@ class MachineIntent:
     def stored(self) -> dict[str, Any]:
         """What is kept."""
         return {
-            "id": self.id,
-            "trigger": self.trigger,
-            "from": self.from_state,
-            "to": self.to_state,
-            "input": self.input,
-            "begun": self.begun,
-            "attempt": self.attempt,
+            name: getattr(self, one.name) for name, one in zip(_INTENT, fields(self), strict=True)
         }
 
     @classmethod
     def of(cls, stored: Any) -> MachineIntent:
         """The opposite of `stored`."""
-        names = ("id", "trigger", "from", "to", "input", "begun", "attempt")
         try:
-            return cls(*(stored[name] for name in names))
+            return cls(*(stored[name] for name in _INTENT))
         except (KeyError, TypeError):
             raise DamagedRecordError("what a machine has begun cannot be read") from None
+
+
+_INTENT = ("id", "trigger", "from", "to", "input", "begun", "attempt")
+"""The fields of an intent as they are stored."""
 
 
 @dataclass(frozen=True, slots=True)
