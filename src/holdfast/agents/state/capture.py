@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.agents.machines.machine_records import MAIN, Keys
 from holdfast.agents.state.components import SCHEMA
 from holdfast.checkpoints.describe import Compression, describe
-from holdfast.store.inner import made, moment
+from holdfast.store.inner import handle_of, made, moment
 
 if TYPE_CHECKING:
     from holdfast.agents.state.agent_state import AgentState
@@ -69,7 +69,8 @@ class Captured:
 
 def capture(agent: AgentState, checkpoint: Any, verify: str) -> Captured:
     """All that a checkpoint covers and all that is known of it."""
-    about = describe(agent._handle, checkpoint, verify)
+    handle = handle_of(agent._state)
+    about = describe(handle, checkpoint, verify)
     point = about.checkpoint
     then = agent._at(point)
     components = then.load()
@@ -128,23 +129,24 @@ class Persisted:
 
 def persisted(agent: AgentState) -> Persisted | None:
     """What is stored now; None if nothing was ever written."""
-    sequence = agent._handle.place()[2]
+    handle = handle_of(agent._state)
+    sequence = handle.place()[2]
     if not sequence:
         return None
     then = agent._at(sequence)
     source = then._moment()
     read = {name: then._components[name].read(source) for name in _FLAT}
     state_name, state_data = _state(source, read.pop("state"))
-    [newest] = agent._handle.history.log(limit=1, until=sequence)
+    [newest] = handle.history.log(limit=1, until=sequence)
     identity = then._components["identity"].read(source)
     return Persisted(
-        agent_id=agent._handle.scope.id,
+        agent_id=handle.scope.id,
         state_name=state_name,
         state_data=state_data,
         **read,
         schema_version=max(source.get(SCHEMA, {}).values(), default=1),
         version=sequence,
-        created_at=identity.created_at or moment(made(agent._handle.core, agent._handle.scope)),
+        created_at=identity.created_at or moment(made(handle.core, handle.scope)),
         updated_at=newest.time,
     )
 
