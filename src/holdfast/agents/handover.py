@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -203,14 +204,8 @@ class Handovers:
     ) -> Steps[Handover]:
         """Offer a task to the agent that handed it here, with what has been said since."""
         a = self._main(holder)
-        return (
-            yield from self._again(
-                lambda: self._prepare_return(a, task, reason=reason, id=id, term=term),
-                self._commit_offer,
-                check,
-                a,
-            )
-        )
+        prepare = partial(self._prepare_return, a, task, reason=reason, id=id, term=term)
+        return (yield from self._again(prepare, self._commit_offer, check, a))
 
     def offers(self, taker: State | Scope | str) -> list[Handover]:
         """Offers to an agent that wait for its answer, oldest first."""
@@ -283,25 +278,13 @@ class Handovers:
         check: Check | None,
     ) -> Steps[Handover]:
         a, b = self._main(giver), self._main(taker)
-        return (
-            yield from self._again(
-                lambda: self._prepare_offer(a, b, task, asked),
-                self._commit_offer,
-                check,
-                a,
-            )
-        )
+        prepare = partial(self._prepare_offer, a, b, task, asked)
+        return (yield from self._again(prepare, self._commit_offer, check, a))
 
     def _accept(self, taker: State | Scope | str, id: str, check: Check | None) -> Steps[Handover]:
         b = self._main(taker)
-        return (
-            yield from self._again(
-                lambda: self._prepare_accept(b, id),
-                self._commit_accept,
-                check,
-                b,
-            )
-        )
+        prepare = partial(self._prepare_accept, b, id)
+        return (yield from self._again(prepare, self._commit_accept, check, b))
 
     def _again(
         self,
