@@ -1002,7 +1002,7 @@ BUGS = (
     ),
     Bug(
         "a restart asked for from what is pruned meanwhile",
-        "agents/loop/loop_run.py",
+        "agents/loop/turns.py",
         "            stand(self._line(), plan[0], point)\n",
         "",
         "tests/agents/test_loop.py::test_retention_between_any_two_commits_of_a_restart_refuses_it",
@@ -1129,8 +1129,8 @@ BUGS = (
     Bug(
         "failed transitions not counted",
         "agents/machines/machine_records.py",
-        "if not attempt:  # it failed",
-        "if attempt:  # it failed",
+        "if not told:  # it failed",
+        "if told:  # it failed",
         "tests/recovery/test_metrics.py::test_transitions_are_counted_by_trigger_state_and_outcome",
     ),
     Bug(
@@ -1261,7 +1261,7 @@ BUGS = (
     ),
     Bug(
         "letters of a folder that are taken up twice",
-        "importers/folder.py",
+        "agents/folder.py",
         "if letter.id not in known]",
         "if letter.id]",
         "tests/agents/test_folder_importing.py::test_a_second_import_changes_nothing_whatever_happened_meanwhile",
@@ -1269,8 +1269,8 @@ BUGS = (
     Bug(
         "a letter that two may process",
         "agents/mailbox.py",
-        "standing = Standing(self._handle, part.get)\n            number = _next(part, standing)",
-        "standing = Standing(self._handle, self._get)\n            number = _next(part, standing)",
+        "standing = Standing(self._handle, part.get)\n        number = _next(part, standing)",
+        "standing = Standing(self._handle, self._get)\n        number = _next(part, standing)",
         "tests/agents/test_mailbox.py::test_a_letter_that_another_was_faster_with_has_not_failed",
     ),
     Bug(
@@ -1317,7 +1317,7 @@ BUGS = (
     ),
     Bug(
         "a drift that counts as usual while it goes on",
-        "agents/drift_signs.py",
+        "agents/drift.py",
         "usual = max(_share(events[: self._cut], usual, weight), LEAST * usual)",
         "usual = max(_share(events, usual, weight), LEAST * usual)",
         "tests/agents/test_drift.py::test_a_drift_is_found_within_twenty_cycles",
@@ -1338,21 +1338,21 @@ BUGS = (
     ),
     Bug(
         "task of a command not looked for",
-        "agents/state/state_rules.py",
+        "agents/state/checks.py",
         'if not has(command["task_id"])',
         'if not command["task_id"]',
         "tests/agents/test_agents_model.py::test_it_does_what_the_model_does",
     ),
     Bug(
         "life of an agent restored",
-        "agents/life.py",
+        "agents/attached.py",
         "return [*sticky(self.handle, EXECUTION_STATE), written]",
         "return [written]",
         "tests/agents/test_agent_registry.py::test_who_it_is_and_how_it_lives_are_not_restored",
     ),
     Bug(
         "an agent that is not told that its last run failed",
-        "agents/life.py",
+        "agents/attached.py",
         'in ("running", "failed")',
         'in ("running",)',
         "tests/agents/test_loop.py::test_after_a_run_that_did_not_end_in_order_the_agent_is_told",

@@ -159,17 +159,22 @@ class Stub:
         self._names: dict[str, Target] = {}
         """What the stub's own names stand for; others import what they need beside them."""
         self._imports: set[str] = set()
+        self._aliases: list[str] = []
         for name, target in self.table.items():
             by_hand = _by_hand(*target)
             if is_faced(target) and by_hand is None:
                 self._names[name] = (part, name)
                 continue
             self._names[name] = module, attribute = by_hand or target
-            self._imports.add(f"from {module} import {attribute} as {name}")
+            if attribute == name:
+                self._imports.add(f"from {module} import {attribute} as {name}")
+            else:  # a name that is another there would not be exported
+                self._imports.add(f"from {module} import {attribute}")
+                self._aliases.append(f"{name} = {attribute}")
 
     def text(self) -> str:
         """All of it, in the form that ruff gives it."""
-        body: list[str] = []
+        body = list(self._aliases)
         for name, (module, attribute) in self.table.items():
             if self._names[name] != (self.part, name):
                 continue

@@ -33,7 +33,7 @@ LAYERS = (
     ("store",),
     ("checkpoints", "schemas", "hooks", "access"),
     ("agents", "replicas", "backup", "runtime", "monitor"),
-    ("recovery", "importers"),  # of all that agents do
+    ("recovery",),  # of all that agents do
     ("", "sync", "testing"),  # what users import; "" is holdfast/__init__.py
     ("server", "integrations", "scripting"),
     ("cli",),  # has commands for integrations, too
@@ -633,7 +633,7 @@ DOWNSTAIRS = [
     ("holdfast.store.commit.core", "from holdfast.store.lease.lease import Leases"),
     ("holdfast.store.commit.core", "from .change import Change\nfrom holdfast.seal import ring"),
     ("holdfast.store.state", "from holdfast.store.proof import verify\nfrom . import store"),
-    ("holdfast.agents.life", "from holdfast.store.state import State"),
+    ("holdfast.agents.attached", "from holdfast.store.state import State"),
 ]
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.agents.drift_signs import WINDOW, Cycle, DriftAlarm, DriftSignal, Signs
+from holdfast.agents.drift import WINDOW, Cycle, DriftAlarm, DriftSignal, Signs
 
 SIGNS = Signs(signals=(DriftSignal("tokens"),))
 WITHIN = 20

@@ -459,11 +459,3 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
                 await agents.get("7")
 
     asyncio.run(main())
-
-
-def test_both_faces_are_equal() -> None:
-    mine, theirs = vars(Agents), vars(holdfast.agents.Agents)
-    named = {one for one in mine if not one.startswith("__")}
-    assert named == {one for one in theirs if not one.startswith("__")}
-    for one in named:
-        assert mine[one].__doc__ == theirs[one].__doc__, one

@@ -87,7 +87,7 @@ def test_one_that_is_just_being_made_is_stopped(store: sync.Store) -> None:
         spawned = pool.submit(agents.spawn, "7")
         assert begun.wait(LIMIT)
         closed = pool.submit(agents.close)
-        until(lambda: agents._core.closed)
+        until(lambda: agents._closed)
         go.set()
         closed.result(LIMIT)
         assert agents.running() == {}
@@ -115,7 +115,7 @@ def test_a_loop_that_ends_by_itself_meanwhile_is_no_error(store: sync.Store) -> 
 
     class Slow(Kept):
         def validate_state(self) -> None:
-            if agents._core.closed:  # while this one is stopped, the other ends
+            if agents._closed:  # while this one is stopped, the other ends
                 over.set()
                 until(lambda: not agents.loops())
 
@@ -150,40 +150,6 @@ def test_agents_that_all_close_in_their_steps_wait_for_no_other(store: sync.Stor
     with ThreadPoolExecutor() as pool:
         runs = [pool.submit(agents.run, id, signals=()) for id in ("7", "8")]
         assert [run.result(LIMIT).outcome for run in runs] == ["stopped", "stopped"]
-
-
-def test_an_agent_that_closes_waits_for_those_that_work(store: sync.Store) -> None:
-    begun, go, seen = threading.Event(), threading.Event(), []
-
-    class Working:
-        def step(self) -> StepResult:
-            begun.set()
-            assert go.wait(LIMIT)
-            return StepResult()
-
-    class Inner:
-        def step(self) -> StepResult:
-            threading.Timer(0.05, go.set).start()
-            agents.close()
-            seen.append(list(agents.loops()))
-            return StepResult()
-
-    class Outer:
-        """Runs another in its step: who is in there waits for neither."""
-
-        def step(self) -> StepResult:
-            assert begun.wait(LIMIT)
-            agents.run("inner", signals=())
-            return StepResult()
-
-    kinds: dict[str, Any] = {"outer": Outer, "inner": Inner, "working": Working}
-    agents = Agents(store, {name: lambda _, kind=kind: kind() for name, kind in kinds.items()})
-    for id in kinds:
-        agents.register(id, kind=id)
-    with ThreadPoolExecutor() as pool:
-        runs = [pool.submit(agents.run, id, signals=()) for id in ("outer", "working")]
-        assert [run.result(LIMIT).outcome for run in runs] == ["stopped", "stopped"]
-    assert seen == [["outer", "inner"]]
 
 
 @pytest.mark.parametrize("how", ["itself", "a task"])
@@ -226,7 +192,7 @@ def test_agents_that_are_made_or_stopped_may_ask_for_others() -> None:
                     self.helpers = helpers
 
                 async def validate_state(self) -> None:
-                    if agents._core.closed:
+                    if agents._blocking._closed:
                         await agents.get("late")
 
             async def boss(_: Any) -> Boss:
@@ -292,7 +258,7 @@ def test_a_cancelled_close_can_be_done_again() -> None:
             await agents.close()
             assert agents.running() == {}
             async with holdfast.agents.Agents(
-                store, agents._core.kinds, fields={"slow": ["x"]}
+                store, agents._blocking._kinds, fields={"slow": ["x"]}
             ) as more:
                 assert (await more.get("7")).x == 5
 
@@ -306,7 +272,7 @@ def test_the_async_face(waits: threading.Event) -> None:
 
             class Slow(Kept):
                 async def validate_state(self) -> None:
-                    if agents._core.closed:
+                    if agents._blocking._closed:
                         over.set()
                         await until_async(lambda: not agents.loops())
 
@@ -350,7 +316,7 @@ def test_the_async_face_stops_one_that_is_just_being_made() -> None:
             spawned = asyncio.create_task(agents.spawn("7"))
             await begun.wait()
             closed = asyncio.create_task(agents.close())
-            await until_async(lambda: agents._core.closed)
+            await until_async(lambda: agents._blocking._closed)
             go.set()
             await closed
             assert agents.running() == {}

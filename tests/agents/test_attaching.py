@@ -681,7 +681,7 @@ def test_what_cannot_be_attached(store: sync.Store) -> None:
         attach(Plain(), store.agent("7"), fields="plan")
     with pytest.raises(InvalidInputError, match="has no nope"):
         attach(Plain(), store.agent("7"), fields=["nope"]).save()
-    with pytest.raises(InvalidInputError, match=r"of holdfast.sync"):
+    with pytest.raises(InvalidInputError, match="a state of the same face"):
         attach(Plain(), store)  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError):
         attach(Plain(), store.agent("7"), fields=["client"]).save()

@@ -26,7 +26,7 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import sync
 from holdfast.agents import DriftSignal
-from holdfast.agents.drift_signs import RECENT, WINDOW, Cycle, Signs
+from holdfast.agents.drift import RECENT, WINDOW, Cycle, Signs
 from holdfast.errors import InvalidInputError, ReadOnlyError
 
 EACH = 4

@@ -14,8 +14,9 @@ from store_kit import Place
 
 import holdfast
 from holdfast import sync
+from holdfast.agents import folder as folder_files
 from holdfast.agents.agent_keys import own_change
-from holdfast.agents.handover_records import OUT
+from holdfast.agents.handover_package import OUT
 from holdfast.errors import (
     AgentValidationError,
     DamagedRecordError,
@@ -23,7 +24,6 @@ from holdfast.errors import (
     InvalidInputError,
     ReadOnlyError,
 )
-from holdfast.importers import folder as folder_files
 from holdfast.storage.wrappers.faults import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core

@@ -15,8 +15,8 @@ import holdfast
 from holdfast import Scope, sync
 from holdfast.agents import Message, Task
 from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK, own_change
-from holdfast.agents.handover import HandoverBook
-from holdfast.agents.handover_records import IN, OUT
+from holdfast.agents.handover import Handovers
+from holdfast.agents.handover_package import IN, OUT
 from holdfast.errors import (
     Conflict,
     HandoverNotFoundError,
@@ -287,7 +287,7 @@ def test_several_who_accept_one_offer(
     ada, bob = busy(store), store.agent("bob")
     handovers = sync.agents.Handovers(store)
     offer = handovers.offer(ada, bob, "t1", reason="x")
-    original = getattr(HandoverBook, between)
+    original = getattr(Handovers, between)
     faster: list[Any] = []
 
     def slow(self: Any, *given: Any) -> Any:
@@ -296,7 +296,7 @@ def test_several_who_accept_one_offer(
             faster.append(sync.agents.Handovers(other).accept("agent:bob", offer.id))
         return original(self, *given)
 
-    monkeypatch.setattr(HandoverBook, between, slow)
+    monkeypatch.setattr(Handovers, between, slow)
     assert handovers.accept(bob, offer.id) == faster[1]
     assert faster[1].status == "accepted"
     assert (tasks(ada), tasks(bob)) == ([], ["t1"])

@@ -12,7 +12,7 @@ from store_kit import Hands, Place
 
 from holdfast import Classed, sync
 from holdfast.agents.agent_keys import AGENT, own_change
-from holdfast.agents.handover_records import LOG
+from holdfast.agents.handover_package import LOG
 from holdfast.errors import ErasedError
 from holdfast.seal.subject_keys import ERASED
 from holdfast.store.rules.owned_keys import SEEN

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import sync
-from holdfast.agents.handover_package import begins, known, without
-from holdfast.agents.handover_records import Standing
+from holdfast.agents.handover_package import Standing, begins, known, without
 
 said = st.lists(st.integers(0, 2), max_size=6)
 

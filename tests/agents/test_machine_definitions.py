@@ -14,7 +14,7 @@ from machine_kit import HAIKU
 
 from holdfast import sync
 from holdfast.agents import MachineArrow, MachineDefinition, MachineRule, MachineState
-from holdfast.agents.machines.svg import placed
+from holdfast.agents.machines.draw import placed
 from holdfast.errors import MachineDefinitionError, MissingExtraError, TransitionRefusedError
 
 YAML = r"""

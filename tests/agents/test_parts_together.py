@@ -269,7 +269,7 @@ def test_loops_of_the_registry_are_known_while_they_run(place: Place) -> None:
             ("7", sync.agents.Loop)
         ]
         with pytest.raises(LeaseHeldError):
-            sync.agents.Agents(store, agents._core.kinds).spawn("7")
+            sync.agents.Agents(store, agents._kinds).spawn("7")
     thread.join(60)
     assert [one.outcome for one in results] == ["stopped"], "closing the registry ends it"
     assert agents.loops() == {}

@@ -6,15 +6,14 @@ Glossary of this layer:
   write there (`agent_keys`).
 - **Component**: a part of what an agent is (its conversation, its tasks, its goals), under keys of
   its own below `$agent/`, with a type (`state.shapes`, `state.components`). What grows is a list or
-  a key each. What is wrong with one is gathered by its type (`state.checks`) and by rules between
-  them (`state.state_rules`).
+  a key each. What is wrong with one is gathered by its type and by rules between them
+  (`state.checks`).
 - **Draft**: writes to components that become one change (`state.draft`); they are read
   and written by `AgentState` (`state.agent_state`); `state.capture` gives all components of a
   checkpoint as one object.
 - **Attached**: an object of any class that is kept in a state (`attached`), by what differs
-  from its last save (`attach_fields`). Its **life** is started, paused, resumed and stopped
-  (`life`). `PersistentAgent` says what an agent may have for it, `agent` is a base class that has
-  it.
+  from its last save (`attach_fields`). Its **life** is started, paused, resumed and stopped.
+  `PersistentAgent` says what an agent may have for it, `agent` is a base class that has it.
 - **Registry**: who the agents of a store are, and which run here (`agent_registry`). An
   **identity** stays when the agent does not run; whoever runs it holds its lease.
 - **Machine**: where an agent is among declared states, and how it got there (`machines`).
@@ -23,10 +22,10 @@ Glossary of this layer:
 - **Handover**: a task that one agent offers and another accepts or refuses (`handover`).
 - **Letter**: a message to an agent, in its **mailbox** (`mailbox`).
 - **Cycle**: one round of an agent's work as it is noted; **signs** say when cycles have changed for
-  the worse (`drift_signs`), and an **alarm** is what they say (`drift`).
-- **Loop**: what runs an agent (`loop.decide`: when what is due; `loop.loop_run`: what it runs;
-  with its checkpoints and restarts; `loop.turns`: the run, told once; `loop.check`: whether it did
-  its work). **Step result**: what an agent says of a step.
+  the worse, and an **alarm** is what they say (`drift`).
+- **Loop**: what runs an agent (`loop.decide`: when what is due; `loop.turns`: the run, with its
+  checkpoints and restarts; `loop.check`: whether it did its work). **Step result**: what an agent
+  says of a step.
 """
 
 from __future__ import annotations
@@ -88,33 +87,28 @@ HOMES = {
     "holdfast.agents.agent": "Agent",
     "holdfast.agents.agent_registry": "AgentInfo Agents",
     "holdfast.agents.attached": "Attached PersistentAgent attach",
-    "holdfast.agents.drift": "Drift DriftStatus",
-    "holdfast.agents.drift_signs": "DriftAlarm DriftSignal",
+    "holdfast.agents.drift": "Drift DriftAlarm DriftSignal DriftStatus",
     "holdfast.agents.effect_book": "Effect",
     "holdfast.agents.effects": "Effects",
     "holdfast.agents.handover": "Handovers",
-    "holdfast.agents.handover_records": "Handover HandoverPackage",
+    "holdfast.agents.handover_package": "Handover HandoverPackage",
     "holdfast.agents.loop.check": "LoopReport",
     "holdfast.agents.loop.decide": "LoopResult LoopSettings StepResult",
     "holdfast.agents.loop.loop": "Loop check_loop run",
-    "holdfast.agents.machines.definition": "MachineArrow MachineDefinition MachineState",
-    "holdfast.agents.machines.drive": "MachineStep",
+    "holdfast.agents.machines.definition": (
+        "MachineArrow MachineDefinition MachineRule MachineState"
+    ),
     "holdfast.agents.machines.log": "MachineLimits",
     "holdfast.agents.machines.machine": "Machine",
     "holdfast.agents.machines.machine_records": (
-        "MachineIntent MachineRecovered MachineSnapshot Replayed Transition"
+        "MachineIntent MachineRecovered MachineSnapshot MachineStep Replayed Transition"
     ),
-    "holdfast.agents.machines.machine_rules": "MachineRule",
     "holdfast.agents.mailbox": "Letter Mail Mailbox MailboxStatus",
     "holdfast.agents.retry": "RetryPolicy failure_kind",
     "holdfast.agents.state.agent_file": "export_agent",
     "holdfast.agents.state.agent_state": "AgentState",
     "holdfast.agents.state.components": "Component",
     "holdfast.agents.state.shapes": "Message Task ToolCall",
-    "holdfast.importers.folder": "ImportedAgent import_folder",
+    "holdfast.agents.folder": "ImportedAgent import_folder",
 }
-ASYNC = {
-    "holdfast.agents.agent_async": "Agent attach",
-    "holdfast.agents.registry_async": "Agents",
-}
-__getattr__, __dir__ = lazy(__name__, HOMES, ASYNC)
+__getattr__, __dir__ = lazy(__name__, HOMES)

@@ -7,57 +7,59 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.agents.agent_async import Agent as Agent
-from holdfast.agents.agent_async import attach as attach
+from holdfast.agents.agent import AsyncAgent
 from holdfast.agents.agent_registry import AgentInfo as AgentInfo
+from holdfast.agents.agent_registry import Make
 from holdfast.agents.attached import Attachment
 from holdfast.agents.attached import PersistentAgent as PersistentAgent
 from holdfast.agents.drift import CycleBlock, NotedAlarm
+from holdfast.agents.drift import DriftAlarm as DriftAlarm
+from holdfast.agents.drift import DriftSignal as DriftSignal
 from holdfast.agents.drift import DriftStatus as DriftStatus
-from holdfast.agents.drift_signs import DriftAlarm as DriftAlarm
-from holdfast.agents.drift_signs import DriftSignal as DriftSignal
 from holdfast.agents.effect_book import Effect as Effect
 from holdfast.agents.effects import AsyncOnceBlock, Doing, Errors
+from holdfast.agents.folder import ImportedAgent as ImportedAgent
 from holdfast.agents.handover import Check
-from holdfast.agents.handover_records import Handover as Handover
-from holdfast.agents.handover_records import HandoverPackage as HandoverPackage
-from holdfast.agents.handover_records import Reconciled
+from holdfast.agents.handover_package import Handover as Handover
+from holdfast.agents.handover_package import HandoverPackage as HandoverPackage
+from holdfast.agents.handover_package import Reconciled
 from holdfast.agents.loop.check import LoopReport as LoopReport
 from holdfast.agents.loop.decide import LoopResult as LoopResult
 from holdfast.agents.loop.decide import LoopSettings as LoopSettings
 from holdfast.agents.loop.decide import StepResult as StepResult
 from holdfast.agents.machines.definition import MachineArrow as MachineArrow
 from holdfast.agents.machines.definition import MachineDefinition as MachineDefinition
+from holdfast.agents.machines.definition import MachineRule as MachineRule
 from holdfast.agents.machines.definition import MachineState as MachineState
-from holdfast.agents.machines.drive import MachineStep as MachineStep
 from holdfast.agents.machines.log import MachineLimits as MachineLimits
 from holdfast.agents.machines.machine_records import MachineIntent as MachineIntent
 from holdfast.agents.machines.machine_records import MachineRecovered as MachineRecovered
 from holdfast.agents.machines.machine_records import MachineSnapshot as MachineSnapshot
+from holdfast.agents.machines.machine_records import MachineStep as MachineStep
 from holdfast.agents.machines.machine_records import Replayed as Replayed
 from holdfast.agents.machines.machine_records import Transition as Transition
-from holdfast.agents.machines.machine_rules import MachineRule as MachineRule
-from holdfast.agents.mail_async import Mail as Mail
+from holdfast.agents.mailbox import AsyncMail
 from holdfast.agents.mailbox import Letter as Letter
 from holdfast.agents.mailbox import MailboxStatus as MailboxStatus
-from holdfast.agents.registry_async import Agents as Agents
 from holdfast.agents.retry import RetryPolicy as RetryPolicy
 from holdfast.agents.retry import failure_kind as failure_kind
 from holdfast.agents.state.capture import Captured, Persisted
 from holdfast.agents.state.components import Component as Component
 from holdfast.agents.state.draft import Draft
-from holdfast.agents.state.shapes import ExecutionState
+from holdfast.agents.state.shapes import ExecutionState, Identity
 from holdfast.agents.state.shapes import Message as Message
 from holdfast.agents.state.shapes import Task as Task
 from holdfast.agents.state.shapes import ToolCall as ToolCall
 from holdfast.agents.tool_calls import Orphan, Repaired
 from holdfast.checkpoints.retention_rules import RetentionRule
-from holdfast.importers.folder import ImportedAgent as ImportedAgent
-from holdfast.store.inner import ScopedChange
+from holdfast.store.inner import Lease, ScopedChange
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path
 from holdfast.store.state_async import ChangePart, State, View
 from holdfast.store.store_async import Store
+
+Agent = AsyncAgent
+Mail = AsyncMail
 
 class AgentState:
     """The components of an agent: its conversation, tasks, goals, memory and so on, by type.
@@ -131,6 +133,102 @@ class AgentState:
         """All that a checkpoint covers and all that is known of it, as one object."""
     async def persisted(self) -> Persisted | None:
         """The state as one flat record; None if nothing was ever written."""
+
+class Agents:
+    """Who the agents of a store are, and those of them that run here.
+
+        agents = Agents(store, {"greeter": lambda identity: Greeter()})
+        agents.register("7", kind="greeter")
+        agents.get("7").greet("ann")
+
+    An identity is part of the agent's own scope, and stays when its state is restored. Whoever
+    runs an agent holds its lease: it runs in one process, and what another still writes for it is
+    refused. `kinds` say how agents are made, `fields` which attributes of a kind are kept if it
+    does not say so itself. An agent of a process that died can be spawned `duration` seconds after.
+    """
+    def __init__(
+        self,
+        store: Store,
+        kinds: Mapping[str, Make] | None = None,
+        *,
+        fields: Mapping[str, Iterable[str]] | None = None,
+        duration: float = 30.0,
+    ) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+    async def register(
+        self,
+        id: str,
+        *,
+        kind: str = "",
+        name: str = "",
+        version: str = "",
+        description: str = "",
+        metadata: dict[str, Any] | None = None,
+    ) -> Identity:
+        """Say who an agent is, now and after every restart; its kind stays what it is."""
+    async def identity(self, id: str) -> Identity | None:
+        """Who an agent is; None if it is not registered."""
+    async def list(
+        self,
+        *,
+        kind: str | None = None,
+        prefix: str = "",
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> list[AgentInfo]:
+        """Registered agents in the order of their ids; for the next page give the last as `after`.
+
+        Each of them is looked at: the time grows with their number. One that is damaged has that as
+        its status, and is among them whatever its kind is.
+        """
+    async def export_identities(self, path: str | os.PathLike[str], *, plain: bool = False) -> int:
+        """Write all identities to a file, as JSON for people, whole or not at all; how many.
+
+        Agents that are damaged are named in it, and in a warning of the log. From an encrypted
+        store only with `plain=True`, for the file is readable by everybody who has it.
+        """
+    async def import_identities(self, path: str | os.PathLike[str]) -> int:
+        """Register those agents of such a file that are not registered; tells how many."""
+    def running(self) -> Mapping[str, Attached]:
+        """The agents that run here, by ids.
+
+        Without those that have ended, by their own `stop` or by an error, or whose lease another
+        has by now; who ended so is spawned anew when it is asked for.
+        """
+    async def get(self, id: str, *, wait: float | None = 0) -> Any:
+        """The agent itself; if it does not run here, it is spawned."""
+    async def spawn(self, id: str, *, wait: float | None = 0) -> Attached:
+        """Make a registered agent, take its lease, and start it with what was saved.
+
+        If it runs elsewhere, that is waited for (None: without end), then `LeaseHeldError`.
+        """
+    async def run(self, id: str, **options: Any) -> LoopResult:
+        """Run a registered agent in a loop, here, until it is done or stopped.
+
+        See `Loop` for the options. While it runs, `loops()` has it; a refresh makes it anew by
+        its kind.
+        """
+    def loops(self) -> Mapping[str, Loop]:
+        """The loops that `run` runs here, by the ids of their agents."""
+    async def stop(self, id: str) -> None:
+        """Stop an agent that runs here, which saves it, and give its lease back.
+
+        A loop ends after the step at work, and this does not wait for it: `run` returns then.
+        """
+    async def close(self) -> None:
+        """Stop all that run here, and wait until they have ended: loops, after the step at work.
+
+        From now on none is spawned or run: who waits for a lease to spawn one is refused, too. Of
+        several errors, the first is raised at the end; those of loops are raised by `run`. An agent
+        that calls this in its step waits for no loop. If this is cut short, agents that were not
+        stopped yet run on, until it is called again.
+        """
 
 class Attached:
     """An agent that is kept: `save` and `restore`, or its whole life, which does both by itself.
@@ -585,7 +683,7 @@ class Mailbox:
 
         Another content under a known id is refused with `ChangeIdError`.
         """
-    def next(self) -> AbstractAsyncContextManager[Mail | None]:
+    def next(self) -> AbstractAsyncContextManager[AsyncMail | None]:
         """The next letter; it is processed when the block ends without an error.
 
         None if none waits, or the next is one that failed and it is too early to try it again.
@@ -594,7 +692,9 @@ class Mailbox:
         nothing of it was applied. An error in the block counts as a failed attempt, and so does
         what it wrote if that is refused.
         """
-    async def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> int:
+    async def process(
+        self, function: Callable[[AsyncMail], Any], *, limit: int | None = None
+    ) -> int:
         """Process what waits, at most `limit` letters, by `function(mail)`; tells how many.
 
         The function runs again if somebody else was faster, or changed what it has read; after 5
@@ -622,6 +722,16 @@ class Mailbox:
         """Remove what waits and what was set aside; tells how many letters."""
     async def status(self) -> MailboxStatus:
         """How many came, are processed, wait, are set aside or were missed."""
+
+def attach(
+    agent: Any, state: State, *, fields: Iterable[str] | None = None, lease: Lease | None = None
+) -> Attached:
+    """Keep an agent, an object of any class, in a state. Nothing is touched yet.
+
+    `fields` are the attributes that are kept. Without them, the agent says so itself (see
+    `PersistentAgent`), or it is a dataclass, a msgspec Struct or a pydantic model, of which all
+    fields are. What is written is under the lease, if one is given.
+    """
 
 async def check_loop(
     state: State, *, interval: float = 1800.0, tolerance: float = 300.0, limit: int = ...

@@ -1,23 +1,23 @@
-"""The agents of a store, on the blocking face."""
+"""The agents of a store: who they are, and which of them run here."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 
-from holdfast.agents.agent import Agent
-from holdfast.agents.agent_keys import EXECUTION_STATE, IDENTITY, sticky
+from holdfast.agents.agent import Keeping
+from holdfast.agents.agent_keys import EXECUTION_STATE, IDENTITY, MayWait, look, may_wait, sticky
 from holdfast.agents.attached import Attached, attach
 from holdfast.agents.loop.decide import LoopResult
 from holdfast.agents.loop.loop import Loop
@@ -32,17 +32,16 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import (
     Asking,
-    Core,
     Lease,
     LineHandle,
     Operation,
-    Plan,
     Reader,
     StoreHandle,
     core_of,
     json,
     running_lease,
     taken,
+    taken_async,
 )
 from holdfast.store.names.arguments import (
     check_filters,
@@ -50,14 +49,26 @@ from holdfast.store.names.arguments import (
     check_limit,
     check_prefixes,
     check_run,
-    ran,
 )
+from holdfast.store.names.face import (
+    Steps,
+    ask,
+    asynchronous,
+    calls,
+    end,
+    faced,
+    here,
+    quick,
+    steps,
+    writes,
+)
+from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import write_whole
-from holdfast.store.state import State
 from holdfast.store.store import Store
 
 
+@faced
 class Agents:
     """Who the agents of a store are, and those of them that run here.
 
@@ -71,6 +82,7 @@ class Agents:
     does not say so itself. An agent of a process that died can be spawned `duration` seconds after.
     """
 
+    @calls(kinds=may_wait)
     def __init__(
         self,
         store: Store,
@@ -80,26 +92,56 @@ class Agents:
         duration: float = 30.0,
     ) -> None:
         if not isinstance(store, Store):
-            raise InvalidInputError("Agents takes a store; those of holdfast.open have its own")
+            raise InvalidInputError("Agents takes a store of the same face")
+        awaited = isinstance(kinds, MayWait)
+        kinds = (kinds.given if isinstance(kinds, MayWait) else kinds) or {}
+        fields = fields or {}
+        if not isinstance(kinds, Mapping) or not isinstance(fields, Mapping):
+            raise InvalidInputError("kinds and fields are mappings from the names of kinds")
+        for name, make in kinds.items():
+            if type(name) is not str or not callable(make):
+                raise InvalidInputError(
+                    "kinds are names and functions of an identity: "
+                    '{"greeter": lambda identity: Greeter()}'
+                )
+            if not isinstance(make, type):  # of which only the objects may be called so
+                check_run(make, f"what makes the kind {name!r}", awaited=awaited)
+        unknown = [name for name in fields if name not in kinds]
+        if unknown:
+            raise InvalidInputError(f"fields are of kinds; {', '.join(unknown)} is none")
         self._store = store
-        self._core = Registering(core_of(store), kinds or {}, fields or {}, duration)
+        self._core = core_of(store)
+        self._storage = self._core.storage
+        self._kinds = dict(kinds)
+        self._fields = {name: tuple(chosen) for name, chosen in fields.items()}
+        self._duration = duration
+        self._closed = False
+        """Whether nothing is to run here any more."""
         self._running: dict[str, tuple[Attached, Lease]] = {}
-        self._loops: dict[str, Run[Loop]] = {}
-        self._lock = threading.RLock()
+        self._loops: dict[str, Loop] = {}
+        self._turns: dict[str, Turn] = {}
+        """Of agents that are just spawned or stopped."""
+        self._runs: dict[str, Turn] = {}
+        """Of agents that a loop runs."""
+        self._lock = threading.Lock()
+        """Held for a look at these: nothing is waited for inside."""
 
+    @here
     def __enter__(self) -> Self:
         return self
 
+    @steps
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    ) -> Steps[None]:
+        yield from self._close()
 
     # who they are
 
+    @writes
     def register(
         self,
         id: str,
@@ -111,24 +153,44 @@ class Agents:
         metadata: dict[str, Any] | None = None,
     ) -> Identity:
         """Say who an agent is, now and after every restart; its kind stays what it is."""
-        given = {
-            "kind": kind,
-            "name": name,
-            "version": version,
-            "description": description,
-            "metadata": metadata,
-        }
-        return self._register(id, given)
+        about = {"kind": kind, "name": name, "version": version, "description": description}
+        return self._register(id, {**about, "metadata": metadata})
 
     def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
-        plan, made = self._core.plan_register(id, given)
-        if plan is not None:
-            self._store.agent(id)._run(plan)
+        """Write an identity, if it is another."""
+        handle = self._line(id)
+        before = _identity(handle.reader)
+        now = datetime.fromtimestamp(self._core.clock.claimed() / 1_000_000, UTC)
+        born = before.created_at if before is not None else now
+        data = {"created_at": born, **{name: part for name, part in given.items() if part}}
+        found = problems(Identity, data, "identity")
+        if found:
+            error = AgentValidationError(f"agent:{id} is not registered", found)
+            raise self._core.meter.invalid("identity", error)
+        made: Identity = build(Identity, data)
+        if made == before:
+            return made
+        if before is not None and before.kind != made.kind:
+            raise InvalidInputError(
+                f"agent:{id} is registered as {before.kind!r}, and cannot become {made.kind!r}: "
+                "what it keeps would not fit; give the new one another id"
+            )
+        known = handle.reader.now()
+        slot = handle.reader.live(known, IDENTITY) if known is not None else None
+        version = known.version(slot) if known is not None else 0
+        operations = [*sticky(handle, IDENTITY), Operation("set", IDENTITY, plain(made))]
+        plan = handle._plan(operations, lambda _: made, expects={IDENTITY: version})
+        self._store.agent(id)._run(plan)
         return made
 
+    def _line(self, id: str) -> LineHandle:
+        """The main timeline of an agent."""
+        return StoreHandle(self._core).line(Scope("agent", id))
+
+    @quick
     def identity(self, id: str) -> Identity | None:
         """Who an agent is; None if it is not registered."""
-        return self._core.identity(id)
+        return _identity(self._line(id).reader)
 
     def list(
         self,
@@ -143,19 +205,84 @@ class Agents:
         Each of them is looked at: the time grows with their number. One that is damaged has that as
         its status, and is among them whatever its kind is.
         """
-        return self._core.infos((*self.running(), *self._loops), kind, prefix, limit, after)
+        return [*self._infos((*self.running(), *self._loops), kind, prefix, limit, after)]
 
+    def _infos(
+        self,
+        here: Iterable[str],
+        kind: str | None,
+        prefix: str,
+        limit: int | None,
+        after: str | None,
+        *,
+        registered: bool = True,
+    ) -> Sequence[AgentInfo]:
+        """Agents in the order of their ids: those that are registered, or all that were started.
+
+        Those that are damaged are among them, for nobody knows.
+        """
+        check_prefixes(prefix=prefix)
+        check_filters(kind=kind, after=after)
+        check_limit(limit)
+        mine = set(here)
+        owners = {one.name: one.owner for one in self._core.leases.infos() if not one.gone}
+        found: list[AgentInfo] = []
+        behind = f"agent:{after}" if after is not None else None
+        for info in StoreHandle(self._core).scopes("agent", prefix, None, behind).items:
+            if limit is not None and len(found) >= limit:
+                break
+            id = info.scope.id
+            running = owners.get(running_lease(info.scope)), id in mine
+            try:
+                seen = self._seen(id, registered)
+            except StateIntegrityError as error:  # who it is is not known: it may be any of them
+                found.append(AgentInfo(id, Identity(), "damaged", *running, str(error)))
+                continue
+            if seen is not None and kind in (None, seen[0].kind):
+                found.append(AgentInfo(id, *seen, *running))
+        return found
+
+    def _seen(self, id: str, registered: bool) -> tuple[Identity, str] | None:
+        """Who an agent is, and its status; None if it is not registered, or was never started."""
+        reader = self._line(id).reader
+        identity = _identity(reader)
+        life = reader.get(EXECUTION_STATE, None, None, False)
+        if identity is None and (registered or life is None):
+            return None
+        status = life.get("status", "created") if isinstance(life, dict) else "created"
+        return identity or Identity(), status
+
+    @writes
     def export_identities(self, path: str | os.PathLike[str], *, plain: bool = False) -> int:
         """Write all identities to a file, as JSON for people, whole or not at all; how many.
 
         Agents that are damaged are named in it, and in a warning of the log. From an encrypted
         store only with `plain=True`, for the file is readable by everybody who has it.
         """
-        return self._core.write_file(path, plain)
+        check_flag(plain, "plain")
+        if self._core.ring is not None and not plain:
+            raise InvalidInputError(
+                "the store is encrypted, and this file would not be; give plain=True if it is to "
+                "be readable by everybody who has it"
+            )
+        found = self._infos((), None, "", None, None)
+        agents = {
+            one.id: self._line(one.id).reader.get(IDENTITY, None, None, True)
+            for one in found
+            if not one.damage
+        }
+        document: dict[str, Any] = {"format": FORMAT, "agents": agents}
+        if damaged := {one.id: one.damage for one in found if one.damage}:
+            document["damaged"] = damaged
+            log.warning("identities that cannot be read are left out: %s", ", ".join(damaged))
+        text = json.dumps(document, indent=2)
+        write_whole(path, [text.encode(), b"\n"])
+        return len(agents)
 
+    @writes
     def import_identities(self, path: str | os.PathLike[str]) -> int:
         """Register those agents of such a file that are not registered; tells how many."""
-        found = self._core.read_file(path)
+        found = _read_file(path)
         new = {id: given for id, given in found.items() if self.identity(id) is None}
         for id, given in new.items():
             self._register(id, given)
@@ -163,6 +290,7 @@ class Agents:
 
     # those that run
 
+    @here
     def running(self) -> Mapping[str, Attached]:
         """The agents that run here, by ids.
 
@@ -176,136 +304,189 @@ class Agents:
         found = self._running.get(Scope("agent", id).id)
         return found[0] if found is not None and still_runs(*found) else None
 
-    def _let_go(self, id: str) -> None:
-        """Give the lease of an agent back that has ended by itself."""
-        if id in self._running and self._here(id) is None:
-            self._running.pop(id)[1].release()
+    def _check_open(self) -> None:
+        """Refuse to run anything once these are closed."""
+        if self._closed:
+            raise InvalidInputError("these Agents are closed and run nothing more; make others")
 
-    def get(self, id: str, *, wait: float | None = 0) -> Any:
+    def _maker(self, id: str) -> tuple[Callable[[], Any], tuple[str, ...] | None]:
+        """What makes an agent of the kind that its identity names, and which fields are kept."""
+        self._check_open()
+        identity = self.identity(id)
+        if identity is None:
+            raise MissingError(f"agent:{id} is not registered; register it first")
+        make = self._kinds.get(identity.kind)
+        if make is None:
+            known = ", ".join(map(repr, self._kinds)) or "none"
+            raise InvalidInputError(
+                f"agent:{id} is of the kind {identity.kind!r}, which is not given in kinds "
+                f"({known})"
+            )
+        return partial(make, identity), self._fields.get(identity.kind)
+
+    def _turn(self, id: str) -> Steps[Turn]:
+        """Be the one who spawns, runs or stops an agent, after whoever is just doing so."""
+        own = yield ask(lambda agents: agents, self)
+        while True:
+            with self._lock:
+                other = self._turns.get(id)
+                if other is None or other in _within.get():  # what it calls may go in again
+                    return Turn(self._turns, id, other)
+            yield ask(other.wait, own is not self)
+
+    @steps
+    def get(self, id: str, *, wait: float | None = 0) -> Steps[Any]:
         """The agent itself; if it does not run here, it is spawned."""
         found = self._here(id)
-        return found.agent if found is not None else self.spawn(id, wait=wait).agent
+        return (found or (yield from self._spawn(id, wait))).agent
 
-    def spawn(self, id: str, *, wait: float | None = 0) -> Attached:
+    @steps
+    def spawn(self, id: str, *, wait: float | None = 0) -> Steps[Attached]:
         """Make a registered agent, take its lease, and start it with what was saved.
 
-        If it runs elsewhere, that is waited for (None: without end), then `LeaseHeldError`. One is
-        spawned after the other, so who waits for one keeps the others waiting.
+        If it runs elsewhere, that is waited for (None: without end), then `LeaseHeldError`.
         """
-        with self._lock:
+        return (yield from self._spawn(id, wait))
+
+    def _spawn(self, id: str, wait: float | None) -> Steps[Attached]:
+        if id in self._loops:  # its lease would be waited for in vain
+            raise InvalidInputError(
+                f"agent:{id} runs here in a loop, which has an agent of its own; stop() it first, "
+                "or send it a letter"
+            )
+        with (yield from self._turn(id)):
             if (found := self._here(id)) is not None:
                 return found
-            refuse_beside(id, self._loops)
-            make, fields = self._core.maker(id)
-            self._let_go(id)
-            lease = taken(Wanting(self._core, id, wait))
+            make, fields = yield look(self._store.agent(id), self._maker, id)
+            yield from self._let_go(id)
+            asking = Wanting(self, id, wait)
+            lease = yield ask(
+                lambda own: taken(asking) if own is self else taken_async(asking), self
+            )
             try:
-                made = ran(make(), "what makes an agent")
-                kept = self._attached(made, self._store.agent(id), fields, lease)
-                kept.start()
-            except BaseException:
-                lease.release()
+                made = yield ask(make, what="what makes an agent")
+                kept = yield from self._started(made, id, fields, lease)
+            except BaseException:  # whatever it is, nobody runs what was not started
+                yield end(lease.release)
                 raise
             self._running[id] = kept, lease
-            if self._core.closed:  # maybe by what makes the agent: that could not stop it yet
-                self._stop(id)
+            if self._closed:  # maybe by what makes the agent: that could not stop it yet
+                yield from self._stopped(id)
             return kept
 
-    def _attached(
-        self, agent: Any, state: State, fields: tuple[str, ...] | None, lease: Lease
-    ) -> Attached:
-        if fields is not None or not isinstance(agent, Agent):
-            return attach(agent, state, fields=fields, lease=lease)
-        agent.set_state(state)  # it saves itself, too
-        agent.kept._core.lease = lease
-        return agent.kept
+    def _started(
+        self, agent: Any, id: str, fields: tuple[str, ...] | None, lease: Lease
+    ) -> Steps[Attached]:
+        own, state = yield ask(lambda *both: both, self, self._store.agent(id))
+        if fields is None and isinstance(agent, Keeping):
+            agent.set_state(state)  # it saves itself, too
+            kept: Attached = blocking_of(agent.kept)
+            kept._core.lease = lease
+        else:
+            made = attach if own is self else asynchronous(attach)
+            kept = blocking_of(made(agent, state, fields=fields, lease=lease))
+        yield from kept._enter()
+        return kept
 
-    def run(self, id: str, **options: Any) -> LoopResult:
+    def _let_go(self, id: str) -> Steps[None]:
+        """Give the lease of an agent back that has ended by itself."""
+        if id in self._running and self._here(id) is None:
+            yield end(self._running.pop(id)[1].release)
+
+    @steps
+    def run(self, id: str, **options: Any) -> Steps[LoopResult]:
         """Run a registered agent in a loop, here, until it is done or stopped.
 
         See `Loop` for the options. While it runs, `loops()` has it; a refresh makes it anew by
         its kind.
         """
-        make, fields = self._core.maker(id)
+        make, fields = yield look(self._store.agent(id), self._maker, id)
         if "settings" not in options:
-            options.setdefault("lease", self._core.duration)
+            options.setdefault("lease", self._duration)
         loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)
-        with self._lock:
-            self._core.check_open()  # by now
-            self._let_go(id)
+        with (yield from self._turn(id)):
+            yield from self._let_go(id)
             if id in self._loops or self._here(id) is not None:
                 raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
-            self._loops[id] = run = Run(loop, threading.Event)
-        with run.at_work():
+            with self._lock:  # who closes sees it, or it sees that all are closed
+                self._check_open()
+                self._loops[id], run = loop, Turn(self._runs, id)
+        with run:
             try:
-                return loop.run()
+                return (yield from loop._run())
             finally:
                 del self._loops[id]
 
+    @here
     def loops(self) -> Mapping[str, Loop]:
         """The loops that `run` runs here, by the ids of their agents."""
-        known = tuple(self._loops.items())  # another thread may end one meanwhile
-        return {id: run.loop for id, run in known}
+        return dict(self._loops)
 
-    def stop(self, id: str) -> None:
+    @steps
+    def stop(self, id: str) -> Steps[None]:
         """Stop an agent that runs here, which saves it, and give its lease back.
 
         A loop ends after the step at work, and this does not wait for it: `run` returns then.
         """
-        if not self._stop(id):
+        if not (yield from self._stop(id)):
             raise MissingError(f"agent:{id} does not run here")
 
-    def _stop(self, id: str) -> bool:
+    def _stop(self, id: str) -> Steps[bool]:
         """The same; whether it ran here."""
         id = Scope("agent", id).id
-        with self._lock:
-            if (looping := self._loops.get(id)) is not None:
-                looping.loop.stop()
-                return True
-            if id not in self._running:
-                return False
-            kept, lease = self._running.pop(id)
-            try:
-                if kept.status in ALIVE:
-                    kept.stop()
-            except Exception:
-                lease.release()
-                raise
-            except BaseException:
-                if kept.status in ALIVE:
-                    self._running[id] = kept, lease  # cut short: who stops it again saves it
-                else:
-                    lease.release()
-                raise
-            lease.release()
+        if (loop := self._loops.get(id)) is not None:
+            loop.stop()
             return True
+        with (yield from self._turn(id)):
+            return (yield from self._stopped(id))
 
-    def close(self) -> None:
+    def _stopped(self, id: str) -> Steps[bool]:
+        if id not in self._running:
+            return False
+        kept, lease = self._running.pop(id)
+        try:
+            if kept.status in ALIVE:
+                yield from kept._stop()
+        except BaseException as error:  # whatever it is, the lease is not to be left behind
+            if kept.status in ALIVE and not isinstance(error, Exception):
+                self._running[id] = kept, lease  # cut short: who stops it again saves it
+            else:
+                yield end(lease.release)
+            raise
+        yield end(lease.release)
+        return True
+
+    @steps
+    def close(self) -> Steps[None]:
         """Stop all that run here, and wait until they have ended: loops, after the step at work.
 
         From now on none is spawned or run: who waits for a lease to spawn one is refused, too. Of
         several errors, the first is raised at the end; those of loops are raised by `run`. An agent
-        that calls this in its step does not wait for itself, nor for others that do so, too. If
-        this is cut short, agents that were not stopped yet run on, until it is called again.
+        that calls this in its step waits for no loop. If this is cut short, agents that were not
+        stopped yet run on, until it is called again.
         """
-        self._core.closed = True
+        yield from self._close()
+
+    def _close(self) -> Steps[None]:
+        own = yield ask(lambda agents: agents, self)
         errors: list[Exception] = []
-        with self._lock:  # who spawns or runs one at this moment has done so, or is refused
-            ids, runs = (*self._running, *self._loops), list(self._loops.values())
-        for id in ids:
+        with self._lock:  # who begins with one from now on is refused
+            self._closed = True
+            others = {*self._turns.values(), *self._runs.values()}
+        if not others.isdisjoint(_within.get()):
+            others = set()  # they may wait for each other
+        for id in (*self._running, *self._loops):
             try:
-                self._stop(id)
+                yield from self._stop(id)
             except Exception as error:
                 errors.append(error)
-        with closing(runs) as ends:
-            for end in ends:
-                end.wait()
+        for other in others:
+            yield ask(other.wait, own is not self)
         if errors:
             raise errors[0]
 
 
 # ---- agent info ---------------------------------------------------------------------------------
-# Who the agents of a store are, and which of them run: what both faces share.
 
 
 log = logging.getLogger("holdfast.agents")
@@ -334,219 +515,18 @@ class AgentInfo:
     """Why nothing more is known of one that is damaged."""
 
 
-class Registering:
-    """Identities and leases of the agents of one store. Nothing here waits."""
-
-    def __init__(
-        self,
-        core: Core,
-        kinds: Mapping[str, Make],
-        fields: Mapping[str, Iterable[str]],
-        duration: float,
-        *,
-        awaited: bool = False,
-    ) -> None:
-        if not isinstance(kinds, Mapping) or not isinstance(fields, Mapping):
-            raise InvalidInputError("kinds and fields are mappings from the names of kinds")
-        for name, make in kinds.items():
-            if type(name) is not str or not callable(make):
-                raise InvalidInputError(
-                    "kinds are names and functions of an identity: "
-                    '{"greeter": lambda identity: Greeter()}'
-                )
-            if not isinstance(make, type):  # of which only the objects may be called so
-                check_run(make, f"what makes the kind {name!r}", awaited=awaited)
-        unknown = [name for name in fields if name not in kinds]
-        if unknown:
-            raise InvalidInputError(f"fields are of kinds; {', '.join(unknown)} is none")
-        self.core = core
-        self.kinds = dict(kinds)
-        self.fields = {name: tuple(chosen) for name, chosen in fields.items()}
-        self.duration = duration
-        self.closed = False
-        """Whether nothing is to run here any more."""
-
-    def handle(self, id: str) -> LineHandle:
-        """The main timeline of an agent."""
-        return StoreHandle(self.core).line(Scope("agent", id))
-
-    def lease(self, id: str) -> str:
-        """The name of the lease that who runs an agent holds."""
-        return running_lease(Scope("agent", id))
-
-    # identities
-
-    def identity(self, id: str) -> Identity | None:
-        """Who an agent is; None if it is not registered."""
-        return _identity(self.handle(id).reader)
-
-    def plan_register(self, id: str, given: Mapping[str, Any]) -> tuple[Plan | None, Identity]:
-        """A change that writes an identity, if it is another; and the identity."""
-        handle = self.handle(id)
-        before = _identity(handle.reader)
-        now = datetime.fromtimestamp(self.core.clock.claimed() / 1_000_000, UTC)
-        born = before.created_at if before is not None else now
-        data = {"created_at": born, **{name: part for name, part in given.items() if part}}
-        found = problems(Identity, data, "identity")
-        if found:
-            error = AgentValidationError(f"agent:{id} is not registered", found)
-            raise self.core.meter.invalid("identity", error)
-        made: Identity = build(Identity, data)
-        if made == before:
-            return None, made
-        if before is not None and before.kind != made.kind:
-            raise InvalidInputError(
-                f"agent:{id} is registered as {before.kind!r}, and cannot become {made.kind!r}: "
-                "what it keeps would not fit; give the new one another id"
-            )
-        known = handle.reader.now()
-        slot = handle.reader.live(known, IDENTITY) if known is not None else None
-        version = known.version(slot) if known is not None else 0
-        operations = [*sticky(handle, IDENTITY), Operation("set", IDENTITY, plain(made))]
-        return handle._plan(operations, lambda _: made, expects={IDENTITY: version}), made
-
-    def infos(
-        self,
-        here: Iterable[str],
-        kind: str | None,
-        prefix: str,
-        limit: int | None,
-        after: str | None,
-        *,
-        registered: bool = True,
-    ) -> list[AgentInfo]:
-        """Agents in the order of their ids: those that are registered, or all that were started.
-
-        Those that are damaged are among them, for nobody knows.
-        """
-        check_prefixes(prefix=prefix)
-        check_filters(kind=kind, after=after)
-        check_limit(limit)
-        mine = set(here)
-        owners = {one.name: one.owner for one in self.core.leases.infos() if not one.gone}
-        found: list[AgentInfo] = []
-        behind = f"agent:{after}" if after is not None else None
-        for info in StoreHandle(self.core).scopes("agent", prefix, None, behind).items:
-            if limit is not None and len(found) >= limit:
-                break
-            id = info.scope.id
-            running = owners.get(self.lease(id)), id in mine
-            try:
-                seen = self._seen(id, registered)
-            except StateIntegrityError as error:  # who it is is not known: it may be any of them
-                found.append(AgentInfo(id, Identity(), "damaged", *running, str(error)))
-                continue
-            if seen is not None and kind in (None, seen[0].kind):
-                found.append(AgentInfo(id, *seen, *running))
-        return found
-
-    def _seen(self, id: str, registered: bool) -> tuple[Identity, str] | None:
-        """Who an agent is, and its status; None if it is not registered, or was never started."""
-        reader = self.handle(id).reader
-        identity = _identity(reader)
-        life = reader.get(EXECUTION_STATE, None, None, False)
-        if identity is None and (registered or life is None):
-            return None
-        status = life.get("status", "created") if isinstance(life, dict) else "created"
-        return identity or Identity(), status
-
-    # running
-
-    def check_open(self) -> None:
-        """Refuse to run anything once these are closed."""
-        if self.closed:
-            raise InvalidInputError("these Agents are closed and run nothing more; make others")
-
-    def maker(self, id: str) -> tuple[Callable[[], Any], tuple[str, ...] | None]:
-        """What makes an agent of the kind that its identity names, and which fields are kept."""
-        self.check_open()
-        identity = self.identity(id)
-        if identity is None:
-            raise MissingError(f"agent:{id} is not registered; register it first")
-        make = self.kinds.get(identity.kind)
-        if make is None:
-            known = ", ".join(map(repr, self.kinds)) or "none"
-            raise InvalidInputError(
-                f"agent:{id} is of the kind {identity.kind!r}, which is not given in kinds "
-                f"({known})"
-            )
-        return partial(make, identity), self.fields.get(identity.kind)
-
-    # files
-
-    def write_file(self, path: str | os.PathLike[str], readable: bool) -> int:
-        """All identities as JSON for people, whole or not at all; tells how many.
-
-        Those that are damaged are named in it, and in a warning. `readable`: it is meant to be so,
-        also where the store is not.
-        """
-        check_flag(readable, "plain")
-        if self.core.ring is not None and not readable:
-            raise InvalidInputError(
-                "the store is encrypted, and this file would not be; give plain=True if it is to "
-                "be readable by everybody who has it"
-            )
-        found = self.infos((), None, "", None, None)
-        agents = {
-            one.id: self.handle(one.id).reader.get(IDENTITY, None, None, True)
-            for one in found
-            if not one.damage
-        }
-        document: dict[str, Any] = {"format": FORMAT, "agents": agents}
-        if damaged := {one.id: one.damage for one in found if one.damage}:
-            document["damaged"] = damaged
-            log.warning("identities that cannot be read are left out: %s", ", ".join(damaged))
-        text = json.dumps(document, indent=2)
-        write_whole(path, [text.encode(), b"\n"])
-        return len(agents)
-
-    def read_file(self, path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-        """The identities in such a file, by ids."""
-        if not isinstance(path, str | os.PathLike):
-            raise InvalidInputError("a path is text")
-        try:
-            with open(path, "rb") as file:
-                data = file.read(LARGEST_FILE + 1)
-        except OSError as error:
-            raise InvalidInputError(f"cannot read {path}: {error.strerror}") from None
-        except ValueError:
-            raise InvalidInputError("a path is valid text without a NUL character") from None
-        if len(data) > LARGEST_FILE:
-            raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
-        try:
-            found = msgspec.convert(json.loads(data.decode()), _File)
-        except (msgspec.ValidationError, UnicodeDecodeError, InvalidValueError):
-            raise InvalidInputError(
-                f"{path} is no file of identities; `export_identities` writes such"
-            ) from None
-        if found.format != FORMAT:
-            raise InvalidInputError(f"{path} is of a format that this version does not know")
-        return {
-            id: {name: getattr(one, name) for name in Identity.__struct_fields__}
-            for id, one in found.agents.items()
-        }
-
-
 class Wanting(Asking):
     """Somebody who wants the lease of an agent, until the agents are closed."""
 
-    def __init__(self, agents: Registering, id: str, wait: float | None) -> None:
-        super().__init__(agents.core, agents.lease(id), agents.duration, wait, None)
+    def __init__(self, agents: Agents, id: str, wait: float | None) -> None:
+        name = running_lease(Scope("agent", id))
+        super().__init__(agents._core, name, agents._duration, wait, None)
         self._agents = agents
 
     def take(self) -> Lease | None:
         """The lease; None if it is to be waited for."""
-        self._agents.check_open()
+        self._agents._check_open()
         return super().take()
-
-
-def refuse_beside(id: str, loops: Mapping[str, Any]) -> None:
-    """Refuse to spawn an agent that a loop runs here: its lease would be waited for in vain."""
-    if id in loops:
-        raise InvalidInputError(
-            f"agent:{id} runs here in a loop, which has an agent of its own; stop() it first, or "
-            "send it a letter"
-        )
 
 
 class _File(msgspec.Struct):
@@ -554,69 +534,79 @@ class _File(msgspec.Struct):
     agents: dict[str, Identity]
 
 
+def _read_file(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """The identities in such a file, by ids."""
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInputError("a path is text")
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise InvalidInputError("a path is valid text without a NUL character") from None
+    if len(data) > LARGEST_FILE:
+        raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
+    try:
+        found = msgspec.convert(json.loads(data.decode()), _File)
+    except (msgspec.ValidationError, UnicodeDecodeError, InvalidValueError):
+        raise InvalidInputError(
+            f"{path} is no file of identities; `export_identities` writes such"
+        ) from None
+    if found.format != FORMAT:
+        raise InvalidInputError(f"{path} is of a format that this version does not know")
+    return {
+        id: {name: getattr(one, name) for name in Identity.__struct_fields__}
+        for id, one in found.agents.items()
+    }
+
+
 def _identity(reader: Reader) -> Identity | None:
     found = reader.get(IDENTITY, None, None, False)
     return None if found is None else build(Identity, found)
 
 
-# ---- registry runs ------------------------------------------------------------------------------
-# Runs of loops that a registry knows, and who may wait for the end of which; for both faces.
+# ---- turns --------------------------------------------------------------------------------------
 
 
-_Loop = TypeVar("_Loop")
 ALIVE = ("running", "paused")
 """The states of an agent that has not ended, by itself or by an error."""
 
-_within: ContextVar[tuple[Run[Any], ...]] = ContextVar("holdfast_loops", default=())
-"""The runs that this is a part of: steps of their agents, and tasks that those begin."""
+_within: ContextVar[tuple[Turn, ...]] = ContextVar("holdfast_agent_turns", default=())
+"""The turns that this is a part of: functions of agents, and tasks that those begin."""
 
 
-def still_runs(kept: Any, lease: Lease) -> bool:
+def still_runs(kept: Attached, lease: Lease) -> bool:
     """Whether an agent that was spawned here still runs."""
     return lease.held and kept.status in ALIVE
 
 
-class Run(Generic[_Loop]):
-    """One run of a loop; `event` is of threads, or of asyncio."""
+class Turn:
+    """Work on one agent, which others wait for: threads and tasks."""
 
-    def __init__(self, loop: _Loop, event: Callable[[], Any]) -> None:
-        self.loop = loop
-        self.over = event()
-        self.passed = event()
-        """Set when it is over, and while its own agent closes agents and waits for others."""
-        self._closing = 0
+    def __init__(self, turns: dict[str, Turn], id: str, outer: Turn | None = None) -> None:
+        self._turns = turns
+        self._id = id
+        self._outer = outer
+        self._over: Future[None] = Future()
+        turns[id] = self
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """The run itself: what is called in it belongs to it."""
-        token = _within.set((*_within.get(), self))
-        try:
-            yield
-        finally:
-            _within.reset(token)
-            self.over.set()
-            self.passed.set()
+    def __enter__(self) -> None:
+        self._token = _within.set((*_within.get(), self))
 
-    def _closes(self, more: int) -> None:
-        self._closing += more
-        if self._closing:
-            self.passed.set()
-        elif not self.over.is_set():
-            self.passed.clear()
+    def __exit__(self, *error: object) -> None:
+        _within.reset(self._token)
+        if self._outer is None:
+            del self._turns[self._id]
+        else:
+            self._turns[self._id] = self._outer
+        self._over.set_result(None)
 
+    def wait(self, awaited: bool) -> Any:
+        """Wait for its end; or give what is to be awaited."""
+        if not awaited:
+            return self._over.result()
+        import asyncio
 
-@contextmanager
-def closing(runs: list[Run[Any]]) -> Iterator[list[Any]]:
-    """The events to wait for until the runs have ended.
-
-    An agent may end all, itself included: it does not wait for itself, nor for another that is
-    about to do the same and waits for it.
-    """
-    mine = _within.get()
-    for one in mine:
-        one._closes(+1)
-    try:
-        yield [one.passed if mine else one.over for one in runs if one not in mine]
-    finally:
-        for one in mine:
-            one._closes(-1)
+        # Who is cancelled while it waits does not cancel what others wait for.
+        return asyncio.wait([asyncio.wrap_future(self._over)])

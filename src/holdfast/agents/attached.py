@@ -7,11 +7,12 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
-from holdfast.agents.again import commit, look
+from holdfast.agents.agent_keys import EXECUTION_STATE, MayWait, commit, look, may_wait, sticky
 from holdfast.agents.attach_fields import (
     Fields,
     Known,
@@ -22,7 +23,6 @@ from holdfast.agents.attach_fields import (
     read_fields,
     read_manifest,
 )
-from holdfast.agents.life import Living
 from holdfast.agents.state.checks import (
     build,
     fields_of,
@@ -30,11 +30,14 @@ from holdfast.agents.state.checks import (
     is_frozen,
     is_structured,
     not_coming_back,
+    plain,
     problems,
     to_builtins,
+    told,
 )
 from holdfast.agents.state.shapes import ExecutionState
 from holdfast.errors import (
+    AgentValidationError,
     Conflict,
     HoldfastError,
     InvalidInputError,
@@ -43,10 +46,124 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import ATTACHED, Lease, LineHandle, Operation, Plan, handle_of
 from holdfast.store.names.arguments import check_awaited, check_not_async, check_own
-from holdfast.store.names.face import Steps, ask, end, ends, faced, steps
+from holdfast.store.names.face import Steps, ask, calls, end, ends, faced, here, steps
 from holdfast.store.state import State
 
+# ---- life ---------------------------------------------------------------------------------------
+# The life of an agent: created, running, paused, stopped or failed. Nothing here waits.
 
+
+BEGINS = {
+    "start": (None, "stopped", "failed"),
+    "pause": ("running",),
+    "resume": (None, "paused"),
+    "stop": ("running", "paused"),
+}
+"""In which states of this process's own a step of the life may be taken; None: not begun here."""
+
+
+class Living:
+    """An object that lives in a state, whether or not anything of it is kept there.
+
+    Where it is in its life, and what it says itself when it is asked.
+    """
+
+    __slots__ = ("handle", "life", "obj", "status")
+
+    def __init__(self, obj: Any, handle: LineHandle) -> None:
+        self.obj = obj
+        self.handle = handle
+        self.status: str | None = None
+        """By what this process did; None: not started here."""
+        self.life = ExecutionState()
+
+    def begin(self, step: str) -> None:
+        """Refuse a step of the life that cannot be taken now; read where the life is."""
+        if self.status not in BEGINS[step]:
+            raise InvalidInputError(
+                f"{self.handle.scope}: {step} is not possible, the agent is "
+                f"{self.status or 'not started here'}"
+            )
+        self.life = self.stored_life()
+        if step == "resume" and self.life.status != "paused":
+            raise InvalidInputError(
+                f"{self.handle.scope}: resume is not possible, the agent is {self.life.status}"
+            )
+
+    def stored_life(self) -> ExecutionState:
+        """Where the life is, as it is stored."""
+        stored = self.handle.reader.get(EXECUTION_STATE, None, None, False)
+        return ExecutionState() if stored is None else build(ExecutionState, stored)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the run before, by what `begin` read, had no end, or ended with an error."""
+        return self.life.status in ("running", "failed")
+
+    def lives(self, status: Any, *, started: bool = False, error: str = "") -> ExecutionState:
+        """The life with another status."""
+        now = datetime.fromtimestamp(self.handle.core.clock.claimed() / 1_000_000, UTC)
+        life = self.life
+        return ExecutionState(
+            status=status,
+            since=now,
+            starts=life.starts + started,
+            recoveries=life.recoveries + (started and self.interrupted),
+            error=error,
+        )
+
+    def plan_life(self, life: ExecutionState) -> Plan:
+        """Note where the life is, and nothing else of the agent."""
+
+        def finish(_: Any) -> None:
+            self.life, self.status = life, life.status
+
+        return self.handle._plan(self._lived(life), finish)
+
+    def plan_fail(self, error: BaseException) -> Plan:
+        """Note that the run ended with an error; what the object holds is not saved."""
+        return self.plan_life(self.lives("failed", error=type(error).__name__))
+
+    def _lived(self, life: ExecutionState) -> list[Operation]:
+        """Write where the life is. A restore leaves it alone: what has happened, happened."""
+        written = Operation("set", EXECUTION_STATE, plain(life))
+        return [*sticky(self.handle, EXECUTION_STATE), written]
+
+    # what the object says itself
+
+    def hook(self, name: str) -> Any:
+        """What a method of the object returns; None if it has none of that name."""
+        found = getattr(self.obj, name, None)
+        return found() if callable(found) else None
+
+    def judge(self, answer: Any) -> None:
+        """Refuse what `validate_state` says is wrong."""
+        try:
+            found = told(answer, "validate_state")
+        except Exception as error:  # of a generator
+            raise self.failed(error) from error
+        if found:
+            raise self._invalid("the agent is not valid", found)
+
+    def failed(self, error: Exception, what: str = "validate_state") -> Exception:
+        """What becomes of an error of such a method."""
+        if isinstance(error, AgentValidationError):
+            return self.handle.core.meter.invalid("agent", error)
+        if isinstance(error, HoldfastError):
+            return error
+        kind = type(error).__name__
+        return self._invalid(f"{what} raised {kind}")
+
+    def _invalid(self, text: str, found: list[str] | None = None) -> AgentValidationError:
+        error = AgentValidationError(f"{self.handle.scope}: {text}", found or [])
+        return self.handle.core.meter.invalid("agent", error)
+
+
+# ---- attached -----------------------------------------------------------------------------------
+
+
+@here
+@calls(agent=may_wait)
 def attach(
     agent: Any,
     state: State,
@@ -61,9 +178,12 @@ def attach(
     fields are. What is written is under the lease, if one is given.
     """
     if not isinstance(state, State):
-        raise InvalidInputError("attach takes a state of holdfast.sync, such as store.agent('7')")
-    for name in METHODS:
-        check_not_async(getattr(agent, name, None), f"{name} of {type(agent).__name__}")
+        raise InvalidInputError("attach takes a state of the same face, such as store.agent('7')")
+    if isinstance(agent, MayWait):
+        agent = agent.given
+    else:
+        for name in METHODS:
+            check_not_async(getattr(agent, name, None), f"{name} of {type(agent).__name__}")
     return Attached(Attachment(agent, handle_of(state), fields, lease), state)
 
 
@@ -154,7 +274,7 @@ class Attached:
             plan = self._core.plan_save(values, life, replaced=replace)
             try:
                 return (yield commit(self._state, plan)) if plan is not None else None
-            except Conflict as error:
+            except Conflict as error:  # who was faster, and what to do, is said in our words
                 raise self._core.conflict(error) from error
 
     # the life
@@ -206,6 +326,9 @@ class Attached:
 
     @steps
     def __enter__(self) -> Steps[Self]:
+        return (yield from self._enter())
+
+    def _enter(self) -> Steps[Self]:
         try:
             yield from self._start(restore=True)
         except Exception:

@@ -2,22 +2,404 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from math import exp, isfinite, log
 from typing import Any
 
 import msgspec
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import DRIFT, own_change, sticky
-from holdfast.agents.drift_signs import WINDOW, Cycle, DriftAlarm, DriftSignal, Signs, noted
+from holdfast.agents.agent_keys import DRIFT, again, own_change, run_parts, sticky
 from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.store.inner import LineHandle, Plan, handle_of, moment
-from holdfast.store.names.arguments import check_limit, listed
+from holdfast.store.inner import handle_of, moment
+from holdfast.store.names.arguments import check_flag, check_limit, check_text, listed
 from holdfast.store.names.face import faced, quick, writes
 from holdfast.store.state import State
+
+# ---- drift signs --------------------------------------------------------------------------------
+# When an agent's work has changed for the worse: statistics of its cycles, without any I/O.
+#
+# All signs are change detectors of one kind (a one-sided CUSUM): the last `RECENT` cycles are held
+# against what was usual in the cycles before them. Each cycle adds the logarithm of how much
+# likelier it is if the work has drifted than if it goes on as usual; the sum never falls below
+# zero, and from `evidence` on it is an alarm. So neither one odd cycle nor a threshold that fits
+# another agent decides, but what this agent is used to. With an evidence of 12, chance alone
+# reaches an alarm from a given cycle about once in e^12 = 160,000 times, for as far as the cycles
+# are independent.
+#
+# What is judged is a function of the cycles that are kept, and of nothing else: whoever loads them
+# again judges as if there had been no restart.
+
+
+RECENT = 30
+"""Cycles in which a drift is looked for; what is usual is learned from those before."""
+WINDOW = 240
+"""Cycles that are looked at in all."""
+LONGEST_LOOP = 6
+"""Actions in the longest loop that is looked for."""
+ENOUGH = 30
+"""Measurements before which nothing is said about times and signals of one's own."""
+KNOWN = 5
+"""Measurements of an action before which nothing is said about its time."""
+SHIFT = 1.5
+"""Deviations by which a level must have moved to have drifted."""
+FURTHEST = 2.5
+"""Deviations further than so many are taken for these: no single measurement decides."""
+LEAST = 0.7
+"""The part of what is usual for agents in general below which no agent is believed to be."""
+KINDS = ("repetition", "stall", "reversal", "errors", "time", "cycles")
+
+
+def noted(told: Any, seconds: float | None, *, failed: bool) -> dict[str, Any]:
+    """The fields of a cycle, of a step of the loop or a block around it."""
+    return {
+        "action": told.action,
+        "task": told.task,
+        "progress": told.progress,
+        "seconds": seconds,
+        "failed": failed,
+        "signals": told.signals,
+    }
+
+
+class Cycle(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """What is noted of one cycle of work."""
+
+    number: int
+    action: str = ""
+    """What was done, as a short text; equal texts are the same action."""
+    task: str = ""
+    progress: float | None = None
+    """How far the task is, in any unit that grows."""
+    moved: int | None = None
+    """1: the task is further than ever, -1: it fell back, 0: neither; None: nobody said."""
+    seconds: float | None = None
+    failed: bool = False
+    signals: dict[str, float] = {}
+
+    def after(self, cycles: Sequence[Cycle]) -> Cycle:
+        """The same, with what it moved since these cycles."""
+        if self.progress is None:
+            return self
+        steps = [one.progress for one in cycles if one.task == self.task]
+        known = [step for step in steps if step is not None]
+        moved = int(self.progress > max(known, default=0.0))
+        if known and self.progress < known[-1]:
+            moved = -1
+        return msgspec.structs.replace(self, moved=moved)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Cycle:
+        """A cycle that has no number yet; what could not be judged, or read again, is refused."""
+        check_text(fields["action"], "the action of a cycle", 256)
+        check_text(fields["task"], "the task of a cycle", 256)
+        check_flag(fields["failed"], "failed of a cycle")
+        signals = fields["signals"]
+        if not isinstance(signals, Mapping | None):
+            raise InvalidInputError("signals of a cycle are a mapping from names to numbers")
+        for name in signals or ():
+            check_text(name, "the name of a signal", 64, least=1)
+        measured = {name: _number(fields[name], name) for name in ("progress", "seconds")}
+        if (measured["seconds"] or 0.0) < 0:
+            raise InvalidInputError("the seconds of a cycle are not below 0")
+        named = {name: _number(one, name) for name, one in (signals or {}).items()}
+        known = {name: one for name, one in named.items() if one is not None}
+        return cls(**{**fields, **measured, "number": 0, "signals": known})
+
+
+def _number(given: Any, name: str) -> float | None:
+    """A measurement as it is kept, None for none."""
+    if given is None:
+        return None
+    # No float is as great as some whole numbers.
+    if type(given) is float or (type(given) is int and given.bit_length() < 1024):
+        number = float(given)
+        if isfinite(number):
+            return number
+    raise InvalidInputError(f"{name!r} of a cycle is a finite number")
+
+
+@dataclass(frozen=True, slots=True)
+class DriftSignal:
+    """A number of one's own that is watched like the time of a cycle: tokens, a score, a queue.
+
+    An alarm of the kind `signal:NAME` says that it `rises` (the default) or `falls` for good.
+    """
+
+    name: str
+    direction: str = "rises"
+
+    def __post_init__(self) -> None:
+        check_text(self.name, "the name of a signal", 64, least=1)
+        if self.direction not in ("rises", "falls"):
+            raise InvalidInputError("the direction of a signal is rises or falls")
+
+
+@dataclass(frozen=True, slots=True)
+class DriftAlarm:
+    """A drift that was found, with what speaks for it."""
+
+    kind: str
+    """repetition, stall, reversal, errors, time, cycles or signal:NAME"""
+    cycle: int
+    """The cycle in which it was found."""
+    since: int
+    """The cycle in which it seems to have begun."""
+    evidence: float
+    """The logarithm of how much likelier these cycles are if the work has drifted."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """`usual` and `recent`: shares of cycles, or levels, before and since; `actions` of a loop."""
+
+    @property
+    def why(self) -> str:
+        """It in one sentence."""
+        text = _SENTENCES.get(self.kind, "the signal {name} was {usual} and is {recent}")
+        shown = {name: _text(one) for name, one in self.details.items()}
+        name = self.kind.partition(":")[2]
+        return f"since cycle {self.since} " + text.format(name=name, **shown)
+
+
+_SENTENCES = {
+    "repetition": "the same {length} action(s) are repeated without progress: {actions}",
+    "stall": "there is no progress in {recent} of the cycles; usual are {usual}",
+    "reversal": "progress is lost in {recent} of the cycles; usual are {usual}",
+    "errors": "{recent} of the cycles fail; usual are {usual}",
+    "time": "a cycle takes {recent} times as long as usual",
+    "cycles": "{recent} cycles were done without a refresh; the limit is {usual}",
+}
+
+
+def _text(one: Any) -> str:
+    if isinstance(one, float):
+        return f"{one:.3g}"
+    return ", ".join(map(str, one)) if isinstance(one, list | tuple) else str(one)
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What is looked for, and how much must speak for it."""
+
+    evidence: float = 12.0
+    """Less finds a drift sooner, and more often where there is none."""
+    max_cycles: int | None = None
+    """After so many cycles without a refresh there is an alarm whatever they were like."""
+    signals: tuple[DriftSignal, ...] = ()
+    without: tuple[str, ...] = ()
+    """Kinds that are not looked for."""
+
+    def __post_init__(self) -> None:
+        if type(self.evidence) not in (int, float) or not 1 <= self.evidence <= 1000:
+            raise InvalidInputError("evidence is a number from 1 to 1000")
+        most = self.max_cycles
+        if most is not None and (type(most) is not int or most < 1):
+            raise InvalidInputError("max_cycles is a whole number from 1 on")
+        if not all(isinstance(one, DriftSignal) for one in self.signals):
+            raise InvalidInputError("signals are holdfast.agents.DriftSignal(...)")
+        if len(set(self.signals)) < len(self.signals):
+            raise InvalidInputError("a signal is given twice; it is watched once")
+        kinds = {*KINDS, *(f"signal:{one.name}" for one in self.signals)}
+        if unknown := set(self.without) - kinds:
+            raise InvalidInputError(f"there is no kind {min(unknown)!r}; there are {sorted(kinds)}")
+
+    def judge(
+        self,
+        cycles: Sequence[Cycle],
+        alarmed: Mapping[str, int],
+        begun: int = 0,
+        *,
+        progress: bool = True,
+    ) -> list[DriftAlarm]:
+        """The alarms that the last of these cycles raises.
+
+        `alarmed` holds for each kind the cycle of its last alarm: what is older speaks for no
+        other one. `begun` is the number of the last cycle before the last refresh. `progress`:
+        whether the agent ever says how far it is; of one that never does, nobody knows whether it
+        repeats itself in vain.
+        """
+        if not cycles:
+            return []
+        judging = _Judging(cycles[-WINDOW:], alarmed, self.evidence)
+        found = [*judging.rates(), judging.times()]
+        if progress:
+            found.append(judging.repetition())
+        found += [judging.signal(one) for one in self.signals]
+        last, since = cycles[-1].number, max(begun, alarmed.get("cycles", 0))
+        if self.max_cycles is not None and last - since >= self.max_cycles:
+            details = {"usual": self.max_cycles, "recent": last - begun}
+            found.append(DriftAlarm("cycles", last, begun + 1, self.evidence, details))
+        return [one for one in found if one is not None and one.kind not in self.without]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Where the evidence that is left at the end begins, and how much it is."""
+
+    evidence: float
+    start: int
+
+
+def _cusum(steps: Iterable[float]) -> _Change:
+    total, start = 0.0, 0
+    for at, step in enumerate(steps):
+        if total <= 0.0:
+            total, start = 0.0, at
+        total += step
+    return _Change(total, start)
+
+
+def _median(values: Iterable[float]) -> float:
+    found = sorted(values)
+    return (found[len(found) // 2] + found[(len(found) - 1) // 2]) / 2
+
+
+def _share(events: Sequence[bool | None], usual: float, weight: float) -> float:
+    """How often something happens; `usual` counts like so many cycles that were seen."""
+    known = [event for event in events if event is not None]
+    return (sum(known) + usual * weight) / (len(known) + weight)
+
+
+def _rate_steps(events: Sequence[bool | None], usual: float, drifted: float) -> list[float]:
+    yes, no = log(drifted / usual), log((1 - drifted) / (1 - usual))
+    return [0.0 if event is None else yes if event else no for event in events]
+
+
+class _Judging:
+    """One look at the cycles that are kept."""
+
+    def __init__(self, cycles: Sequence[Cycle], alarmed: Mapping[str, int], needed: float) -> None:
+        self._cycles = cycles
+        self._alarmed = alarmed
+        self._needed = needed
+        self._cut = max(len(cycles) - RECENT, 0)
+        self._moved = [one.moved for one in cycles]
+
+    def _from(self, kind: str) -> int:
+        """Where evidence may begin: not before an alarm of that kind that was given."""
+        after = self._alarmed.get(kind, -1)
+        first = self._cycles[0].number
+        return max(self._cut, after + 1 - first)
+
+    def _alarm(self, kind: str, change: _Change, start: int, **details: Any) -> DriftAlarm | None:
+        if change.evidence < self._needed:
+            return None
+        at, last = self._cycles[start + change.start].number, self._cycles[-1].number
+        return DriftAlarm(kind, last, at, round(change.evidence, 2), details)
+
+    def _rate(
+        self, kind: str, events: Sequence[bool | None], usual: float, weight: int, drifted: float
+    ) -> DriftAlarm | None:
+        start = self._from(kind)
+        if start >= len(events) or not events[-1]:
+            return None  # a cycle in which it did not happen never raises an alarm
+        # However seldom it was seen: by luck alone it may have been.
+        usual = max(_share(events[: self._cut], usual, weight), LEAST * usual)
+        change = _cusum(_rate_steps(events[start:], usual, usual + (1 - usual) * drifted))
+        recent = _share(events[start + change.start :], 0.0, 0.0) if change.evidence > 0 else 0.0
+        return self._alarm(kind, change, start, usual=usual, recent=recent)
+
+    def rates(self) -> list[DriftAlarm | None]:
+        """Errors, no progress, and lost progress: how often they happen."""
+        stuck = [None if one is None else one <= 0 for one in self._moved]
+        lost = [None if one is None else one < 0 for one in self._moved]
+        return [
+            self._rate("errors", [one.failed for one in self._cycles], 0.06, 20, 0.5),
+            self._rate("stall", stuck, 0.45, 10, 0.96),
+            self._rate("reversal", lost, 0.05, 25, 0.5),
+        ]
+
+    def repetition(self) -> DriftAlarm | None:
+        """The same action again and again, or the same few, without progress."""
+        start = self._from("repetition")
+        found = [self._loop(length, start) for length in range(1, LONGEST_LOOP + 1)]
+        return max(
+            (one for one in found if one is not None),
+            key=lambda alarm: (alarm.evidence, -alarm.details["length"]),
+            default=None,
+        )
+
+    def _loop(self, length: int, start: int) -> DriftAlarm | None:
+        first = max(start, length)
+        recent = self._again(length, first, len(self._cycles))
+        # More than 3 times the same action; a loop of several is one when it is seen 3 times.
+        least = max(3, 2 * length)
+        if sum(recent) < least or not recent[-1]:
+            return None
+        usual = _share(self._again(length, length, self._cut), 0.1, 10)
+        change = _cusum(_rate_steps(recent, usual, usual + (1 - usual) * 0.95))
+        actions = [one.action for one in self._cycles[-length:]]
+        if sum(recent[change.start :]) < least or (length > 1 and len(set(actions)) == 1):
+            return None  # too little, or a shorter loop says it
+        return self._alarm("repetition", change, first, length=length, actions=actions)
+
+    def _again(self, length: int, low: int, high: int) -> list[bool]:
+        """Whether cycles did what was done so many cycles before, and got no further."""
+        cycles, moved = self._cycles, self._moved
+        return [
+            cycles[at].action == cycles[at - length].action != "" and moved[at] != 1
+            for at in range(low, high)
+        ]
+
+    def times(self) -> DriftAlarm | None:
+        """Cycles take longer and longer; each is compared with those of the same action."""
+        return self._level("time", [
+            (one.action, log(max(one.seconds, 0.001))) if one.seconds is not None else None
+            for one in self._cycles
+        ], KNOWN, logarithmic=True)  # fmt: skip
+
+    def signal(self, signal: DriftSignal) -> DriftAlarm | None:
+        """A number of one's own that goes on in one direction."""
+        sign = 1.0 if signal.direction == "rises" else -1.0
+        values = [one.signals.get(signal.name) for one in self._cycles]
+        kind = f"signal:{signal.name}"
+        return self._level(kind, [("", v) if v is not None else None for v in values], sign=sign)
+
+    def _level(
+        self,
+        kind: str,
+        values: Sequence[tuple[str, float] | None],
+        known: int = ENOUGH,
+        *,
+        sign: float = 1.0,
+        logarithmic: bool = False,
+    ) -> DriftAlarm | None:
+        """Whether what is measured has left its level, in deviations that are usual."""
+        start = self._from(kind)
+        before = [one for one in values[: self._cut] if one is not None]
+        if start >= len(values) or values[-1] is None or len(before) < ENOUGH:
+            return None
+        groups: defaultdict[str, list[float]] = defaultdict(list)
+        for group, value in before:
+            groups[group].append(value)
+        usual = {group: _median(found) for group, found in groups.items() if len(found) >= known}
+        away = [abs(value - usual[group]) for group, value in before if group in usual]
+        if len(away) <= len(usual):
+            return None
+        # Around medians of few values each, values lie closer than they will lie later.
+        spread = 1.4826 * _median(away) * (len(away) / (len(away) - len(usual))) ** 0.5
+        spread = max(spread, 0.1 if logarithmic else 0.0) or 1e-9
+        off = [
+            (one[1] - usual[one[0]]) * sign if one is not None and one[0] in usual else None
+            for one in values[start:]
+        ]
+        steps = [
+            0.0 if one is None
+            else SHIFT * (max(min(one / spread, FURTHEST), -FURTHEST) - SHIFT / 2)
+            for one in off
+        ]  # fmt: skip
+        change = _cusum(steps)
+        since = [one for one in off[change.start :] if one is not None]
+        shown: dict[str, Any] = {"spread": round(spread, 4)}
+        if since and logarithmic:
+            shown |= {"recent": exp(_median(since)), "usual": 1.0}
+        elif since:
+            shown |= {"recent": usual[""] + sign * _median(since), "usual": usual[""]}
+        return self._alarm(kind, change, start, **shown)
+
+
+# ---- drift --------------------------------------------------------------------------------------
 
 
 class CycleBlock:
@@ -64,7 +446,11 @@ class Drift:
         )
         self._state = state
         self._storage = handle_of(state).core.storage
-        self._keeping = Keeping(handle_of(state), signs)
+        self._handle = handle_of(state)
+        self._signs = signs
+        self._known: tuple[Status, list[Cycle]] = Status(), []
+        """The last status that was seen and its cycles, as one: several threads may come by. It is
+        checked against the status with each use."""
 
     @writes
     def note(
@@ -92,12 +478,35 @@ class Drift:
         })  # fmt: skip
 
     def _note(self, fields: Mapping[str, Any]) -> list[DriftAlarm]:
-        def step() -> list[DriftAlarm]:
-            plan, alarms = self._keeping.note(fields)
-            self._state._run(plan)
-            return alarms
+        cycle = Cycle.of(fields)
+        return again(lambda: self._noted(cycle))
 
-        return again(step)
+    def _noted(self, cycle: Cycle) -> list[DriftAlarm]:
+        parts = own_change(self._state)
+        part = parts.part(self._handle)
+        found = part.get(STATUS)
+        status, before = self._load(found, part.expects[STATUS])
+        cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(before)
+        cycles = [*before[1 - WINDOW :], cycle]
+        said = status.progress or cycle.progress is not None
+        alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
+        alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
+        after = Status(cycle.number, status.begun, alarmed, said, status.undone)
+        part.operations += sticky(self._handle, DRIFT)
+        part.set(STATUS, msgspec.to_builtins(after))
+        if status.begun == status.cycles:  # what the list may still hold is of before
+            part.set(CYCLES, [msgspec.to_builtins(cycle)])
+        else:
+            part.append(CYCLES, msgspec.to_builtins(cycle))
+        if cycle.number % WINDOW == 0:
+            part.trim(CYCLES, keep_last=WINDOW)
+        if alarms:
+            time = moment(self._handle.core.clock.claimed())
+            part.extend(ALARMS, [{**msgspec.to_builtins(one), "time": time} for one in alarms])
+            part.trim(ALARMS, keep_last=MOST_ALARMS)
+        run_parts(parts)
+        self._known = after, cycles
+        return alarms
 
     @contextmanager
     def cycle(self, action: str = "", *, task: str = "") -> Iterator[CycleBlock]:
@@ -118,28 +527,88 @@ class Drift:
     @quick
     def status(self) -> DriftStatus:
         """How the work goes: counts and rates of the cycles that are looked at."""
-        return self._keeping.status()
+        found = self._handle.reader.versioned([STATUS], False)
+        status, cycles = self._load(*found.get(STATUS, (None, 0)))
+        times = [one.seconds for one in cycles if one.seconds is not None]
+        moves = [one.moved for one in cycles if one.moved is not None]
+        return DriftStatus(
+            status.cycles,
+            status.cycles - status.begun,
+            len(cycles),
+            sum(one.failed for one in cycles) / len(cycles) if cycles else 0.0,
+            _repeats(cycles),
+            next((n for n, moved in enumerate(reversed(moves)) if moved == 1), len(moves)),
+            sum(times) / len(times) if times else None,
+        )
+
+    def _load(self, found: Any, version: int) -> tuple[Status, list[Cycle]]:
+        """The status and its cycles; these are read again if they are not those remembered."""
+        known = self._known
+        status = msgspec.convert(found or {}, Status)
+        line = self._handle.reader.now()
+        if line is not None and version <= line.origin:  # the state was put back since
+            known = status.anew(), []
+        elif _place(status) != _place(known[0]) or not known[1]:
+            items = self._handle.reader.tail(CYCLES, WINDOW, False)
+            known = (
+                status,
+                [
+                    Cycle(number=one.number, failed=one.failed)
+                    if one.number <= status.undone
+                    else one
+                    for one in msgspec.convert(items, list[Cycle])
+                ],
+            )
+        else:
+            known = status, known[1]
+        self._known = known
+        return known
 
     @quick
     def alarms(self, *, limit: int | None = None) -> list[NotedAlarm]:
         """The last alarms, at most a hundred, newest first."""
         check_limit(limit)
-        return self._keeping.alarms(limit)
+        count = MOST_ALARMS if limit is None else limit
+        return [
+            NotedAlarm(msgspec.convert(item, DriftAlarm), time)
+            for item in reversed(self._handle.reader.tail(ALARMS, count, False))
+            if (time := item.pop("time"))
+        ]
 
     @writes
     def reset(self) -> None:
         """Begin anew after a refresh: what was usual before counts no more, the count goes on."""
 
         def step() -> None:
-            plan = self._keeping.reset()
-            if plan is not None:
-                self._state._run(plan)
+            parts = own_change(self._state, reason="refresh")
+            part = parts.part(self._handle)
+            found = part.get(STATUS)
+            status, _ = self._load(found, part.expects[STATUS])
+            if status.begun != status.cycles:
+                part.set(STATUS, msgspec.to_builtins(status.anew()))
+                part.delete(CYCLES)
+                run_parts(parts)
+
+        again(step)
+
+    def _failed(self) -> None:
+        """Right after a restore because of an error: what came before counts only as cycles that
+        failed or did not."""
+
+        def step() -> None:
+            parts = own_change(self._state, reason="restored after an error")
+            part = parts.part(self._handle)
+            status = msgspec.convert(part.get(STATUS, {}), Status)
+            if status.cycles:
+                status.undone = status.cycles
+                part.set(STATUS, msgspec.to_builtins(status))
+                run_parts(parts)
 
         again(step)
 
 
 # ---- drift cycles -------------------------------------------------------------------------------
-# The cycles of an agent as they are kept, and the changes that note them: for both faces.
+# The cycles of an agent as they are kept.
 #
 # Under `$drift/`, which restores leave alone, because cycles that were done stay done: `status` (a
 # small mapping), `cycles` (a list, trimmed to what is looked at) and `alarms` (a list of the last).
@@ -199,126 +668,6 @@ class NotedAlarm:
 
     alarm: DriftAlarm
     time: datetime
-
-
-class Keeping:
-    """The cycles of one timeline. What it remembers is checked against the status with each use."""
-
-    def __init__(self, handle: LineHandle, signs: Signs) -> None:
-        self._handle = handle
-        self._signs = signs
-        self._known: tuple[Status, list[Cycle]] = Status(), []
-        """The last status that was seen and its cycles, as one: several threads may come by."""
-
-    def note(self, fields: Mapping[str, Any]) -> tuple[Plan, list[DriftAlarm]]:
-        """A change that notes a cycle, and the alarms that it raises."""
-        cycle = Cycle.of(fields)
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        found = part.get(STATUS)
-        status, before = self._load(found, part.expects[STATUS])
-        cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(before)
-        cycles = [*before[1 - WINDOW :], cycle]
-        said = status.progress or cycle.progress is not None
-        alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
-        alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
-        after = Status(cycle.number, status.begun, alarmed, said, status.undone)
-        part.operations += sticky(self._handle, DRIFT)
-        part.set(STATUS, msgspec.to_builtins(after))
-        if status.begun == status.cycles:  # what the list may still hold is of before
-            part.set(CYCLES, [msgspec.to_builtins(cycle)])
-        else:
-            part.append(CYCLES, msgspec.to_builtins(cycle))
-        if cycle.number % WINDOW == 0:
-            part.trim(CYCLES, keep_last=WINDOW)
-        if alarms:
-            part.extend(ALARMS, [self._data(alarm) for alarm in alarms])
-            part.trim(ALARMS, keep_last=MOST_ALARMS)
-        plan = parts.plan()
-        assert plan is not None
-        change, finish = plan
-
-        def finished(written: Any) -> Any:
-            self._known = after, cycles
-            return finish(written)
-
-        return (change, finished), alarms
-
-    def reset(self) -> Plan | None:
-        """A change after which only what comes now counts; None if there is nothing to forget."""
-        parts = own_change(self, reason="refresh")
-        part = parts.part(self._handle)
-        found = part.get(STATUS)
-        status, _ = self._load(found, part.expects[STATUS])
-        if status.begun == status.cycles:
-            return None
-        part.set(STATUS, msgspec.to_builtins(status.anew()))
-        part.delete(CYCLES)
-        return parts.plan()
-
-    def failed(self) -> Plan | None:
-        """A change, right after a restore because of an error: what came before counts only as
-        cycles that failed or did not."""
-        parts = own_change(self, reason="restored after an error")
-        part = parts.part(self._handle)
-        status = msgspec.convert(part.get(STATUS, {}), Status)
-        if not status.cycles:
-            return None
-        status.undone = status.cycles
-        part.set(STATUS, msgspec.to_builtins(status))
-        return parts.plan()
-
-    def _load(self, found: Any, version: int) -> tuple[Status, list[Cycle]]:
-        """The status and its cycles; these are read again if they are not those remembered."""
-        known = self._known
-        status = msgspec.convert(found or {}, Status)
-        line = self._handle.reader.now()
-        if line is not None and version <= line.origin:  # the state was put back since
-            known = status.anew(), []
-        elif _place(status) != _place(known[0]) or not known[1]:
-            items = self._handle.reader.tail(CYCLES, WINDOW, False)
-            known = (
-                status,
-                [
-                    Cycle(number=one.number, failed=one.failed)
-                    if one.number <= status.undone
-                    else one
-                    for one in msgspec.convert(items, list[Cycle])
-                ],
-            )
-        else:
-            known = status, known[1]
-        self._known = known
-        return known
-
-    def _data(self, alarm: DriftAlarm) -> dict[str, Any]:
-        time = moment(self._handle.core.clock.claimed())
-        return {**msgspec.to_builtins(alarm), "time": time}
-
-    def alarms(self, limit: int | None) -> list[NotedAlarm]:
-        """The last alarms, newest first."""
-        count = MOST_ALARMS if limit is None else limit
-        return [
-            NotedAlarm(msgspec.convert(item, DriftAlarm), time)
-            for item in reversed(self._handle.reader.tail(ALARMS, count, False))
-            if (time := item.pop("time"))
-        ]
-
-    def status(self) -> DriftStatus:
-        """How the work goes."""
-        found = self._handle.reader.versioned([STATUS], False)
-        status, cycles = self._load(*found.get(STATUS, (None, 0)))
-        times = [one.seconds for one in cycles if one.seconds is not None]
-        moves = [one.moved for one in cycles if one.moved is not None]
-        return DriftStatus(
-            status.cycles,
-            status.cycles - status.begun,
-            len(cycles),
-            sum(one.failed for one in cycles) / len(cycles) if cycles else 0.0,
-            _repeats(cycles),
-            next((n for n, moved in enumerate(reversed(moves)) if moved == 1), len(moves)),
-            sum(times) / len(times) if times else None,
-        )
 
 
 def _place(status: Status) -> tuple[int, int, int]:

@@ -18,9 +18,7 @@ from urllib.parse import quote, unquote
 
 from msgspec import Struct, structs
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import EFFECTS, own_change, sticky
-from holdfast.agents.flat_records import loaded, stored
+from holdfast.agents.agent_keys import EFFECTS, again, loaded, own_change, run_parts, sticky, stored
 from holdfast.checkpoints.restore_request import STAND_INS
 from holdfast.errors import (
     Conflict,
@@ -76,7 +74,7 @@ def _before(handle: LineHandle, key: str, place: str) -> Record | None:
         if slot is None:
             return None
         data = handle.view(slot.sequence - 1).reader.get(place, None, None, False)
-    except (MissingError, StateIntegrityError):
+    except (MissingError, StateIntegrityError):  # what is known is then that there was a record
         return None
     return record_of(data) if data is not None else None
 
@@ -585,9 +583,7 @@ class Book:
         def step() -> Any:
             parts = own_change(self)
             answer = note(parts.part(self._handle))
-            plan = parts.plan()
-            if plan is not None:
-                self._handle.core.run(plan[0])
+            run_parts(parts)
             return answer
 
         return again(step)

@@ -11,18 +11,23 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from msgspec import structs
 
 from holdfast.agents import handover_package as packing
-from holdfast.agents import handover_records as records
-from holdfast.agents.again import again, again_in_steps
-from holdfast.agents.agent_keys import own_change, sticky, task_key
+from holdfast.agents.agent_keys import (
+    again,
+    again_in_steps,
+    own_change,
+    run_parts,
+    sticky,
+    stored,
+    task_key,
+)
 from holdfast.agents.effect_book import Book
-from holdfast.agents.flat_records import stored
-from holdfast.agents.handover_package import conversation, keys_of, packed, take_again
-from holdfast.agents.handover_records import (
+from holdfast.agents.handover_package import (
     ACCEPTED,
     CONTEXTS,
     EXPIRED,
@@ -39,13 +44,16 @@ from holdfast.agents.handover_records import (
     Reconciled,
     Record,
     Standing,
+    conversation,
+    keys_of,
+    packed,
     record_of,
     standing_of,
+    take_again,
 )
 from holdfast.agents.machines.machine_records import open_intents
-from holdfast.agents.state.agent_state import Reading
+from holdfast.agents.state.agent_state import AgentState
 from holdfast.agents.state.checks import told
-from holdfast.agents.state.components import table
 from holdfast.errors import (
     Conflict,
     HandoverNotFoundError,
@@ -71,6 +79,9 @@ from holdfast.store.store import Store
 Check = Callable[[State, HandoverPackage], Any]
 
 
+MOST_CHAIN = 10_000
+
+
 @faced
 class Handovers:
     """Tasks that agents of a store hand to each other, with the conversation that belongs to them.
@@ -89,7 +100,7 @@ class Handovers:
                 "holdfast.sync"
             )
         self._store = store
-        self._book = HandoverBook(store)
+        self._handle: StoreHandle = handle_of(store)
 
     @asks("check")
     @steps
@@ -150,7 +161,10 @@ class Handovers:
 
         The next offer of such a task does so by itself.
         """
-        return self._book.expire(handle_of(self._state(giver)))
+        line = self._main(giver)
+        tasks = [key[len(STANDINGS) :] for key in line.reader.keys(STANDINGS, None, "")]
+        ended = [self._expire_of(line, task) for task in tasks]
+        return [one for one in ended if one is not None]
 
     @asks("check")
     @steps
@@ -189,33 +203,44 @@ class Handovers:
         check: Check | None = None,
     ) -> Steps[Handover]:
         """Offer a task to the agent that handed it here, with what has been said since."""
-        a = self._state(holder)
-        return (
-            yield from self._again(
-                lambda: self._book.prepare_return(
-                    handle_of(a), task, reason=reason, id=id, term=term
-                ),
-                self._book.commit_offer,
-                check,
-                a,
-            )
-        )
+        a = self._main(holder)
+        prepare = partial(self._prepare_return, a, task, reason=reason, id=id, term=term)
+        return (yield from self._again(prepare, self._commit_offer, check, a))
 
     def offers(self, taker: State | Scope | str) -> list[Handover]:
         """Offers to an agent that wait for its answer, oldest first."""
-        return self._book.offers(handle_of(self._state(taker)))
+        agent = self._main(taker)
+        keys = [IN + key[len(WAITING) :] for key in agent.reader.keys(WAITING, None, "")]
+        found = agent.reader.get_many(keys, False).values()
+        return _in_order(data for data in found if not self._overdue(record_of(data)))
 
     def history(self, agent: State | Scope | str, task: str | None = None) -> list[Handover]:
         """All handovers by and to an agent, oldest first: who handed what to whom, and why."""
-        return self._book.history(handle_of(self._state(agent)), task)
+        line = self._main(agent)
+        if task is not None:
+            packing.check_task(task)
+        found = [
+            data for where in (OUT, IN) for _, data in line.reader.items(where, None, "", False)
+        ]
+        return [one for one in _in_order(found) if task is None or one.task == task]
 
     def owner(self, agent: State | Scope | str, task: str) -> Scope:
         """Who has a task that an agent has, or had once."""
-        return self._book.owner(handle_of(self._state(agent)), task).scope
+        return self._owner(self._main(agent), task).scope
 
     def chain(self, agent: State | Scope | str, task: str) -> list[Handover]:
         """The way of a task that an agent has, or had once: what was accepted, oldest first."""
-        return self._book.chain(handle_of(self._state(agent)), task)
+        line = self._owner(self._main(agent), task)
+        found: list[Handover] = []
+        id = standing_of(line.reader.get(STANDINGS + task)).handover
+        while id and len(found) < MOST_CHAIN:
+            data = line.reader.get(IN + id)
+            if data is None:
+                break  # the scope was deleted since
+            record = record_of(data)
+            found.append(record.shown())
+            line, id = self._line(record, OUT), record.before
+        return found[::-1]
 
     @writes
     def reconcile(self, agent: State | Scope | str) -> Reconciled:
@@ -224,13 +249,25 @@ class Handovers:
         A handover stays made: tasks that another agent has are removed again, those that this one
         has are put back as they came.
         """
-        return self._book.reconcile(handle_of(self._state(agent)))
+        return self._reconcile([self._main(agent)])[0]
 
     def _answer(self, agent: State | Scope | str, id: str, status: str, reason: str) -> Handover:
-        return self._book.answer(handle_of(self._state(agent)), id, status, reason)
+        line = self._main(agent)
+        check_text(reason, "the reason", least=1)
 
-    def _state(self, agent: State | Scope | str) -> State:
-        return State(on_main(handle_of(self._store).of(agent)))
+        def step() -> Handover:
+            record = self._received(line, id, OUT if status == WITHDRAWN else IN)
+            if record.status == status:
+                return record.shown()
+            prepared = self._prepared(record, status)
+            self._check_open(prepared, id, alone=True)
+            self._close(prepared, status, reason)
+            return record.shown()
+
+        return again(step)
+
+    def _main(self, agent: State | Scope | str) -> LineHandle:
+        return on_main(self._handle.of(agent))
 
     def _offer(
         self,
@@ -240,77 +277,37 @@ class Handovers:
         asked: Asked,
         check: Check | None,
     ) -> Steps[Handover]:
-        a, b = self._state(giver), self._state(taker)
-        return (
-            yield from self._again(
-                lambda: self._book.prepare_offer(handle_of(a), handle_of(b), task, asked),
-                self._book.commit_offer,
-                check,
-                a,
-            )
-        )
+        a, b = self._main(giver), self._main(taker)
+        prepare = partial(self._prepare_offer, a, b, task, asked)
+        return (yield from self._again(prepare, self._commit_offer, check, a))
 
     def _accept(self, taker: State | Scope | str, id: str, check: Check | None) -> Steps[Handover]:
-        b = self._state(taker)
-        return (
-            yield from self._again(
-                lambda: self._book.prepare_accept(handle_of(b), id),
-                self._book.commit_accept,
-                check,
-                b,
-            )
-        )
+        b = self._main(taker)
+        prepare = partial(self._prepare_accept, b, id)
+        return (yield from self._again(prepare, self._commit_accept, check, b))
 
     def _again(
         self,
         prepare: Callable[[], Prepared],
         commit: Callable[[Prepared, list[str]], Handover],
         check: Check | None,
-        state: State,
+        asked: LineHandle,
     ) -> Steps[Handover]:
         """Do both halves of a step; again, with new reads, if somebody was faster."""
 
         def step() -> Steps[Handover]:
             prepared = yield write(prepare)
-            problems = yield from _judge(check, state, prepared)
+            problems = yield from _judge(check, State(asked), prepared)
             return (yield write(commit, prepared, problems))  # type: ignore[no-any-return]
 
         return (yield from again_in_steps(step))
 
+    # Every step is one change over both scopes. Until the taker accepts, the task is the giver's;
+    # the change that accepts moves the task, its messages and what is carried along, so that at any
+    # moment exactly one agent has it. Steps that ask the caller's functions come in two halves:
+    # what `_prepare_…` reads is expected by the change that the other half commits.
 
-def _judge(check: Check | None, state: State, prepared: Prepared) -> Steps[list[str]]:
-    if check is None or prepared.known:
-        return []
-    check_function(check, "the check of a handover")
-    check_not_async(check, "the check of a handover")
-    try:
-        return told((yield ask(check, state, prepared.package)), "the check")
-    except Exception as error:
-        return failed(error)
-
-
-# ---- handover book ------------------------------------------------------------------------------
-# Handing a task over: what both faces do, on whatever thread they do it.
-#
-# Every step is one change over both scopes. Until the taker accepts, the task is the giver's; the
-# change that accepts moves the task, its messages and what is carried along, so that at any moment
-# exactly one agent has it. Steps that ask the caller's functions come in two halves: what
-# `prepare_…` reads is expected by the change that the other half commits.
-
-
-MOST_CHAIN = 10_000
-
-
-class HandoverBook:
-    """The handovers of one store, of either face."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-        self._handle: StoreHandle = handle_of(store)
-
-    # the steps
-
-    def prepare_offer(
+    def _prepare_offer(
         self,
         giver: LineHandle,
         taker: LineHandle,
@@ -319,7 +316,7 @@ class HandoverBook:
         returns: str = "",
     ) -> Prepared:
         """Look at the giver's side; refused with all that is wrong with it."""
-        records.check_task(task)
+        packing.check_task(task)
         asked.check()
         if giver.scope == taker.scope:
             raise InvalidInputError(f"{giver.scope}: a task is handed to another agent")
@@ -352,7 +349,7 @@ class HandoverBook:
         record.before = standing.handover
         return prepared
 
-    def prepare_return(
+    def _prepare_return(
         self,
         holder: LineHandle,
         task: str,
@@ -368,11 +365,11 @@ class HandoverBook:
         else:
             came = self._came_by(holder, task)
         asked = Asked(reason, id, came.context, came.carry, term)
-        return self.prepare_offer(holder, self._line(came, OUT), task, asked, came.id)
+        return self._prepare_offer(holder, self._line(came, OUT), task, asked, came.id)
 
     def _came_by(self, agent: LineHandle, task: str) -> Record:
         """The handover that brought a task to an agent that has it, returns to it left out."""
-        records.check_task(task)
+        packing.check_task(task)
         standing = standing_of(agent.reader.get(STANDINGS + task))
         id = "" if standing.away else standing.handover
         while id:
@@ -394,7 +391,7 @@ class HandoverBook:
         prepared.record, prepared.known = known, True
         return prepared
 
-    def commit_offer(self, prepared: Prepared, problems: list[str]) -> Handover:
+    def _commit_offer(self, prepared: Prepared, problems: list[str]) -> Handover:
         """Offer the task, unless the giver's check found something."""
         record, giver = prepared.record, prepared.giver
         if prepared.known:
@@ -407,7 +404,7 @@ class HandoverBook:
         self._overdue(record)  # from now on it is seen
         return record.shown()
 
-    def prepare_accept(self, taker: LineHandle, id: str) -> Prepared:
+    def _prepare_accept(self, taker: LineHandle, id: str) -> Prepared:
         """Look at both sides; what is wrong with the taker's is for the other half to refuse."""
         record = self._received(taker, id)
         if self._overdue(record):
@@ -422,7 +419,7 @@ class HandoverBook:
             self._leave(prepared)
         taken = [k for k in keys_of(record, prepared.package) if prepared.taker.exists(k)]
         prepared.problems = [f"{key!r} is there already" for key in taken]
-        prepared.problems += Reading(taker, table()).problems()
+        prepared.problems += AgentState(State(taker)).problems()
         return prepared
 
     def _leave(self, prepared: Prepared) -> None:
@@ -431,7 +428,7 @@ class HandoverBook:
         carried = {key: value for key, value in package.carried.items() if not exists(key)}
         prepared.package = replace(package, carried=carried)
 
-    def commit_accept(self, prepared: Prepared, problems: list[str]) -> Handover:
+    def _commit_accept(self, prepared: Prepared, problems: list[str]) -> Handover:
         """Move the task, or, if the taker's check found something, refuse it."""
         record = prepared.record
         if prepared.known:
@@ -452,28 +449,7 @@ class HandoverBook:
         self._close(prepared, ACCEPTED, "")
         return record.shown()
 
-    def answer(self, agent: LineHandle, id: str, status: str, reason: str) -> Handover:
-        """Refuse an offer as its taker, or withdraw it as its giver."""
-        check_text(reason, "the reason", least=1)
-
-        def step() -> Handover:
-            record = self._received(agent, id, OUT if status == WITHDRAWN else IN)
-            if record.status == status:
-                return record.shown()
-            prepared = self._prepared(record, status)
-            self._check_open(prepared, id, alone=True)
-            self._close(prepared, status, reason)
-            return record.shown()
-
-        return again(step)
-
     # offers that nobody answers
-
-    def expire(self, giver: LineHandle) -> list[Handover]:
-        """End the offers by an agent whose term is over, as far as was seen here."""
-        tasks = [key[len(STANDINGS) :] for key in giver.reader.keys(STANDINGS, None, "")]
-        ended = [self._expire_of(giver, task) for task in tasks]
-        return [one for one in ended if one is not None]
 
     def _expire_of(self, giver: LineHandle, task: str) -> Handover | None:
         id = standing_of(giver.reader.get(STANDINGS + task)).offer
@@ -552,7 +528,7 @@ class HandoverBook:
         line = self._line(record, OUT)
         package, prepared.start = packed(prepared.giver, record, standing)
         unfinished = Book(line).effects(done=False, plain=True)
-        problems = records.giver_problems(record.task, package, unfinished)
+        problems = packing.giver_problems(record.task, package, unfinished)
         problems += [
             f"the machine {name!r} is on its way to {intent.to_state!r}: recover() or settle() it"
             for name, intent in open_intents(line)
@@ -562,7 +538,7 @@ class HandoverBook:
             problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
         if standing.away and prepared.giver.get(SEEN + record.task) != standing.handover:
             problems.append(f"the task {record.task!r} was handed on: reconcile() this agent first")
-        problems += Reading(line, table()).problems()
+        problems += AgentState(State(line)).problems()
         if package is None or problems:
             self._check_unanswered(record)
             raise self._invalid(record.giver, record.task, problems)
@@ -591,15 +567,10 @@ class HandoverBook:
             prepared.taker.set(WAITING + record.id, True)
         elif prepared.taker.exists(WAITING + record.id):
             prepared.taker.delete(WAITING + record.id)
-        self._commit(prepared.parts)
+        run_parts(prepared.parts)
 
     def _line(self, record: Record, where: str) -> LineHandle:
         return self._handle.line(record.giver if where == OUT else record.taker)
-
-    def _commit(self, parts: ChangeParts) -> None:
-        plan = parts.plan()
-        if plan is not None:
-            self._handle.core.run(plan[0])
 
     def _now(self) -> Any:
         return moment(self._handle.core.clock.claimed())
@@ -610,56 +581,7 @@ class HandoverBook:
         )
         return self._handle.core.meter.invalid("handover", error)
 
-    # what is known
-
-    def history(self, agent: LineHandle, task: str | None) -> list[Handover]:
-        """All handovers by and to an agent, oldest first."""
-        if task is not None:
-            records.check_task(task)
-        found = [
-            data for where in (OUT, IN) for _, data in agent.reader.items(where, None, "", False)
-        ]
-        return [one for one in _in_order(found) if task is None or one.task == task]
-
-    def offers(self, agent: LineHandle) -> list[Handover]:
-        """Offers to an agent that wait for its answer."""
-        keys = [IN + key[len(WAITING) :] for key in agent.reader.keys(WAITING, None, "")]
-        found = agent.reader.get_many(keys, False).values()
-        return _in_order(data for data in found if not self._overdue(record_of(data)))
-
-    def owner(self, agent: LineHandle, task: str) -> LineHandle:
-        """Who has a task that an agent has, or had."""
-        key = records.check_task(task)
-        if not agent.reader.exists(key) and not agent.reader.exists(STANDINGS + task):
-            raise HandoverNotFoundError(
-                f"{agent.scope} has no task {task!r}, and never handed it on"
-            )
-        for _ in range(MOST_CHAIN):
-            standing = standing_of(agent.reader.get(STANDINGS + task))
-            if not standing.away:
-                return agent
-            agent = self._line(self._received(agent, standing.handover, OUT), IN)
-        raise InvalidInputError(f"the task {task!r} was handed over too often to follow it")
-
-    def chain(self, agent: LineHandle, task: str) -> list[Handover]:
-        """The accepted handovers of a task, from the first to the last."""
-        agent = self.owner(agent, task)
-        found: list[Handover] = []
-        id = standing_of(agent.reader.get(STANDINGS + task)).handover
-        while id and len(found) < MOST_CHAIN:
-            data = agent.reader.get(IN + id)
-            if data is None:
-                break  # the scope was deleted since
-            record = record_of(data)
-            found.append(record.shown())
-            agent, id = self._line(record, OUT), record.before
-        return found[::-1]
-
-    def reconcile(self, agent: LineHandle) -> Reconciled:
-        """Make a state that was put back fit what was handed over since."""
-        return self.reconcile_all([agent])[0]
-
-    def reconcile_all(self, agents: Sequence[LineHandle]) -> list[Reconciled]:
+    def _reconcile(self, agents: Sequence[LineHandle]) -> list[Reconciled]:
         """The same for several that were put back together, in one change."""
 
         def note(agent: LineHandle, part: ScopedChange) -> Reconciled:
@@ -688,10 +610,35 @@ class HandoverBook:
         def step() -> list[Reconciled]:
             parts = own_change(self._store, reason="reconciled with what was handed over")
             answer = [note(agent, parts.part(agent)) for agent in agents]
-            self._commit(parts)
+            run_parts(parts)
             return answer
 
         return again(step)
+
+    def _owner(self, agent: LineHandle, task: str) -> LineHandle:
+        """Who has a task that an agent has, or had."""
+        key = packing.check_task(task)
+        if not agent.reader.exists(key) and not agent.reader.exists(STANDINGS + task):
+            raise HandoverNotFoundError(
+                f"{agent.scope} has no task {task!r}, and never handed it on"
+            )
+        for _ in range(MOST_CHAIN):
+            standing = standing_of(agent.reader.get(STANDINGS + task))
+            if not standing.away:
+                return agent
+            agent = self._line(self._received(agent, standing.handover, OUT), IN)
+        raise InvalidInputError(f"the task {task!r} was handed over too often to follow it")
+
+
+def _judge(check: Check | None, state: State, prepared: Prepared) -> Steps[list[str]]:
+    if check is None or prepared.known:
+        return []
+    check_function(check, "the check of a handover")
+    check_not_async(check, "the check of a handover")
+    try:
+        return told((yield ask(check, state, prepared.package)), "the check")
+    except Exception as error:
+        return failed(error)
 
 
 def _watched(record: Record) -> tuple[str, str]:

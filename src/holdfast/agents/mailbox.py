@@ -8,20 +8,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
-
-from holdfast.agents.again import again, again_in_steps, commit, look
-from holdfast.agents.agent_keys import MAILBOX, own_change, sticky
+from holdfast.agents.agent_keys import (
+    MAILBOX,
+    again,
+    again_in_steps,
+    commit,
+    look,
+    own_change,
+    run_parts,
+    sticky,
+)
 from holdfast.agents.mailbox_numbers import (
+    ASIDE,
+    BEGUN,
     CLEARED,
     DONE,
     FIRST,
     INBOX,
     MESSAGES,
     SKIPPED,
-    UNSENT,
+    TRIES,
     Standing,
     Stretches,
 )
@@ -53,7 +61,12 @@ from holdfast.store.names.face import (
     steps,
     writes,
 )
+from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.state import State
+
+if TYPE_CHECKING:
+    from holdfast.store.state_async import ChangePart
+    from holdfast.store.state_async import State as AsyncState
 
 # ---- mailbox book -------------------------------------------------------------------------------
 # Letters to an agent as they are kept, and the changes that send and process them: for both faces.
@@ -65,12 +78,12 @@ from holdfast.store.state import State
 #     inbox/                sticky: no restore makes a letter unsent, or one that fails a new one
 #     inbox/messages        a list, oldest first
 #     inbox/first           how many were trimmed from its front
-#     inbox/cleared         stretches of numbers that nobody wants processed (`mailbox_ranges`)
+#     inbox/cleared         stretches of numbers that nobody wants processed (`Stretches`)
 #     inbox/begun/NUMBER    that an attempt has begun, and what becomes of it if its process ends
 #     inbox/tries/NUMBER    how often one has failed so far, and when it may be tried again
 #     inbox/aside/NUMBER    one that failed too often
 #     inbox/skipped/NUMBER  that it is not to be processed at its place: it was set aside or
-#                           removed, or is `UNSENT`: it was taken back (`mailbox_restores`)
+#                           removed, or is `UNSENT`: it was taken back (`mailbox_numbers`)
 #
 # Letters belong to `main`: on a fork there is no mailbox to be had (`on_main`).
 #
@@ -80,57 +93,26 @@ from holdfast.store.state import State
 # except those that were set aside or removed.
 
 
-__all__ = [
-    "ASIDE",
-    "BEGUN",
-    "CLEARED",
-    "DONE",
-    "FIRST",
-    "INBOX",
-    "KEPT",
-    "MESSAGES",
-    "SKIPPED",
-    "TRIES",
-    "UNSENT",
-    "Box",
-    "Letter",
-    "MailboxStatus",
-    "Reruns",
-    "Taken",
-    "on_main",
-    "post",
-]
-
-TRIES, ASIDE, BEGUN = INBOX + "tries/", INBOX + "aside/", INBOX + "begun/"
 MAIN = "main"
 KEPT = 1000
 """Letters that are processed and kept, unless a mailbox is told otherwise."""
 PLAIN = RetryPolicy.every(5)
 """What a mailbox does about failures unless it is told otherwise."""
-LOOKS = 100
-"""How often the beginning of the list is read while others trim it."""
 RERUNS = 5
 """How often a letter is processed again because of a `Conflict` before that counts as a failure."""
 FIRST_PAUSE = 0.002
 """Seconds before the first of them; before each further one twice as many."""
 
 
+@dataclass(frozen=True, slots=True)
 class Taken:
     """A letter while it is processed, and the change that will say so."""
 
-    def __init__(
-        self,
-        letter: Letter,
-        item: dict[str, Any],
-        parts: ChangeParts,
-        part: ScopedChange,
-        standing: Standing,
-    ) -> None:
-        self.letter = letter
-        self.item = item
-        self.parts = parts
-        self.part = part
-        self.standing = standing
+    letter: Letter
+    item: dict[str, Any]
+    parts: ChangeParts
+    part: ScopedChange
+    standing: Standing
 
 
 class Reruns:
@@ -163,24 +145,154 @@ def on_main(handle: LineHandle) -> LineHandle:
     return handle
 
 
-class Box:
-    """The mailbox of an agent; what is made of a fork shows letters, and processes none."""
+def status_of(handle: LineHandle) -> MailboxStatus:
+    """How far the mailbox of an agent is, or was at the point of a view."""
+    standing = Standing(handle)
+    received, cleared = standing.numbers.last, standing.cleared
+    at = max(standing.number, standing.first)
+    here = [one for one in standing.skipped if at < one <= received and not cleared.end(one)]
+    waiting = cleared.left(at, received) - len(here)
+    return MailboxStatus(
+        received,
+        received - standing.missed - waiting,
+        waiting,
+        standing.done.get("id"),
+        len(handle.reader.keys(ASIDE, None, "")),
+        standing.missed,
+    )
 
-    def __init__(self, handle: LineHandle, keep: int, retry: RetryPolicy | None = None) -> None:
+
+def _next(part: ScopedChange, standing: Standing) -> int:
+    """The number of the next letter, which may be yet to come.
+
+    What this rests on is expected by the change.
+    """
+    number = max(standing.number, standing.first) + 1
+    while (end := standing.cleared.end(number)) or standing.skips(
+        number, standing.numbers.at(number) if standing.skipped else None
+    ):
+        number = max(end, number) + 1
+    part.exists(SKIPPED + str(number))  # who removes it meanwhile goes first
+    return number
+
+
+def post(
+    handle: LineHandle,
+    part: ScopedChange,
+    content: Any,
+    sender: str,
+    id: str | None = None,
+    by: str = "",
+    *,
+    again: bool = False,
+) -> str:
+    """Note in a change, of whomever, that a letter goes into a mailbox; returns its id."""
+    on_main(handle)
+    part._check_open()
+    check_text(sender, "the sender of a letter", 256)
+    id = id or os.urandom(8).hex()
+    time = moment(handle.core.clock.claimed())
+    part.operations += sticky(handle, INBOX)
+    item = {"id": id, "content": content, "sender": sender, "time": time}
+    if by:  # the scope that sent it while it processed a letter itself, in the same commit
+        item["by"] = by
+    if again:  # it was set aside, and is put behind all others
+        item["again"] = True
+    part.operations.append(Operation("append", MESSAGES, [item]))
+    return id
+
+
+# ---- mailbox ------------------------------------------------------------------------------------
+
+
+@faced(by_hand="holdfast.agents.mailbox:AsyncMail")
+class Mail:
+    """A letter that is being processed; what `change` writes is committed together with that."""
+
+    def __init__(self, state: State, taken: Taken) -> None:
+        self._state = state
+        self._taken = taken
+        self.letter: Letter = taken.letter
+        self.content: Any = taken.letter.content
+        self.change: ScopedChange = taken.part
+        """Writes to the agent's own state, in the same entry."""
+
+    def send(self, to: State, content: Any) -> str:
+        """Send a letter to another agent of this store, in the same commit; returns its id."""
+        if not isinstance(to, State):
+            raise InvalidInputError("a letter is sent to a state: store.agent(...)")
+        part = self._taken.parts.part(handle_of(to))
+        own = str(self._state.scope)
+        return post(handle_of(to), part, content, own, by=own)
+
+
+class AsyncMail:
+    """A letter that is being processed; what `change` writes is committed together with that."""
+
+    # By hand: reads of its change are awaited.
+
+    __blocking__ = Mail
+
+    def __init__(self, state: AsyncState, taken: Taken) -> None:
+        from holdfast.store.state_async import ChangePart
+
+        self._blocking = Mail(blocking_of(state), taken)
+        self.letter: Letter = taken.letter
+        self.content: Any = taken.letter.content
+        self.change: ChangePart = ChangePart(taken.part)
+        """Writes to the agent's own state, in the same entry."""
+
+    @classmethod
+    def _of(cls, found: Mail) -> Self:
+        return cls(found._state, found._taken)  # type: ignore[arg-type]
+
+    def send(self, to: AsyncState, content: Any) -> str:
+        """Send a letter to another agent of this store, in the same commit; returns its id."""
+        return self._blocking.send(blocking_of(to), content)
+
+
+@faced
+class Mailbox:
+    """Letters to an agent, each processed once: what was done with it is in the same change.
+
+    A letter that was sent is never lost, whoever crashes; one whose processing was cut short is
+    the next one again. Any number of processes may send; several may process, and each letter is
+    done by one of them. After a restore the letters that came since are still there, and those that
+    were processed since are processed again, because what that wrote was undone: guard effects
+    outside by the letter's id. The last `keep` processed ones are kept for that. What fails is
+    tried again as `retry` says (without it: 5 times in all, whatever the failure is), then set
+    aside, so that those behind it go on; it stays so in a restore.
+    """
+
+    def __init__(self, state: State, *, keep: int = KEPT, retry: RetryPolicy | None = None) -> None:
+        if not isinstance(state, State):
+            raise InvalidInputError("Mailbox takes a state of the same face")
+        self._state = state
+        self._storage = handle_of(state).core.storage
         check_count(keep, "keep")
         if not isinstance(retry, RetryPolicy | None):
             raise InvalidInputError("retry is a RetryPolicy, as RetryPolicy.every(5) makes one")
-        self._handle = handle
+        self._handle = on_main(handle_of(state))
         self._keep = keep
         self._retry = retry or PLAIN
 
-    # sending
+    @steps
+    def send(self, content: Any, *, sender: str = "", id: str | None = None) -> Steps[str]:
+        """Put a letter into the mailbox; returns its id. With an `id` it is sent once.
 
-    def plan_send(self, content: Any, sender: str, id: str | None) -> tuple[Plan, str]:
+        Another content under a known id is refused with `ChangeIdError`.
+        """
+        plan, made = yield look(self._state, self._plan_send, content, sender, id)
+        yield commit(self._state, plan)
+        return made  # type: ignore[no-any-return]
+
+    def _plan_send(self, content: Any, sender: str, id: str | None) -> tuple[Plan, str]:
         """A change that adds a letter; under an id once, and refused if it says something else."""
         if id is not None:
             check_text(id, "the id of a letter", 200, least=1)
-        parts = own_change(self, id=None if id is None else self._change_id(id))
+        parts = own_change(
+            self, id=None if id is None else f"{MAILBOX}0/{id}"
+        )  # 0 is the number of main
         part = parts.part(self._handle)
         made = post(self._handle, part, content, sender, id)
         # Sent again it has another time: under its id it is the same letter all the same.
@@ -193,6 +305,11 @@ class Box:
             plan[0].content = content_of(self._handle.core, [place])
         return plan, made
 
+    def _run(self, parts: ChangeParts) -> None:
+        plan = self._planned(parts)
+        if plan is not None:
+            self._state._run(plan)
+
     def _planned(self, parts: ChangeParts) -> Plan | None:
         """A change of what is kept about letters; None if nothing was noted.
 
@@ -203,29 +320,48 @@ class Box:
             part.operations += sticky(self._handle, INBOX)
         return parts.plan()
 
-    def _change_id(self, id: str) -> str:
-        """The id of the change; 0 is the number of main."""
-        return f"{MAILBOX}0/{id}"
+    @step_block
+    def next(self) -> Blocks[Mail | None]:
+        """The next letter; it is processed when the block ends without an error.
 
-    # processing
+        None if none waits, or the next is one that failed and it is too early to try it again.
 
-    def take(self) -> Taken | None:
+        If somebody else was faster, or changed what was read, the block ends with `Conflict`, and
+        nothing of it was applied. An error in the block counts as a failed attempt, and so does
+        what it wrote if that is refused.
+        """
+        taken = yield from self._take()
+        if taken is None:
+            yield give(None)
+            return
+        over = False
+        try:
+            yield give(Mail(self._state, taken))
+            over = True
+            yield from self._done(taken)
+        except Exception as error:
+            if not over or not isinstance(error, Conflict):
+                yield from self._failed(taken, error)
+            raise
+
+    def _take(self) -> Steps[Taken | None]:
+        taken: Taken | None = yield look(self._state, self._taken)
+        if taken is not None:
+            plan = yield look(self._state, self._plan_begin, taken)
+            if plan is not None:
+                yield commit(self._state, plan)
+        return taken
+
+    def _taken(self) -> Taken | None:
         """The next letter; None if none waits, or it is too early to try that one again.
 
         What this rests on is expected by its change.
         """
-        if self._handle.timeline != MAIN:  # where a loop tries something out
-            return None
-        for _ in range(LOOKS):
-            parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
-            part = parts.part(self._handle)
-            standing = Standing(self._handle, part.get)
-            number = _next(part, standing)
-            found = standing.numbers.at(number)
-            if self._handle.reader.get(FIRST, 0, None, False) == standing.first:
-                break
-        else:
-            raise Conflict(f"{self._handle.scope}: the mailbox was always trimmed; try again")
+        parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
+        part = parts.part(self._handle)
+        standing = Standing(self._handle, part.get)
+        number = _next(part, standing)
+        found = standing.numbers.at(number)
         if found is None:
             return None
         failed = part.get(TRIES + str(number), {})
@@ -240,7 +376,7 @@ class Box:
         passed = moment(self._handle.core.clock.claimed()) - failed["at"]
         return not timedelta(0) <= passed < timedelta(seconds=failed["wait"])
 
-    def plan_begin(self, taken: Taken) -> Plan | None:
+    def _plan_begin(self, taken: Taken) -> Plan | None:
         """That an attempt begins, if its end by the end of its process is to be told; else None.
 
         Nobody expects this key, so that of several who process a letter one succeeds, as ever.
@@ -255,7 +391,11 @@ class Box:
         parts.part(self._handle).set(BEGUN + str(taken.letter.number), note)
         return self._planned(parts)
 
-    def plan_done(self, taken: Taken) -> Plan:
+    def _done(self, taken: Taken) -> Steps[None]:
+        plan = yield look(self._state, self._plan_done, taken, planned=True)
+        yield commit(self._state, plan)
+
+    def _plan_done(self, taken: Taken) -> Plan:
         """What processing wrote, and that it is done: one change."""
         letter = taken.letter
         note = taken.part.operations.append  # the caller's own methods refuse keys of this layer
@@ -280,7 +420,15 @@ class Box:
         assert plan is not None
         return plan
 
-    def plan_failed(self, taken: Taken, error: BaseException) -> Plan | None:
+    def _failed(self, taken: Taken, error: Exception) -> Steps[None]:
+        def step() -> Steps[None]:
+            plan = yield look(self._state, self._plan_failed, taken, error)
+            if plan is not None:
+                yield commit(self._state, plan)
+
+        yield from again_in_steps(step)
+
+    def _plan_failed(self, taken: Taken, error: BaseException) -> Plan | None:
         """That processing failed; the letter is set aside if it has failed too often.
 
         None if somebody else has processed it meanwhile.
@@ -332,284 +480,9 @@ class Box:
         part.delete(TRIES + number)
         return True
 
-    def last_try(self, taken: Taken, error: BaseException) -> bool:
+    def _is_last(self, taken: Taken, error: BaseException) -> bool:
         """Whether a letter is set aside if it fails now, by this error."""
         return not self._retry.again(self._retry.kind(error), taken.letter.tries + 1)
-
-    def plan_interrupted(self) -> tuple[Plan, list[str]] | None:
-        """Attempts whose process ended before they did, as failures; the ids of those set aside.
-
-        Asked for by whoever knows that nobody is at work on this mailbox. None if there are none.
-        """
-        begun = self._handle.reader.keys(BEGUN, None, "")
-        if not begun or self._handle.timeline != MAIN:
-            return None
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        standing = Standing(self._handle, part.get)
-        letters = {letter.number: letter for letter in self.waiting(None)}
-        aside = []
-        for key in begun:
-            number, note = int(key.removeprefix(BEGUN)), part.get(key)
-            letter = letters.get(number)
-            if letter is None or note is None or note.get("id", letter.id) != letter.id:  # it went
-                part.delete(key)
-                continue
-            failed = {"count": note["attempt"], "error": "", "kind": RESTART}
-            again, wait = note["again"], note["wait"]
-            if self._fail(part, standing, letter, failed, again, wait) and not again:
-                aside.append(letter.id)
-        plan = self._planned(parts)
-        return None if plan is None else (plan, aside)
-
-    # removing
-
-    def plan_remove(self, number: int) -> Plan:
-        """A change after which nobody processes a letter that waits or was set aside."""
-        check_count(number, "the number of a letter")
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        if part.exists(ASIDE + str(number)):
-            part.delete(ASIDE + str(number))
-        elif ids := [letter.id for letter in self.waiting(None) if letter.number == number]:
-            part.get(DONE)  # it may be processed at this moment: then this is planned again
-            part.set(SKIPPED + str(number), {"id": ids[0]})
-            part.delete(TRIES + str(number))
-        else:
-            raise MissingError(
-                f"{self._handle.scope}: no letter {number} waits or is set aside; look at "
-                "waiting() and set_aside()"
-            )
-        plan = self._planned(parts)
-        assert plan is not None
-        return plan
-
-    def plan_clear(self, *, failed_only: bool) -> tuple[Plan | None, int]:
-        """A change that removes letters that were set aside, or all; and how many those are."""
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        aside = self._handle.reader.keys(ASIDE, None, "")
-        gone = list(aside)
-        status = self.status()
-        if not failed_only and status.waiting:
-            # Not of those before: what they wrote may be undone, and then they are wanted again.
-            standing = Standing(self._handle, part.get)
-            done, last = standing.number, standing.numbers.at(status.received)
-            id = [last["id"]] if last is not None else []
-            part.set(CLEARED, standing.cleared.added(done, status.received, *id).kept)
-            tries = self._handle.reader.keys(TRIES, None, "")
-            gone += [key for key in tries if int(key.removeprefix(TRIES)) > done]
-            gone += [SKIPPED + str(one) for one in standing.skipped if one > done]
-        for key in gone:
-            part.delete(key)
-        count = len(aside) + (0 if failed_only else status.waiting)
-        return self._planned(parts), count
-
-    def plan_retry(self, number: int) -> tuple[Plan, str]:
-        """A change that puts a letter that was set aside to the end of the list."""
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        item = part.get(ASIDE + str(number))
-        if item is None:
-            raise MissingError(
-                f"{self._handle.scope}: no letter {number} is set aside; look at set_aside()"
-            )
-        part.delete(ASIDE + str(number))
-        letter = item["letter"]
-        by = letter.get("by", "")
-        post(self._handle, part, letter["content"], letter["sender"], letter["id"], by, again=True)
-        plan = parts.plan()
-        assert plan is not None
-        return plan, letter["id"]
-
-    # looking
-
-    def waiting(self, limit: int | None) -> list[Letter]:
-        """Letters that are not processed yet, the next one first."""
-        reader = self._handle.reader
-        standing = Standing(self._handle, self._get)
-        first, skipped = standing.first, standing.skipped
-        failed = {
-            int(key.removeprefix(TRIES)): told for key, told in reader.items(TRIES, None, "", False)
-        }
-        waiting: list[Letter] = []
-        for low, high in standing.cleared.between(max(standing.number, first)):
-            if limit is not None:
-                high = min(high, low + limit + len(skipped))
-            stop = None if high == inf else int(high) - first
-            items: Sequence[Any] = reader.slice(MESSAGES, low - first, stop, False)
-            waiting += [
-                letter_of(item, number, failed.get(number, {}))
-                for number, item in enumerate(items, low + 1)
-                if not standing.skips(number, item)
-            ]
-            if limit is not None and len(waiting) >= limit:
-                break
-        return waiting[:limit]
-
-    def _get(self, key: str, default: Any) -> Any:
-        return self._handle.reader.get(key, default, None, False)
-
-    def set_aside(self) -> list[Letter]:
-        """Letters that failed too often, oldest first."""
-        found = [
-            letter_of(item["letter"], int(key.removeprefix(ASIDE)), item["failed"])
-            for key, item in self._handle.reader.items(ASIDE, None, "", False)
-        ]
-        return sorted(found, key=lambda letter: letter.number)
-
-    def status(self) -> MailboxStatus:
-        """How far it is."""
-        standing = Standing(self._handle, self._get)
-        received, cleared = standing.numbers.last, standing.cleared
-        at = max(standing.number, standing.first)
-        here = [one for one in standing.skipped if at < one <= received and not cleared.end(one)]
-        waiting = cleared.left(at, received) - len(here)
-        return MailboxStatus(
-            received,
-            received - standing.missed - waiting,
-            waiting,
-            standing.done.get("id"),
-            len(self._handle.reader.keys(ASIDE, None, "")),
-            standing.missed,
-        )
-
-
-def _next(part: ScopedChange, standing: Standing) -> int:
-    """The number of the next letter, which may be yet to come.
-
-    What this rests on is expected by the change.
-    """
-    number = max(standing.number, standing.first) + 1
-    while (end := standing.cleared.end(number)) or standing.skips(
-        number, standing.numbers.at(number) if standing.skipped else None
-    ):
-        number = max(end, number) + 1
-    part.exists(SKIPPED + str(number))  # who removes it meanwhile goes first
-    return number
-
-
-def post(
-    handle: LineHandle,
-    part: ScopedChange,
-    content: Any,
-    sender: str,
-    id: str | None = None,
-    by: str = "",
-    *,
-    again: bool = False,
-) -> str:
-    """Note in a change, of whomever, that a letter goes into a mailbox; returns its id."""
-    on_main(handle)
-    part._check_open()
-    check_text(sender, "the sender of a letter", 256)
-    id = id or os.urandom(8).hex()
-    time = moment(handle.core.clock.claimed())
-    part.operations += sticky(handle, INBOX)
-    item = {"id": id, "content": content, "sender": sender, "time": time}
-    item |= {"by": by} if by else {}
-    item |= {"again": True} if again else {}
-    part.operations.append(Operation("append", MESSAGES, [item]))
-    return id
-
-
-# ---- mailbox ------------------------------------------------------------------------------------
-
-
-@faced(by_hand="holdfast.agents.mail_async:Mail")
-class Mail:
-    """A letter that is being processed; what `change` writes is committed together with that."""
-
-    def __init__(self, state: State, taken: Taken) -> None:
-        self._state = state
-        self._taken = taken
-        self.letter: Letter = taken.letter
-        self.content: Any = taken.letter.content
-        self.change: ScopedChange = taken.part
-        """Writes to the agent's own state, in the same entry."""
-
-    def send(self, to: State, content: Any) -> str:
-        """Send a letter to another agent of this store, in the same commit; returns its id."""
-        if not isinstance(to, State):
-            raise InvalidInputError("a letter is sent to a state: store.agent(...)")
-        part = self._taken.parts.part(handle_of(to))
-        own = str(self._state.scope)
-        return post(handle_of(to), part, content, own, by=own)
-
-
-@faced
-class Mailbox:
-    """Letters to an agent, each processed once: what was done with it is in the same change.
-
-    A letter that was sent is never lost, whoever crashes; one whose processing was cut short is
-    the next one again. Any number of processes may send; several may process, and each letter is
-    done by one of them. After a restore the letters that came since are still there, and those that
-    were processed since are processed again, because what that wrote was undone: guard effects
-    outside by the letter's id. The last `keep` processed ones are kept for that. What fails is
-    tried again as `retry` says (without it: 5 times in all, whatever the failure is), then set
-    aside, so that those behind it go on; it stays so in a restore.
-    """
-
-    def __init__(self, state: State, *, keep: int = KEPT, retry: RetryPolicy | None = None) -> None:
-        if not isinstance(state, State):
-            raise InvalidInputError("Mailbox takes a state of the same face")
-        self._state = state
-        self._storage = handle_of(state).core.storage
-        self._box = Box(on_main(handle_of(state)), keep, retry)
-
-    @steps
-    def send(self, content: Any, *, sender: str = "", id: str | None = None) -> Steps[str]:
-        """Put a letter into the mailbox; returns its id. With an `id` it is sent once.
-
-        Another content under a known id is refused with `ChangeIdError`.
-        """
-        plan, made = yield look(self._state, self._box.plan_send, content, sender, id)
-        yield commit(self._state, plan)
-        return made  # type: ignore[no-any-return]
-
-    @step_block
-    def next(self) -> Blocks[Mail | None]:
-        """The next letter; it is processed when the block ends without an error.
-
-        None if none waits, or the next is one that failed and it is too early to try it again.
-
-        If somebody else was faster, or changed what was read, the block ends with `Conflict`, and
-        nothing of it was applied. An error in the block counts as a failed attempt, and so does
-        what it wrote if that is refused.
-        """
-        taken = yield from self._take()
-        if taken is None:
-            yield give(None)
-            return
-        over = False
-        try:
-            yield give(Mail(self._state, taken))
-            over = True
-            yield from self._done(taken)
-        except Exception as error:
-            if not over or not isinstance(error, Conflict):
-                yield from self._failed(taken, error)
-            raise
-
-    def _take(self) -> Steps[Taken | None]:
-        taken: Taken | None = yield look(self._state, self._box.take)
-        if taken is not None:
-            plan = yield look(self._state, self._box.plan_begin, taken)
-            if plan is not None:
-                yield commit(self._state, plan)
-        return taken
-
-    def _done(self, taken: Taken) -> Steps[None]:
-        plan = yield look(self._state, self._box.plan_done, taken, planned=True)
-        yield commit(self._state, plan)
-
-    def _failed(self, taken: Taken, error: Exception) -> Steps[None]:
-        def step() -> Steps[None]:
-            plan = yield look(self._state, self._box.plan_failed, taken, error)
-            if plan is not None:
-                yield commit(self._state, plan)
-
-        yield from again_in_steps(step)
 
     @steps
     def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> Steps[int]:
@@ -643,19 +516,52 @@ class Mailbox:
     def waiting(self, *, limit: int | None = None) -> list[Letter]:
         """Letters that are not processed yet, the next one first."""
         check_limit(limit)
-        return self._box.waiting(limit)
+        reader = self._handle.reader
+        standing = Standing(self._handle)
+        first, skipped = standing.first, standing.skipped
+        failed = {
+            int(key.removeprefix(TRIES)): told for key, told in reader.items(TRIES, None, "", False)
+        }
+        waiting: list[Letter] = []
+        for low, high in standing.cleared.between(max(standing.number, first)):
+            if limit is not None:
+                high = min(high, low + limit + len(skipped))
+            stop = None if high == inf else int(high) - first
+            items: Sequence[Any] = reader.slice(MESSAGES, low - first, stop, False)
+            waiting += [
+                letter_of(item, number, failed.get(number, {}))
+                for number, item in enumerate(items, low + 1)
+                if not standing.skips(number, item)
+            ]
+            if limit is not None and len(waiting) >= limit:
+                break
+        return waiting[:limit]
 
     @quick
     def set_aside(self) -> list[Letter]:
         """Letters that failed too often, oldest first."""
-        return self._box.set_aside()
+        found = [
+            letter_of(item["letter"], int(key.removeprefix(ASIDE)), item["failed"])
+            for key, item in self._handle.reader.items(ASIDE, None, "", False)
+        ]
+        return sorted(found, key=lambda letter: letter.number)
 
     @writes
     def retry(self, number: int) -> str:
         """Put a letter that was set aside behind all others; returns its id."""
-        plan, id = self._box.plan_retry(number)
-        self._state._run(plan)
-        return id
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        item = part.get(ASIDE + str(number))
+        if item is None:
+            raise MissingError(
+                f"{self._handle.scope}: no letter {number} is set aside; look at set_aside()"
+            )
+        part.delete(ASIDE + str(number))
+        letter = item["letter"]
+        by = letter.get("by", "")
+        post(self._handle, part, letter["content"], letter["sender"], letter["id"], by, again=True)
+        run_parts(parts)
+        return str(letter["id"])
 
     @writes
     def interrupted(self) -> list[str]:
@@ -666,47 +572,90 @@ class Mailbox:
         are set aside by it.
         """
 
-        def step() -> list[str]:
-            found = self._box.plan_interrupted()
-            if found is None:
-                return []
-            self._state._run(found[0])
-            return found[1]
+        return again(self._interrupted)
 
-        return again(step)
+    def _interrupted(self) -> list[str]:
+        begun = self._handle.reader.keys(BEGUN, None, "")
+        if not begun:
+            return []
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        standing = Standing(self._handle, part.get)
+        letters = {letter.number: letter for letter in self.waiting()}
+        aside = []
+        for key in begun:
+            number, note = int(key.removeprefix(BEGUN)), part.get(key)
+            letter = letters.get(number)
+            if letter is None or note is None or note.get("id", letter.id) != letter.id:  # it went
+                part.delete(key)
+                continue
+            failed = {"count": note["attempt"], "error": "", "kind": RESTART}
+            again, wait = note["again"], note["wait"]
+            if self._fail(part, standing, letter, failed, again, wait) and not again:
+                aside.append(letter.id)
+        self._run(parts)
+        return aside
 
     @writes
     def remove(self, number: int) -> None:
         """Let nobody process a letter that waits or was set aside; it stays in the history."""
 
+        check_count(number, "the number of a letter")
+
         def step() -> None:
-            self._state._run(self._box.plan_remove(number))
+            parts = own_change(self)
+            part = parts.part(self._handle)
+            if part.exists(ASIDE + str(number)):
+                part.delete(ASIDE + str(number))
+            elif ids := [letter.id for letter in self.waiting() if letter.number == number]:
+                part.get(DONE)  # it may be processed at this moment: then this is planned again
+                part.set(SKIPPED + str(number), {"id": ids[0]})
+                part.delete(TRIES + str(number))
+            else:
+                raise MissingError(
+                    f"{self._handle.scope}: no letter {number} waits or is set aside; look at "
+                    "waiting() and set_aside()"
+                )
+            self._run(parts)
 
         again(step)
 
     @writes
     def clear_failed(self) -> int:
         """Remove what was set aside; tells how many letters. They stay in the history."""
-        return self._clear(failed_only=True)
+        return again(lambda: self._clear(failed_only=True))
 
     @writes
     def clear_all(self) -> int:
         """Remove what waits and what was set aside; tells how many letters."""
-        return self._clear(failed_only=False)
+        return again(lambda: self._clear(failed_only=False))
 
     def _clear(self, *, failed_only: bool) -> int:
-        def step() -> int:
-            plan, count = self._box.plan_clear(failed_only=failed_only)
-            if plan is not None:
-                self._state._run(plan)
-            return count
-
-        return again(step)
+        """Remove letters that were set aside, or all; how many those are."""
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        aside = self._handle.reader.keys(ASIDE, None, "")
+        gone = list(aside)
+        status = self.status()
+        if not failed_only and status.waiting:
+            # Not of those before: what they wrote may be undone, and then they are wanted again.
+            standing = Standing(self._handle, part.get)
+            done, last = standing.number, standing.numbers.at(status.received)
+            id = [last["id"]] if last is not None else []
+            part.set(CLEARED, standing.cleared.added(done, status.received, *id).kept)
+            tries = self._handle.reader.keys(TRIES, None, "")
+            gone += [key for key in tries if int(key.removeprefix(TRIES)) > done]
+            gone += [SKIPPED + str(one) for one in standing.skipped if one > done]
+        for key in gone:
+            part.delete(key)
+        count = len(aside) + (0 if failed_only else status.waiting)
+        self._run(parts)
+        return count
 
     @quick
     def status(self) -> MailboxStatus:
         """How many came, are processed, wait, are set aside or were missed."""
-        return self._box.status()
+        return status_of(self._handle)
 
 
 # ---- mailbox letters ----------------------------------------------------------------------------
@@ -748,36 +697,19 @@ class MailboxStatus:
     """How many were trimmed though the state, by a restore, has not processed them."""
 
 
-class _Kept(msgspec.Struct, omit_defaults=True):
-    """A letter in the list."""
-
-    id: str
-    content: Any
-    sender: str = ""
-    time: datetime | None = None
-    by: str = ""
-    """The scope that sent it while it processed a letter itself, in the same commit."""
-    line: str = ""
-    """An earlier version noted the timeline that it was sent to."""
-    again: bool = False
-    """Whether it was set aside and put behind all others."""
-
-    def letter(self, number: int, failed: dict[str, Any]) -> Letter:
-        wait = failed.get("wait", 0.0)
-        return Letter(
-            number,
-            self.id,
-            self.content,
-            self.sender,
-            self.time or moment(0),
-            failed.get("count", 0),
-            failed.get("error", ""),
-            failed.get("kind", ""),
-            failed["at"] + timedelta(seconds=wait) if wait else None,
-        )
-
-
 def letter_of(item: dict[str, Any], number: int, failed: dict[str, Any]) -> Letter:
     """A letter as it lies in the list, and what is known of its failures."""
-    of_it = failed.get("id", item["id"]) == item["id"]
-    return _Kept(**item).letter(number, failed if of_it else {})
+    if failed.get("id", item["id"]) != item["id"]:
+        failed = {}
+    wait = failed.get("wait", 0.0)
+    return Letter(
+        number,
+        item["id"],
+        item["content"],
+        item.get("sender", ""),
+        item.get("time") or moment(0),
+        failed.get("count", 0),
+        failed.get("error", ""),
+        failed.get("kind", ""),
+        failed["at"] + timedelta(seconds=wait) if wait else None,
+    )

@@ -14,16 +14,18 @@ If none of these is in the list, nothing of it is processed: it waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from math import inf
 from typing import Any
 
-from holdfast.agents.agent_keys import MAILBOX
-from holdfast.store.inner import LineHandle, Reader
+from holdfast.agents.agent_keys import MAILBOX, own_change, run_parts
+from holdfast.store.inner import LineHandle, Operation, Reader, handle_of
+from holdfast.store.state import State
 
 DONE, INBOX = MAILBOX + "done", MAILBOX + "inbox/"
 MESSAGES, FIRST, CLEARED = INBOX + "messages", INBOX + "first", INBOX + "cleared"
 SKIPPED, UNSENT = INBOX + "skipped/", "unsent"
+TRIES, ASIDE, BEGUN = INBOX + "tries/", INBOX + "aside/", INBOX + "begun/"
 
 PAGE = 500
 TRAIL = 3
@@ -71,8 +73,9 @@ class Numbers:
 class Standing:
     """How far a mailbox is: which letters the state has processed, and which are not wanted."""
 
-    def __init__(self, handle: LineHandle, get: Callable[[str, Any], Any]) -> None:
+    def __init__(self, handle: LineHandle, get: Callable[[str, Any], Any] | None = None) -> None:
         self._reader = handle.reader
+        get = get or self._get
         self.first: int = get(FIRST, 0)
         self.done: dict[str, Any] = get(DONE, {})
         self.numbers = Numbers(self._reader, self.first)
@@ -82,6 +85,9 @@ class Standing:
         """The number of the last letter in the list that is processed; 0 if it is none of these."""
         self.number: int = self.found or min(self.done.get("number", 0), self.first)
         """The same; if the letters that are processed are trimmed, of the last of those."""
+
+    def _get(self, key: str, default: Any) -> Any:
+        return self._reader.get(key, default, None, False)
 
     # what is processed
 
@@ -199,3 +205,86 @@ class Stretches:
         return sum(
             int(min(stop, high)) - start for start, stop in self.between(low) if start < high
         )
+
+
+# ---- letters of agents that go back -------------------------------------------------------------
+# A letter that an agent sent while it processed another is sent again once that is processed again.
+# So if both go back to before it, it is taken back: it stays in the list, so that no letter's
+# number changes, and is skipped. If they return to a moment at which it was there, it is there
+# again, and set aside if it was.
+
+
+def letters_taken_back(
+    now: Reader, then: Reader, members: Collection[str]
+) -> tuple[list[Operation], int]:
+    """What lets a mailbox fit a moment to which its agent and `members` return, and how many
+    letters that takes back. Only those that a member sent while it processed another."""
+    skipped = skipped_of(now)
+    before, here = _unsent(skipped_of(then)), _unsent(skipped)
+    first = now.get(FIRST, 0, None, False)
+    received = then.get(FIRST, 0, None, False) + then.length(MESSAGES)
+    aside = set(now.keys(ASIDE, None, ""))
+    operations: list[Operation] = []
+    count = 0
+    low = min([received, *((before ^ here) or {received})])
+    for number, item in _letters(now, max(low, first + 1)):
+        wanted = number > received or number in before
+        if item.get("by", "") not in members or wanted == (number in here):
+            continue
+        fails = ASIDE + str(number) in aside
+        if number in skipped and wanted and not fails:
+            continue  # somebody removed it
+        count += wanted
+        key, failed = SKIPPED + str(number), ASIDE + str(number)
+        if wanted:
+            note = {"id": item["id"], UNSENT: True}
+            if fails:  # it is set aside if it comes back; sent again, it is another one
+                note["aside"] = now.get(failed, None, None, False)
+                operations.append(Operation("delete", failed))
+            operations.append(Operation("set", key, note))
+        elif isinstance(skipped[number], dict) and "aside" in skipped[number]:
+            operations.append(Operation("set", failed, skipped[number]["aside"]))
+            operations.append(Operation("set", key, {"id": item["id"]}))
+        else:
+            operations.append(Operation("delete", key))
+    return operations, count
+
+
+def _unsent(skipped: Mapping[int, Any]) -> set[int]:
+    """Those that are taken back."""
+    return {number for number, value in skipped.items() if is_unsent(value)}
+
+
+def _letters(reader: Reader, number: int) -> Iterator[tuple[int, Any]]:
+    """Letters from one on."""
+    at = number - reader.get(FIRST, 0, None, False) - 1
+    while page := reader.slice(MESSAGES, at, at + PAGE, False):
+        yield from enumerate(page, number)
+        at, number = at + len(page), number + len(page)
+
+
+def mend_numbers(state: State) -> bool:
+    """Let letters that are left after damage have numbers that none before them had; whether
+    anything was done.
+
+    The last one that was processed is known by its id. If it is lost itself, and those before it
+    that are remembered, it is taken for the only one.
+    """
+    handle = handle_of(state)
+    parts = own_change(state, reason="letters were lost")
+    part = parts.part(handle)
+    standing = Standing(handle, part.get)
+    done, numbers, first = standing.done, standing.numbers, standing.first
+    number = done.get("number", 0)
+    last = standing.found or min(number - 1, numbers.last)
+    told = [(high, "".join(id)) for _, high, *id in Stretches(part.get(CLEARED, [])).kept]
+    told += [(one, skipped_id(value)) for one, value in standing.skipped.items()]
+    places = [(one, id and numbers.find(id, one)) for one, id in told]
+    lost = max([number - last, *(one - (at or numbers.last) for one, at in places)])
+    if number > first and lost > 0:
+        item = numbers.at(last) or done
+        processed = done | {"number": max(last, first) + lost, "id": item["id"]}
+        part.operations.append(Operation("set", DONE, processed))
+    if lost > 0:
+        part.operations.append(Operation("set", FIRST, first + lost))
+    return run_parts(parts)

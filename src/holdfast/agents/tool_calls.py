@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import own_change
+from holdfast.agents.agent_keys import again, own_change
 from holdfast.agents.effect_book import MOST_ID, MOST_NAME, Asked, Book, Effect
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Typed

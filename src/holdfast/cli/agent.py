@@ -34,7 +34,7 @@ from holdfast.errors import (
     MissingError,
     StateIntegrityError,
 )
-from holdfast.store.inner import core_of, handle_of
+from holdfast.store.inner import handle_of
 from holdfast.store.names.masked import MASK
 
 if TYPE_CHECKING:
@@ -84,10 +84,9 @@ def list_(
 def _infos(
     store: Store, kind: str | None, prefix: str, limit: int | None, after: str | None
 ) -> list[AgentInfo]:
-    from holdfast.agents.agent_registry import Registering
+    from holdfast.agents.agent_registry import Agents
 
-    core = Registering(core_of(store), {}, {}, 30.0)
-    return core.infos((), kind, prefix, limit, after, registered=False)
+    return [*Agents(store)._infos((), kind, prefix, limit, after, registered=False)]
 
 
 def _info(one: AgentInfo) -> dict[str, Any]:
@@ -168,7 +167,7 @@ def import_folder(session: Session, agent: str, folder: str, name: str | None) -
 
     FOLDER has a folder `runtime`, or is it. All or nothing; the same files are taken up once.
     """
-    from holdfast.importers.folder import import_folder
+    from holdfast.agents.folder import import_folder
 
     with session.change(agent_scope(agent), new=True) as state:
         made = import_folder(state, folder, agent=name)
@@ -427,20 +426,19 @@ def settle(
 @click.option("--chain", is_flag=True, help="With --task: its way from agent to agent.")
 def handovers(session: Session, agent: str, task: str | None, waiting: bool, chain: bool) -> None:
     """Tasks that were handed, or offered, by an agent or to it: who, to whom, and why."""
-    from holdfast.agents.handover import HandoverBook, on_main
+    from holdfast.agents.handover import Handovers
 
     if chain and task is None:
         raise InvalidInputError("--chain needs --task ID, the task whose way is asked for")
     scope = agent_scope(agent)
     with session.reading() as store:
-        book = HandoverBook(store)
-        handle = on_main(handle_of(session.state(store, scope)))
+        book, state = Handovers(store), session.state(store, scope)
         if chain and task is not None:
-            found = book.chain(handle, task)
+            found = book.chain(state, task)
         elif waiting:
-            found = [one for one in book.offers(handle) if task in (None, one.task)]
+            found = [one for one in book.offers(state) if task in (None, one.task)]
         else:
-            found = book.history(handle, task)
+            found = book.history(state, task)
     session.table(
         "handovers",
         found,

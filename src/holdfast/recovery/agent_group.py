@@ -21,9 +21,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from holdfast.agents.again import again
-from holdfast.agents.handover import HandoverBook
-from holdfast.agents.mailbox_restores import letters_taken_back, mend_numbers
+from holdfast.agents.agent_keys import again
+from holdfast.agents.handover import Handovers
+from holdfast.agents.mailbox_numbers import letters_taken_back, mend_numbers
 from holdfast.checkpoints.group import Group, group_of
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.checkpoints.locate import candidates
@@ -549,7 +549,7 @@ class Together:
                 state = State(self._store.line(Scope.parse(one)))
                 again(lambda state=state: mend_numbers(state))  # type: ignore[misc]
             lines = [self._store.line(scope) for scope in scopes]
-            HandoverBook(self._blocking).reconcile_all(lines)
+            Handovers(self._blocking)._reconcile(lines)
         with _timed(steps, "check"):
             bad = list(filter(None, (unreadable(line) for line in lines if data["points"])))
         if bad:

@@ -16,7 +16,8 @@ from holdfast.agents.agent_keys import HANDOVER, MAILBOX
 from holdfast.agents.effects import Effects
 from holdfast.agents.handover import Handovers
 from holdfast.agents.machines.definition import MachineDefinition
-from holdfast.agents.mailbox import BEGUN, Mailbox
+from holdfast.agents.mailbox import Mailbox
+from holdfast.agents.mailbox_numbers import BEGUN
 from holdfast.checkpoints.operation import finish
 from holdfast.errors import (
     HoldfastError,

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.agents.agent_keys import DRIFT, EFFECTS, LOOP, MACHINE
-from holdfast.agents.handover_records import LOG
+from holdfast.agents.handover_package import LOG
 from holdfast.agents.machines.machine_records import Keys
-from holdfast.agents.mailbox import INBOX
+from holdfast.agents.mailbox_numbers import INBOX
 from holdfast.checkpoints.create import make
 from holdfast.checkpoints.partial import put_together
 from holdfast.checkpoints.request import CheckpointRequest

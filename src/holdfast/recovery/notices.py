@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import own_change
+from holdfast.agents.agent_keys import again, own_change
 from holdfast.recovery.records import (
     NOTICES,
     PREFIX,

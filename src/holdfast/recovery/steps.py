@@ -11,10 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import own_change, sticky
-from holdfast.agents.handover import HandoverBook
-from holdfast.agents.mailbox_restores import mend_numbers
+from holdfast.agents.agent_keys import again, own_change, sticky
+from holdfast.agents.handover import Handovers
+from holdfast.agents.mailbox_numbers import mend_numbers
 from holdfast.checkpoints.create import plan_request
 from holdfast.checkpoints.partial import Bringing, put_together
 from holdfast.checkpoints.request import CheckpointRequest, RestoreRequest
@@ -184,7 +183,7 @@ def _reconciled(context: Context) -> dict[str, Any]:
     """
     again(lambda: mend_numbers(context.state))
     try:
-        done = HandoverBook(Store(context.store)).reconcile(context.handle)
+        done = Handovers(Store(context.store)).reconcile(context.handle.scope)
     except StateIntegrityError as error:  # of what the other one keeps: that stops nobody here
         return {"unreconciled": str(error)[:500]}
     tasks = sorted({*done.removed, *done.put_back})

@@ -20,8 +20,7 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast.agents.drift import STATUS, Drift, Keeping, Status
-from holdfast.agents.drift_signs import Signs
+from holdfast.agents.drift import STATUS, Drift, Status
 from holdfast.errors import (
     InvalidInputError,
     InvalidScopeError,
@@ -58,6 +57,7 @@ from holdfast.store.names.cause import acting
 from holdfast.store.names.face import calls, ends, faced, here, writes
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import called
+from holdfast.store.state import State
 from holdfast.store.store import Store
 
 # Failures that were found and are not answered yet, as they are kept.
@@ -337,7 +337,7 @@ class Astray:
             return Sighting(scope, AgentFailure(kind, text, evidence=evidence))
         if status.cycles - max(answered, status.begun) < FEWEST:
             return None
-        now = Keeping(handle, Signs()).status()
+        now = Drift(State(handle)).status()
         if now.looked_at >= FEWEST and now.error_rate > self._most:
             evidence["error_rate"] = now.error_rate
             text = f"{now.error_rate:.0%} of its cycles fail"

@@ -74,7 +74,7 @@ def check_line(
     span = timedelta(seconds=interval), timedelta(seconds=tolerance)
     try:
         findings += _intervals(handle, found, *span)
-    except StateIntegrityError as error:
+    except StateIntegrityError as error:  # a report tells of damage, and goes on
         findings.append(f"the newest state cannot be read: {error}")
     covered = _components(handle, good) if good is not None else ()
     types = Counter(one.type for one in found)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.agents.agent_keys import AGENT, CONVERSATION, MEMORY
-from holdfast.agents.drift_signs import Cycle, DriftAlarm, noted
+from holdfast.agents.drift import Cycle, DriftAlarm, noted
 from holdfast.agents.retry import RetryPolicy
 from holdfast.agents.state.components import SCHEMA, keys_of
 from holdfast.errors import InvalidInputError

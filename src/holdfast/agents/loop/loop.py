@@ -7,33 +7,26 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from types import FrameType
 from typing import Any
 
 from holdfast.agents.drift import Drift
 from holdfast.agents.loop.check import MOST, LoopReport, check_line
 from holdfast.agents.loop.decide import LoopResult, LoopSettings
-from holdfast.agents.loop.loop_run import LoopStore, Running
-from holdfast.agents.loop.turns import Asked, Turns, Wait, Work
-from holdfast.agents.mailbox import KEPT, Box, Mail
+from holdfast.agents.loop.turns import LoopStore, Running, Turns
+from holdfast.agents.mailbox import MAIN, Mailbox
 from holdfast.checkpoints.retention_rules import RetentionRule
 from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import handle_of
 from holdfast.store.names.arguments import (
-    NotRunError,
     check_flag,
     check_function,
     listed,
-    unawaited,
 )
 from holdfast.store.names.face import (
-    Step,
     Steps,
     ask,
-    asynchronous,
     faced,
     here,
     reads,
@@ -136,6 +129,9 @@ class Loop:
             watching = Drift(state)
         told = handle_of(report_to) if report_to is not None else None
         self._store = LoopStore(handle_of(state), self._settings, retention, told)
+        mailbox = None  # of a fork, on which a loop tries something out
+        if handle_of(state).timeline == MAIN:
+            mailbox = Mailbox(state, retry=self._settings.retry)
         self._running = Running(
             handle_of(state),
             state,
@@ -143,10 +139,8 @@ class Loop:
             tuple(listed(fields, "fields")) if fields is not None else None,
             self._settings,
             self._store,
-            Box(handle_of(state), KEPT, self._settings.retry),
-            Mail,
-            watching._keeping if watching is not None else None,
-            awaits=False,
+            mailbox,
+            watching,
         )
         self._signals = Stopping(listed(signals, "signals"), self._stopped)
         self._pause = _Pause()
@@ -167,43 +161,18 @@ class Loop:
             raise InvalidInputError("this loop runs already; make another for another agent")
         self._signals.check()
         own = yield ask(lambda state: state, self._running.state)  # of the face that runs it
-        if own is self._running.state:
-            self._pause, running = _Pause(), self._running
-        else:
-            self._pause = _AsyncPause()
-            running = replace(self._running, state=own, mail=asynchronous(Mail), awaits=True)
-        self._turns = turns = Turns(running)
+        self._pause = _Pause() if own is self._running.state else _AsyncPause()
+        self._turns = turns = Turns(self._running, own, self._wait)
         turns.stopped = turns.stopped or self._stop
         try:
             self._signals.take()
-            asking = turns.run()
-            answer: Any = None
-            error: BaseException | None = None
-            while True:
-                try:
-                    asked = asking.throw(error) if error is not None else asking.send(answer)
-                except StopIteration as end:
-                    if end.value.outcome == "stopped":  # else it is for the next run
-                        self._stop = False
-                    return end.value  # type: ignore[no-any-return]
-                answer = error = None
-                try:
-                    answer = yield from self._do(asked)
-                except BaseException as wrong:
-                    error = wrong
+            result = yield from turns.run()
+            if result.outcome == "stopped":  # else it is for the next run
+                self._stop = False
+            return result
         finally:
             self._signals.give_back()
             self._turns = None
-
-    def _do(self, asked: Asked) -> Steps[Any]:
-        if isinstance(asked, Wait):
-            return (yield from self._wait(asked.seconds))
-        if isinstance(asked, Work):
-            return (yield Step("ends", partial(asked.function, *asked.arguments), asked.undo))
-        answer = yield ask(asked.function, *asked.arguments)
-        if unawaited(answer):
-            raise NotRunError("an agent with async methods is run by holdfast.agents.Loop")
-        return answer
 
     def _wait(self, seconds: float) -> Steps[None]:
         end = time.monotonic() + seconds

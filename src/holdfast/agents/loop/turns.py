@@ -1,27 +1,446 @@
-"""The loop of an agent, told once for both faces.
-
-`Turns.run` is a generator that asks for what it cannot do itself; see `calls`.
-"""
+"""The turns of a loop, in steps that serve both faces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 
-from holdfast.agents.again import again
-from holdfast.agents.attached import Attachment, PersistentAgent
-from holdfast.agents.drift import Keeping
-from holdfast.agents.drift_signs import noted
-from holdfast.agents.life import Living
-from holdfast.agents.loop.decide import Clocks, LoopResult, StepResult, agent_by, decided, step_of
-from holdfast.agents.loop.loop_run import ENDS, Restart, Running, joined, log
-from holdfast.agents.mailbox import Reruns, Taken
-from holdfast.errors import HoldfastError
-from holdfast.store.inner import Asking, Lease, Plan, copied, given_back, running_lease
-from holdfast.store.names.arguments import NotRunError, ran
+from holdfast.agents.agent_keys import AGENT, LOOP, again, own_change, sticky
+from holdfast.agents.attached import METHODS, Attachment, Living, PersistentAgent
+from holdfast.agents.drift import Drift, noted
+from holdfast.agents.handover import Handovers
+from holdfast.agents.loop.decide import (
+    Clocks,
+    LoopResult,
+    LoopSettings,
+    StepResult,
+    agent_by,
+    decided,
+    step_of,
+)
+from holdfast.agents.mailbox import Mail, Mailbox, Reruns, Taken
+from holdfast.checkpoints.create import make
+from holdfast.checkpoints.group import Wanted, save_all
+from holdfast.checkpoints.marks import stand
+from holdfast.checkpoints.release import release
+from holdfast.checkpoints.request import CheckpointRequest
+from holdfast.checkpoints.retention import Retention
+from holdfast.checkpoints.retention_rules import RetentionRule
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
+    MissingError,
+    NotConfirmedError,
+    PointNotFoundError,
+    StateIntegrityError,
+    StoreClosedError,
+)
+from holdfast.store.inner import (
+    DELETED,
+    Asking,
+    ChangeParts,
+    Lease,
+    LineHandle,
+    Plan,
+    Reader,
+    ScopedChange,
+    StoreHandle,
+    beside_pruning,
+    copied,
+    given_back,
+    held,
+    mark_key,
+    moment,
+    running_lease,
+    same,
+    sticky_prefixes,
+)
+from holdfast.store.inner import RESTART as ASKED
+from holdfast.store.names.arguments import (
+    NotRunError,
+    check_not_async,
+    check_own,
+    check_run,
+    check_text,
+    ran,
+    unawaited,
+)
+from holdfast.store.names.face import Step, Steps, ask
 from holdfast.store.names.face import taken as blocking_of
+from holdfast.store.names.items import Checkpoint, Entry
+from holdfast.store.state import State
+from holdfast.store.store import Store
+
+# ---- loop store ---------------------------------------------------------------------------------
+# What a loop does to the store: checkpoints, restarts, reports. All of it blocks.
+#
+# Under `$loop/`, which restores leave alone, lies the note of a restart that is asked for. It is
+# written before anything is undone and removed when all of it is done: whichever process runs the
+# agent next finishes a restart that was cut short. Until then no rule of retention removes the
+# checkpoint: a mark among the pins of the scope, written and removed with the note, says so.
+#
+# A refresh is a restart that goes on from the newest state: its checkpoint is there to go back to,
+# and says what of the context is old. What anybody writes after it stays.
+
+
+log = logging.getLogger("holdfast.loop")
+
+ENDS = (LeaseLostError, StoreClosedError)
+"""Errors after which trying again is in vain: another runs the agent, or the store is closed."""
+RESTART = LOOP + "restart"
+ATTACHED = AGENT + "attached"
+"""The agent's own fields, of which the agent itself keeps or drops single ones."""
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A restart that is asked for: from which checkpoint, and whether with clean context."""
+
+    checkpoint: str
+    clean: bool
+    reason: str
+    failed: bool = False
+    """Because of an error: that the work failed is not forgotten."""
+    restores: bool = True
+    """Whether the state becomes that of the checkpoint; not of a refresh."""
+    time: datetime | None = None
+    """When it was asked for, by which one is told from another."""
+    asked_at: int = field(default=0, compare=False)
+    """The entry that asked for it; after a restore, that of the restore."""
+
+    @property
+    def cause(self) -> str:
+        """The reason that the entries carry by which it is carried out."""
+        return f"restart: {self.reason}"
+
+
+class LoopStore:
+    """One timeline, as a loop uses it."""
+
+    def __init__(
+        self,
+        handle: LineHandle,
+        settings: LoopSettings,
+        retention: Mapping[str, RetentionRule] | None,
+        report_to: LineHandle | None,
+    ) -> None:
+        self._handle = handle
+        self._state = State(handle)
+        self._settings = settings
+        self._retention = None
+        if retention is not None:
+            self._retention = Retention(self._store(), rules=retention)
+        check_own(handle.core, "the state that report_to names", report_to)
+        self._report_to = Mailbox(State(report_to)) if report_to is not None else None
+
+    def commit(self, plan: Plan | None) -> Any:
+        """Commit a change, if there is one."""
+        if plan is None:
+            return None
+        change, finish = plan
+        return finish(self._handle.core.run(change))
+
+    # checkpoints
+
+    def save(self, name: str, type: str, trigger: str) -> Checkpoint | None:
+        """A checkpoint, if anything was written since the last one."""
+        wanted = Wanted(self._handle.scope, self._handle.timeline, name, type, {"trigger": trigger})
+        [saved] = save_all(self._handle.core, [wanted])
+        if saved.error is not None:
+            raise saved.error
+        return saved.checkpoint
+
+    def routine(self) -> Checkpoint | None:
+        """The routine checkpoint; then those that are too many go, if that was asked for."""
+        made = self.save("routine", "routine", "interval")
+        if self._retention is not None:
+            try:
+                self._retention.run(self._handle.scope)
+            except NotConfirmedError as error:
+                log.warning("nothing was removed by retention: %s", error)
+        return made
+
+    def recovery(self, trigger: str, **about: Any) -> Checkpoint:
+        """A recovery checkpoint, before anything is done about what went wrong.
+
+        That somebody cannot be told of it keeps nothing from being done.
+        """
+        request = CheckpointRequest(f"recovery: {trigger}", "recovery", trigger, metadata=about)
+        made = make(self._handle, request)
+        log.warning("%s: Recovery point created: %s", self._handle.scope, made.id)
+        if self._report_to is not None:
+            agent = str(self._handle.scope)
+            content = {"agent": agent, "event": trigger, "checkpoint": made.id} | about
+            try:
+                self._report_to.send(content, sender=agent)
+            except ENDS:
+                raise
+            except Exception as error:
+                log.error("%s: no report of %s: %s", self._handle.scope, made.id, error)
+        return made
+
+    def last_good(self) -> Checkpoint | None:
+        """The newest checkpoint that was not made because something went wrong.
+
+        None if somebody restored the state since: what is of before that is not wanted any more.
+        """
+        history = self._handle.history
+        for one in history.checkpoints():
+            if one.type != "recovery":  # as backups of restores are, too
+                restored = history.log(kind="restore", since=one.sequence + 1, limit=1)
+                return None if restored else one
+        return None
+
+    # restarts
+
+    def ask_restart(self, checkpoint: Any, clean: bool, reason: str) -> None:
+        """Note that somebody wants the agent to be started again from a checkpoint."""
+        self._ask(checkpoint, Restart("", clean, reason), instead=True)
+
+    def ask_refresh(
+        self, checkpoint: Any, clean: bool, reason: str, *, failed: bool = False, back: bool = False
+    ) -> None:
+        """Note that the loop itself wants to make the agent anew, which undoes nothing unless it
+        goes `back`; a restart that is asked for already comes first."""
+        self._ask(checkpoint, Restart("", clean, reason, failed, restores=back), instead=False)
+
+    def _ask(self, checkpoint: Any, wanted: Restart, *, instead: bool) -> None:
+        check_text(wanted.reason, "the reason of a restart", 1000)
+        timeline, sequence = self._handle.history.points.find(checkpoint)
+        point = f"{timeline}@{sequence}"
+        note = {"checkpoint": point, "clean": wanted.clean, "reason": wanted.reason}
+        note |= {"failed": wanted.failed, "restores": wanted.restores}
+        note["timeline"] = self._handle.timeline
+        note["time"] = moment(self._handle.core.clock.claimed())
+
+        def step() -> None:  # as a pin does, it stands on the state that it is about
+            parts = own_change(self._state, reason=wanted.cause)
+            part = parts.part(self._handle)
+            if self._is_own(part.get(RESTART)) and not instead:
+                return
+            self._unasked(parts)
+            part.operations += sticky(self._handle, LOOP)
+            part.set(RESTART, note)
+            main = parts.part(self._line())  # where the marks of retention lie
+            main.set(mark_key(self._line(), ASKED, point), wanted.reason)
+            plan = parts.plan()
+            assert plan is not None
+            stand(self._line(), plan[0], point)
+            self.commit(plan)
+
+        beside_pruning(step)
+
+    def _unasked(self, parts: ChangeParts, asked_at: int | None = None) -> None:
+        """Note in a change that no restart is asked for, and that no checkpoint is held for one."""
+        part = parts.part(self._handle)
+        note = part.get(RESTART)
+        if self._is_own(note):
+            part.delete(RESTART, if_version=asked_at)
+            parts.part(self._line()).delete(mark_key(self._line(), ASKED, note["checkpoint"]))
+
+    def _store(self) -> Store:
+        return Store(StoreHandle(self._handle.core))
+
+    def _line(self) -> LineHandle:
+        return StoreHandle(self._handle.core).line(self._handle.scope)
+
+    def withdraw_restart(self) -> bool:
+        """Take back that a restart is asked for; whether one was."""
+
+        def step() -> bool:
+            parts = own_change(self._state, reason="restart withdrawn")
+            self._unasked(parts)
+            plan = parts.plan()
+            self.commit(plan)
+            return plan is not None
+
+        return again(step)
+
+    def restart(self) -> Restart | None:
+        """The restart that is asked for, by whomever."""
+        found = self._handle.reader.versioned([RESTART]).get(RESTART)
+        if found is None or not self._is_own(found[0]):
+            return None
+        note, version = found
+        told = ("checkpoint", "clean", "reason", "failed", "restores", "time")
+        return Restart(**{name: note[name] for name in told}, asked_at=version)
+
+    def _is_own(self, note: Any) -> bool:
+        """Whether a note is there, and not one that a fork took along from where it comes from."""
+        return note is not None and note["timeline"] == self._handle.timeline
+
+    def put_back(self, restart: Restart) -> None:
+        """Let the state be as the restart wants it; done again, it changes nothing more."""
+        try:
+            if restart.restores:
+                self._restore(restart)
+            if restart.clean:
+                self._clean(restart)
+        except MissingError as error:
+            raise PointNotFoundError(
+                f"{self._handle.scope}: it is to be started again from {restart.checkpoint} "
+                f"({restart.reason}), which is not there any more ({error}); call restart() of a "
+                "Loop with another checkpoint, or withdraw_restart() to go on from what is saved"
+            ) from error
+
+    def _restore(self, restart: Restart) -> None:
+        """Return to the checkpoint, once, and let tasks be where they were handed to since."""
+        alone = sticky_prefixes(self._handle.reader.declared())
+        found = self._state.diff(restart.checkpoint).keys
+        # If it was restored before the restart was cut short, once more would undo more.
+        if any(not key.startswith(alone) for key in found) and not self._restores(restart):
+            self._state.restore(restart.checkpoint, reason=restart.cause)
+        if self._handle.timeline == "main":  # a fork takes no part in handovers
+            try:
+                Handovers(self._store()).reconcile(self._handle.scope)
+            except StateIntegrityError as error:  # of what another keeps: that stops nobody here
+                log.warning("%s: not reconciled with handovers: %s", self._handle.scope, error)
+
+    def _restores(self, restart: Restart) -> list[Entry]:
+        """The entries by which a restart was carried out, in whichever process."""
+        wanted = (restart.checkpoint, restart.cause)
+        done = self._handle.history.log(kind="restore", since=restart.asked_at, limit=None)
+        return [one for one in done if (one.point, one.cause.reason) == wanted]
+
+    def _clean(self, restart: Restart) -> None:
+        """Remove what does not survive, as far as the checkpoint has it."""
+        then = self._handle.view(restart.checkpoint).reader
+        alone = (ATTACHED + "/", *sticky_prefixes(self._handle.reader.declared()))
+        for prefix in ("", AGENT):
+            after = ""
+            while page := self._state.keys(prefix, limit=PAGE, after=after):
+                after = page[-1]
+                gone = [
+                    key
+                    for key in page
+                    if key != ATTACHED
+                    and not key.startswith(alone)
+                    and not self._settings.survives(key)
+                ]
+                again(partial(self._let_go, gone, then))
+
+    def _let_go(self, keys: list[str], then: Reader) -> None:
+        parts = own_change(self._state, reason="clean context")
+        part = parts.part(self._handle)
+        versions = self._handle.reader.versions(keys)
+        for key, version, old in zip(keys, versions, then.versions(keys), strict=True):
+            if version == old and then.timeline == self._handle.timeline:
+                part.delete(key, if_version=version)
+            elif old:
+                _without(part, key, then.get(key))
+        self.commit(parts.plan())
+
+    def restarted(self, restart: Restart) -> None:
+        """Note that a restart is done, and has proved good: its backup is let go.
+
+        One that was asked for meanwhile stays, and is the next.
+        """
+        self._confirm(restart)
+
+        def step() -> None:
+            found = self.restart()
+            if found is not None and found == restart:
+                parts = own_change(self._state, reason="restarted")
+                self._unasked(parts, found.asked_at)
+                self.commit(parts.plan())
+
+        again(step)
+
+    def _confirm(self, restart: Restart) -> None:
+        """Before the note goes: whoever finishes a restart that was cut short does this, too."""
+        before = {one.sequence - 1 for one in self._restores(restart)}  # by the same commit
+        ids = [
+            one.checkpoint.id
+            for one in (held(self._handle, min(before)) if before else [])
+            if one.why == "restore" and one.checkpoint.sequence in before
+        ]
+        if ids:
+            release(self._handle, ids, "confirmed")
+
+
+def _without(part: ScopedChange, key: str, old: Any) -> None:
+    """Remove an old value; what was written since stays, of a list what came behind."""
+    now = part.get(key, DELETED)
+    if same(now, old):
+        part.delete(key)
+    elif isinstance(now, list) and isinstance(old, list) and same(now[: len(old)], old):
+        part.trim(key, keep_last=len(now) - len(old))
+
+
+def joined(plan: Plan, more: Plan | None) -> Plan:
+    """Two changes of the same timeline as one; the first may have other scopes behind its own."""
+    if more is None:
+        return plan
+    change, finish = plan
+    [target] = more[0].targets
+    change.targets[0].ops += target.ops
+    change.targets[0].expects |= target.expects
+
+    def both(written: Any) -> Any:
+        more[1](written)
+        return finish(written)
+
+    return change, both
+
+
+CALLED = ("step", "on_letter", "check_tasks")
+"""What an agent has for a loop to call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a loop runs, and with what."""
+
+    handle: LineHandle
+    state: State
+    agent: Any
+    fields: tuple[str, ...] | None
+    settings: LoopSettings
+    store: LoopStore
+    mailbox: Mailbox | None
+    drift: Drift | None
+    first: list[dict[str, Any] | None] = field(default_factory=list)
+    """What an agent at hand held before it was first run here; None: what had been stored of it
+    was given to it, and nobody knows."""
+
+    def __post_init__(self) -> None:
+        check_own(self.handle.core, "that drift", self.drift and self.drift._handle)
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether it is an agent, not what makes one."""
+        return hasattr(self.agent, "step") and not isinstance(self.agent, type)
+
+    def before(self) -> dict[str, Any]:
+        """What an agent at hand is to hold where nothing is stored of it yet."""
+        if self.first[0] is None:
+            raise InvalidInputError(
+                f"{self.handle.scope}: it is to be started again from before it was first saved, "
+                "and the object that runs holds what came later; give the loop what makes the "
+                "agent, a class or function, or call withdraw_restart()"
+            )
+        return copied(self.first[0])
+
+    def check(self, agent: Any, *, awaited: bool) -> None:
+        """Refuse an agent whose functions would not have run when their call is over.
+
+        `awaited`: whether the face awaits what they give.
+        """
+        kind = type(agent).__name__
+        if not callable(getattr(agent, "step", None)):
+            raise InvalidInputError(f"a loop runs an agent with step(); {kind} has none")
+        for name in CALLED:
+            if callable(function := getattr(agent, name, None)):
+                check_run(function, f"{name} of {kind}", awaited=awaited)
+        for name in () if awaited else METHODS:
+            check_not_async(getattr(agent, name, None), f"{name} of {kind}")
+
 
 VAIN = (*ENDS, NotRunError)
 """The same, and functions that were not written for this face: they never run."""
@@ -41,8 +460,11 @@ WAITS = "%s: another runs it, or was killed: waiting until its lease is given ba
 class Turns:
     """One run of a loop."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, own: Any, wait: Callable[[float], Steps[None]]) -> None:
         self._running = running
+        self._own = own
+        """The state, of the face that runs it: what a factory and letters are given."""
+        self._wait = wait
         self._handle = running.handle
         self._settings = running.settings
         self._store = running.store
@@ -60,7 +482,7 @@ class Turns:
         self.stopped = False
         """Set by whoever wants the loop to end after what it is doing."""
 
-    def run(self) -> Generator[Asked, Any, LoopResult]:
+    def run(self) -> Steps[LoopResult]:
         """The whole run: one holder of the lease, from its first to its last checkpoint."""
         self._lease = lease = yield from self._leased()
         if lease is None:
@@ -72,7 +494,7 @@ class Turns:
                 try:
                     while not self.result.outcome:
                         yield from self._turn()
-                except BaseException as error:
+                except BaseException as error:  # whatever ends it, what was saved stands
                     yield from self._ended_by(error)
                     raise
                 yield from self._end()
@@ -80,51 +502,52 @@ class Turns:
             lease.release()
         return self.result
 
-    def _leased(self) -> Generator[Asked, Any, Lease | None]:
+    def _leased(self) -> Steps[Lease | None]:
         """The lease, which is waited for; None if the loop is stopped meanwhile."""
         name = running_lease(self._handle.scope, self._handle.timeline)
         duration = self._settings.lease
         asking = Asking(self._handle.core, name, duration, 2 * duration, None)
         told = False
         while not self.stopped:
-            lease = yield Work(asking.take, undo=given_back)
+            lease = yield _work(asking.take, undo=given_back)
             if lease is not None:
                 return lease  # type: ignore[no-any-return]
             if not told:
                 told = True
                 log.warning(WAITS, self._handle.scope)
-            yield Wait(asking.pause())
+            yield from self._wait(asking.pause())
         return None
 
     # beginning and ending
 
-    def _begin(self) -> Part:
-        restart = yield Work(self._store.restart)
+    def _begin(self) -> Steps[Any]:
+        restart = yield _work(self._store.restart)
         if restart is not None:
-            yield Work(self._restored, (restart,))
+            yield _work(self._restored, restart)
         yield from self._object()
-        if callable(getattr(self._agent, "on_letter", None)):
-            yield Work(self._interrupted)
+        if callable(getattr(self._agent, "on_letter", None)) and self._running.mailbox is not None:
+            # Who runs an agent that takes letters is alone at it: what was begun was cut short.
+            yield _work(self._running.mailbox.interrupted)
         yield from self._taken_up(restart)
         yield from self._saved(self._life.lives("running", started=True))
         yield from self._finished(restart)
-        yield from self._note_checkpoint(Work(self._store.save, FIRST))
+        yield from self._note_checkpoint(_work(self._store.save, *FIRST))
         self._clocks.refreshed(self._ticks())
 
-    def _made(self, restart: Restart | None) -> Part:
+    def _made(self, restart: Restart | None) -> Steps[Any]:
         """The agent, made or at hand, with what is stored of it."""
         yield from self._object()
         yield from self._taken_up(restart)
 
-    def _object(self) -> Part:
+    def _object(self) -> Steps[Any]:
         """The agent itself, as it was given or is made now."""
         given = self._running.agent
         self._agent = given if self._running.at_hand else None
         if not self._running.at_hand:
-            self._agent = yield Call(agent_by, (given, self._running.state))
-        self._running.check(self._agent)
+            self._agent = yield from self._call(agent_by, given, self._own)
+        self._running.check(self._agent, awaited=self._own is not self._running.state)
 
-    def _taken_up(self, restart: Restart | None) -> Part:
+    def _taken_up(self, restart: Restart | None) -> Steps[Any]:
         """Let the agent hold what is stored of it, and see to it that this is sound."""
         at_hand = self._running.at_hand
         self._kept = self._attachment()
@@ -132,26 +555,28 @@ class Turns:
         self._life.begin("start")
         if self._kept is not None:
             if self._settings.survive is not None and not (at_hand and self._new is not None):
-                self._new = copied((yield Call(self._kept.take)))
+                self._new = copied((yield from self._call(self._kept.take)))
             yield from self._loaded(restart)
         if restart is not None or self._life.interrupted:
-            ran((yield Call(self._life.hook, ("handle_recovery",))), "handle_recovery")
+            ran((yield from self._call(self._life.hook, "handle_recovery")), "handle_recovery")
         yield from self._validated()
 
     def _attachment(self) -> Attachment | None:
         """What keeps the agent; None if it keeps nothing of its own."""
         if self._running.fields is None and hasattr(self._agent, "set_state"):
-            self._agent.set_state(self._running.state)  # a holdfast.agents.Agent has its own
+            self._agent.set_state(self._own)  # a holdfast.agents.Agent has its own
             return blocking_of(self._agent.kept)._core  # type: ignore[no-any-return]
         if self._running.fields is None and not isinstance(self._agent, PersistentAgent):
             return None
         return Attachment(self._agent, self._handle, self._running.fields, self._lease)
 
-    def _loaded(self, restart: Restart | None) -> Part:
+    def _loaded(self, restart: Restart | None) -> Steps[Any]:
         assert self._kept is not None
         stored, first = (yield from self._stored()), self._running.first
         if self._running.at_hand and not first:
-            first.append(copied((yield Call(self._kept.take))) if stored is None else None)
+            first.append(
+                copied((yield from self._call(self._kept.take))) if stored is None else None
+            )
         elif self._running.at_hand and stored is None and restart is not None:
             yield from self._given(self._running.before())
         if stored is None:
@@ -162,30 +587,30 @@ class Turns:
                 values = copied(self._new or {}) | stay
             yield from self._given(values)
 
-    def _stored(self) -> Part:
+    def _stored(self) -> Steps[Any]:
         """What is stored of the agent, and what its class makes of that; None if nothing is."""
         assert self._kept is not None
-        found = yield Work(self._kept.load)
+        found = yield _work(self._kept.load)
         if found is None:
             return None
         try:
-            made = yield Call(self._kept.upgrade, (found,))
+            made = yield from self._call(self._kept.upgrade, found)
         except Exception as error:
             raise self._kept.failed(error, "upgrade_state") from error
         return found, made
 
-    def _given(self, values: dict[str, Any]) -> Part:
+    def _given(self, values: dict[str, Any]) -> Steps[Any]:
         assert self._kept is not None
-        ran((yield Call(self._kept.give, (values,))), "apply_persistent_state")
+        ran((yield from self._call(self._kept.give, values)), "apply_persistent_state")
 
-    def _validated(self) -> Part:
+    def _validated(self) -> Steps[Any]:
         try:
-            answer = yield Call(self._life.hook, ("validate_state",))
+            answer = yield from self._call(self._life.hook, "validate_state")
         except Exception as error:
             raise self._life.failed(error) from error
         self._life.judge(answer)
 
-    def _planned(self, life: Any = None) -> Part:
+    def _planned(self, life: Any = None) -> Steps[Any]:
         """A change that stores what the agent holds, if that is fit for it; None for nothing.
 
         It is made where the agent's own functions run: none of its tasks changes anything between.
@@ -193,47 +618,47 @@ class Turns:
         yield from self._validated()
         if self._kept is None:
             return self._life.plan_life(life) if life is not None else None
-        values = yield Call(self._kept.take)
-        return (yield Call(partial(self._kept.plan_save, values, life, replaced=False)))
+        values = yield from self._call(self._kept.take)
+        return (yield from self._call(partial(self._kept.plan_save, values, life, replaced=False)))
 
-    def _saved(self, life: Any = None) -> Part:
+    def _saved(self, life: Any = None) -> Steps[Any]:
         plan = yield from self._planned(life)
-        yield Work(self._store.commit, (plan,))
+        yield _work(self._store.commit, plan)
 
-    def _finished(self, restart: Restart | None) -> Part:
+    def _finished(self, restart: Restart | None) -> Steps[Any]:
         if restart is None:
             return
         self.result.restarts += 1
         if self._running.drift is not None and not restart.failed:
-            yield Work(self._commit, (self._running.drift.reset,))
-        yield Work(self._store.restarted, (restart,))
+            yield _work(self._running.drift.reset)
+        yield _work(self._store.restarted, restart)
 
     def _restored(self, restart: Restart) -> None:
         self._store.put_back(restart)
         if self._running.drift is not None and restart.failed:
-            self._commit(self._running.drift.failed)
+            self._running.drift._failed()
 
-    def _end(self) -> Part:
+    def _end(self) -> Steps[Any]:
         """What the loop leaves behind: the agent saved and at rest, and a checkpoint of that.
 
         Of a restart, all that is as the next process needs it, but that this one has ended.
         """
         life = self._life.lives("stopped")
         if self.result.outcome == "restart":
-            yield Work(self._store.commit, (self._life.plan_life(life),))
+            yield _work(self._store.commit, self._life.plan_life(life))
             return
         if self.result.outcome != "drifted":
             yield from self._saved(life)
         else:  # what the agent holds is not to be trusted
-            yield Work(self._store.commit, (self._life.plan_life(life),))
-        yield from self._note_checkpoint(Work(self._store.save, LAST))
+            yield _work(self._store.commit, self._life.plan_life(life))
+        yield from self._note_checkpoint(_work(self._store.save, *LAST))
 
-    def _ended_by(self, error: BaseException) -> Part:
+    def _ended_by(self, error: BaseException) -> Steps[Any]:
         """Whatever ends the loop: what was saved stands, and becomes a checkpoint if it can be."""
         if isinstance(error, ENDS):
             return
         try:
-            yield Work(self._leave, (error,))
+            yield _work(self._leave, error)
         except HoldfastError as failure:
             error.add_note(f"{self._handle.scope}: no last checkpoint: {failure}")
 
@@ -243,14 +668,14 @@ class Turns:
 
     # turns
 
-    def _turn(self) -> Part:
+    def _turn(self) -> Steps[Any]:
         """One cycle and what is due around it."""
         if self.stopped:
             self.result.outcome = "stopped"
             return
         self._tries = None
         try:
-            restart = yield Work(self._store.restart)
+            restart = yield _work(self._store.restart)
             if restart is not None:
                 yield from self._restart(restart)
                 return
@@ -262,74 +687,76 @@ class Turns:
         except Exception as error:
             yield from self._failed(error)
 
-    def _due(self) -> Part:
+    def _due(self) -> Steps[Any]:
         due = self._clocks.due(self._ticks())
         if due == "routine":
-            yield from self._note_checkpoint(Work(self._store.routine))
+            yield from self._note_checkpoint(_work(self._store.routine))
             self._clocks.saved(self._ticks())
         elif due == "refresh":
             self._clocks.drifts = 0
-            made = yield from self._note_checkpoint(Work(self._store.recovery, ("refresh",)))
-            yield Work(self._store.ask_refresh, (made.id, False, "refresh"))
-            restart = yield Work(self._store.restart)
+            made = yield from self._note_checkpoint(_work(self._store.recovery, "refresh"))
+            yield _work(self._store.ask_refresh, made.id, False, "refresh")
+            restart = yield _work(self._store.restart)
             if restart is not None:  # not withdrawn meanwhile
                 yield from self._restart(restart)
 
-    def _restart(self, restart: Restart) -> Part:
+    def _restart(self, restart: Restart) -> Steps[Any]:
         """Go on from a checkpoint: here, with an agent made anew, or in another process."""
         self.result.checkpoint = restart.checkpoint
         if self._settings.restart == "process":
             self.result.outcome = "restart"
             return
-        yield Work(self._restored, (restart,))
+        yield _work(self._restored, restart)
         yield from self._made(restart)
         yield from self._saved(self._life.lives("running"))
         yield from self._finished(restart)
-        yield from self._note_checkpoint(Work(self._store.save, ANEW))
+        yield from self._note_checkpoint(_work(self._store.save, *ANEW))
         self._clocks.refreshed(self._ticks())
 
-    def _cycle(self) -> Part:
+    def _cycle(self) -> Steps[Any]:
         begun = self._ticks()
         letters = yield from self._letters()
         check = getattr(self._agent, "check_tasks", None)
         if callable(check):
-            ran((yield Call(check)), "check_tasks")
-        step = step_of((yield Call(self._agent.step)))
+            ran((yield from self._call(check)), "check_tasks")
+        step = step_of((yield from self._call(self._agent.step)))
         yield from self._saved()
         self._clocks.worked()
         if step.done:
             self.result.outcome = "done"
         if step.idle and not letters:
             if not step.done:
-                yield Wait(self._clocks.pause(self._ticks()))
+                yield from self._wait(self._clocks.pause(self._ticks()))
             return
         self.result.cycles += 1
         drifted = yield from self._judged(step, self._ticks() - begun, failed=False)
         if drifted is not None:
-            yield Work(self._store.ask_refresh, (drifted.id, True, "drift"))
+            yield _work(self._store.ask_refresh, drifted.id, True, "drift")
 
-    def _letters(self) -> Generator[Asked, Any, int]:
-        work = getattr(self._agent, "on_letter", None)
+    def _letters(self) -> Steps[int]:
+        work, mailbox = getattr(self._agent, "on_letter", None), self._running.mailbox
         count, reruns = 0, Reruns()
-        while callable(work) and count < self._settings.letters and not self.stopped:
-            taken = yield Work(self._taken)
+        if mailbox is None or not callable(work):
+            return 0
+        while count < self._settings.letters and not self.stopped:
+            taken = yield from mailbox._take()
             if taken is None:
                 break
             try:
-                mail = self._running.mail(self._running.state, taken)
-                ran((yield Call(work, (mail,))), "on_letter")
+                mail = Mail(self._running.state, taken)
+                ran((yield from self._call(work, mail)), "on_letter")
                 saved = yield from self._planned()
-                yield Work(self._done, (taken, saved))
+                yield _work(self._done, taken, saved)
             except NotRunError:
                 raise  # that is not the letter's fault
             except Exception as error:
                 pause = reruns.pause(taken, error)
                 if pause is not None:
                     yield from self._put_back()
-                    yield Wait(pause)
+                    yield from self._wait(pause)
                     continue
-                yield Work(self._letter_failed, (taken, error))
-                last = self._running.box.last_try(taken, error)
+                yield from mailbox._failed(taken, error)
+                last = mailbox._is_last(taken, error)
                 self._tries = 0 if last else taken.letter.tries + 1
                 raise
             count += 1
@@ -337,29 +764,12 @@ class Turns:
             self.result.letters += 1
         return count
 
-    def _taken(self) -> Taken | None:
-        taken = self._running.box.take()
-        if taken is not None:
-            self._store.commit(self._running.box.plan_begin(taken))
-        return taken
-
-    def _interrupted(self) -> None:
-        """Who runs an agent that takes letters is alone at it: what was begun was cut short."""
-
-        def step() -> None:
-            found = self._running.box.plan_interrupted()
-            self._store.commit(found and found[0])
-
-        again(step)
-
     def _done(self, taken: Taken, saved: Plan | None) -> None:
         """A letter is done, what it led to and what the agent holds now: one change."""
-        self._store.commit(joined(self._running.box.plan_done(taken), saved))
+        assert self._running.mailbox is not None
+        self._store.commit(joined(self._running.mailbox._plan_done(taken), saved))
 
-    def _letter_failed(self, taken: Taken, error: Exception) -> None:
-        self._commit(lambda: self._running.box.plan_failed(taken, error))
-
-    def _judged(self, step: StepResult, seconds: float | None, *, failed: bool) -> Part:
+    def _judged(self, step: StepResult, seconds: float | None, *, failed: bool) -> Steps[Any]:
         """Note the cycle, and decide what is to be done about a drift that it shows.
 
         The checkpoint with which the agent is to be made anew with clean context, or None.
@@ -367,14 +777,14 @@ class Turns:
         drift = self._running.drift
         if drift is None:
             return None
-        alarms = yield Work(self._noted, (drift, noted(step, seconds, failed=failed)))
+        alarms = yield _work(drift._note, noted(step, seconds, failed=failed))
         if not alarms or self.result.outcome:
             return None
         self.result.alarms = alarms
         log.warning("%s: drift: %s", self._handle.scope, ", ".join(one.kind for one in alarms))
         about = {"kinds": [one.kind for one in alarms], "why": [one.why for one in alarms]}
         made = yield from self._note_checkpoint(
-            Work(lambda: self._store.recovery("drift", **about))
+            _work(lambda: self._store.recovery("drift", **about))
         )
         if (yield from self._choice(alarms, failed)) != "refresh":
             return None
@@ -383,13 +793,13 @@ class Turns:
             return None
         return made
 
-    def _choice(self, alarms: list[Any], failed: bool) -> Part:
+    def _choice(self, alarms: list[Any], failed: bool) -> Steps[Any]:
         """What is to be done about a drift, as it is set or as a function says."""
         asked = self._settings.on_drift
         if not callable(asked):
             return asked
         try:
-            return decided((yield Call(asked, (alarms,))))
+            return decided((yield from self._call(asked, alarms)))
         except VAIN:
             raise
         except Exception as error:
@@ -399,25 +809,15 @@ class Turns:
             log.error("%s: on_drift decided nothing", self._handle.scope, exc_info=error)
             return None
 
-    def _noted(self, drift: Keeping, fields: dict[str, Any]) -> Any:
-        found: list[Any] = []
-
-        def plan() -> Any:
-            made, found[:] = drift.note(fields)
-            return made
-
-        self._commit(plan)
-        return found
-
     # errors
 
-    def _failed(self, error: Exception) -> Part:
+    def _failed(self, error: Exception) -> Steps[Any]:
         """A recovery checkpoint, a pause, and on from what is saved; or the end, after too many.
 
         So too when the agent cannot be put back: that is the next error in a row.
         """
         while True:
-            yield Wait((yield from self._recorded(error)))
+            yield from self._wait((yield from self._recorded(error)))
             try:
                 return (yield from self._put_back())
             except VAIN:
@@ -427,7 +827,7 @@ class Turns:
                 wrong.add_note(f"{self._handle.scope}: while it was put back after {kind}")
                 error, self._tries = wrong, None
 
-    def _recorded(self, error: Exception) -> Generator[Asked, Any, float]:
+    def _recorded(self, error: Exception) -> Steps[float]:
         """What an error leaves behind; seconds to wait, unless it was one too many."""
         kind = type(error).__name__
         self.result.errors += 1
@@ -436,17 +836,18 @@ class Turns:
         try:
             drifted = yield from self._judged(StepResult(), None, failed=True)
             made = yield from self._note_checkpoint(
-                Work(lambda: self._store.recovery("error", error=kind))
+                _work(lambda: self._store.recovery("error", error=kind))
             )
             error.add_note(f"{self._handle.scope}: recovery checkpoint {made.id}")
             good = None
             if wait is not None and self._settings.on_error == "restore":
-                good = yield Work(self._store.last_good)
+                good = yield _work(self._store.last_good)
             if good is not None:
                 clean, why = drifted is not None, "drift" if drifted else "error"
-                yield Work(self._store.ask_return, (good.id, clean, why, not clean))
+                ask_return = partial(self._store.ask_refresh, back=True, failed=not clean)
+                yield _work(ask_return, good.id, clean, why)
             elif drifted is not None:
-                yield Work(self._store.ask_refresh, (drifted.id, True, "drift"))
+                yield _work(self._store.ask_refresh, drifted.id, True, "drift")
         except ENDS:
             raise
         except HoldfastError as failure:
@@ -456,7 +857,7 @@ class Turns:
             raise error
         return wait
 
-    def _put_back(self) -> Part:
+    def _put_back(self) -> Steps[Any]:
         """Let the agent hold what is saved: what a failed cycle changed in it is gone."""
         if self._kept is not None:
             stored = yield from self._stored()
@@ -468,50 +869,24 @@ class Turns:
                 yield from self._made(UNSAVED)
                 yield from self._saved(self._life.lives("running"))
 
-    # storing
+    # what it asks for
 
-    def _commit(self, planned: Callable[[], Any]) -> None:
-        """Commit what rests on reads; planned again when somebody was faster."""
-        again(lambda: self._store.commit(planned()))
+    def _call(self, function: Callable[..., Any], *args: Any) -> Steps[Any]:
+        """Call a function of the agent; if it is async, its answer is waited for."""
+        answer = yield ask(function, *args)
+        if unawaited(answer):
+            raise NotRunError("an agent with async methods is run by holdfast.agents.Loop")
+        return answer
 
-    def _note_checkpoint(self, work: Work) -> Part:
+    def _note_checkpoint(self, work: Step) -> Steps[Any]:
         made = yield work
         if made is not None:
             self.result.checkpoint = made.id
         return made
 
 
-# ---- calls --------------------------------------------------------------------------------------
-# What the loop of an agent asks for, because it cannot do it itself.
-#
-# To `Call` a function of the agent, which may be async, to do `Work` on the store, which blocks,
-# and to `Wait`. A face answers, or throws the error in.
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A function of the agent is to be called; if it is async, its answer is waited for."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A function that reads or writes the store, and blocks."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...] = ()
-    undo: Callable[[Any], object] | None = None
-    """Called with what it gave, if the loop was cancelled meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """So many seconds are to pass, or the loop is to be stopped."""
-
-    seconds: float
-
-
-Asked = Call | Work | Wait
-Part = Generator[Asked, Any, Any]
+def _work(
+    function: Callable[..., Any], *args: Any, undo: Callable[[Any], object] | None = None
+) -> Step:
+    """A step that reads or writes the store; it has its end whatever becomes of the loop."""
+    return Step("ends", partial(function, *args), undo)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.machines.drive import Commit, Read, Routine
+from holdfast.agents.agent_keys import commit
 from holdfast.agents.machines.machine_records import (
     PAGE,
     Looker,
@@ -15,12 +15,15 @@ from holdfast.agents.machines.machine_records import (
     Replayed,
     Transition,
 )
+from holdfast.agents.machines.routines import Routines
 from holdfast.errors import InvalidInputError, LimitExceededError, PointNotFoundError, ReplayError
 from holdfast.store.inner import Operation
 from holdfast.store.names.arguments import check_count, check_flag, check_limit, check_moment
+from holdfast.store.names.face import Steps, read
 
 if TYPE_CHECKING:
-    from holdfast.agents.machines.routines import Routines
+    from holdfast.agents.machines.definition import MachineDefinition
+    from holdfast.store.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,44 +72,46 @@ def transitions_of(
     return found[::-1]
 
 
-class Past:
-    """What can be asked of, and done with, the past of one machine."""
+class Past(Routines):
+    """What one machine of one timeline does, also with its past."""
 
-    def __init__(self, routines: Routines, limits: MachineLimits) -> None:
-        self._routines = routines
-        self._looker = routines.looker
+    def __init__(
+        self, state: State, definition: MachineDefinition, name: str, limits: MachineLimits
+    ) -> None:
+        super().__init__(state, definition, name)
         self._limits = limits
 
     # the log
 
-    def clean(self, before: datetime | None) -> Routine[int]:
+    def clean(self, before: datetime | None) -> Steps[int]:
         """Drop what the log has from before a time; the newest transition always stays."""
-        looker, log = self._looker, self._looker.keys.transitions
+        looker, log = self.looker, self.looker.keys.transitions
         if before is not None:
             check_moment(before, "before")
         oldest = before or looker.time() - self._limits.log_age
-        seen = yield Read(looker.look)
-        going: int = yield Read(lambda: self._older(oldest), long=True)
+        seen = yield self.look(looker.look)
+        going: int = yield read(lambda: self._older(oldest))
         if going:
             trim = Operation("trim", log, {"before": going})
-            yield Commit(self._routines.plan([trim], {log: seen.expects[log]}))
+            plan = self.plan([trim], {log: seen.expects[log]})
+            yield commit(self.state, plan)
         return going
 
     def _older(self, time: datetime) -> int:
         """How many transitions, from the oldest on, are from before a time."""
-        last = max(self._looker.length() - 1, 0)
+        last = max(self.looker.length() - 1, 0)
         for start in range(0, last, PAGE):
-            for place, one in enumerate(self._looker.slice(start, min(start + PAGE, last)), start):
+            for place, one in enumerate(self.looker.slice(start, min(start + PAGE, last)), start):
                 if one.timestamp >= time:
                     return place
         return last
 
     # versions
 
-    def snapshot(self, version: int) -> MachineSnapshot:
+    def snapshot_of(self, version: int) -> MachineSnapshot:
         """The machine at one of its versions."""
-        entry = self._looker.entry_of(version)
-        found = self._looker.snapshot_at(self._routines.definition, entry)
+        entry = self.looker.entry_of(version)
+        found = self.looker.snapshot_at(self.definition, entry)
         assert found is not None
         # On another timeline it was another one.
         return replace(found, version=version, unnumbered=version < 0)
@@ -114,31 +119,31 @@ class Past:
     def _at(self, point: Any) -> MachineSnapshot:
         """The machine at a version, or at a checkpoint that is not too old."""
         if isinstance(point, int) and not isinstance(point, bool):
-            return self.snapshot(point)
-        handle = self._looker.handle
+            return self.snapshot_of(point)
+        handle = self.looker.handle
         line, sequence = handle.history.points.find(point)
         entry = handle.on(line).history.log(since=sequence, until=sequence, limit=1)
-        age, most = self._looker.time() - entry[0].time, self._limits.checkpoint_age
+        age, most = self.looker.time() - entry[0].time, self._limits.checkpoint_age
         if most is not None and age > most:
             raise InvalidInputError(
-                f"{self._looker.agent}: that point is {age} old, and checkpoint_age is {most}; "
+                f"{self.looker.agent}: that point is {age} old, and checkpoint_age is {most}; "
                 "give Machine(limits=MachineLimits(checkpoint_age=None)) if it may be older"
             )
-        found = self._looker.snapshot_at(self._routines.definition, f"{line}@{sequence}")
+        found = self.looker.snapshot_at(self.definition, f"{line}@{sequence}")
         if found is None:
             raise PointNotFoundError(
-                f"{self._looker.agent}: at that point there was no machine {self._looker.name!r}"
+                f"{self.looker.agent}: at that point there was no machine {self.looker.name!r}"
             )
         return found
 
-    def roll_back(self, point: Any) -> Routine[MachineSnapshot]:
+    def roll_back(self, point: Any) -> Steps[MachineSnapshot]:
         """Make the machine what it was at a version or checkpoint, as a new version."""
-        wanted = yield Read(lambda: self._at(point), long=True)
-        seen = yield Read(self._looker.look_whole)
-        self._routines.refuse_idle(seen)
-        self._routines.refuse_open(seen)
-        yield from self._routines.put(seen, wanted, "roll_back")
-        snapshot: MachineSnapshot = yield Read(self._routines.snapshot)
+        wanted = yield read(lambda: self._at(point))
+        seen = yield self.look(self.looker.look_whole)
+        self.refuse_idle(seen)
+        self.refuse_open(seen)
+        yield from self.put(seen, wanted, "roll_back")
+        snapshot: MachineSnapshot = yield self.look(self.snapshot)
         return snapshot
 
     # replay
@@ -150,19 +155,19 @@ class Past:
         until: int | None,
         apply: Callable[[dict[str, Any], Transition], Any] | None,
         dry_run: bool,
-    ) -> Routine[Replayed]:
+    ) -> Steps[Replayed]:
         """Follow the log from a version on, each transition from where the one before ended."""
         check_count(version, "a version")
         check_limit(until, "until")
-        seen = yield Read(self._looker.look_whole)
-        self._routines.refuse_idle(seen)
-        self._routines.refuse_open(seen)
-        start = yield Read(lambda: self.snapshot(version), long=True)
-        made = yield Read(lambda: self._following(version, until), long=True)
+        seen = yield self.look(self.looker.look_whole)
+        self.refuse_idle(seen)
+        self.refuse_open(seen)
+        start = yield read(lambda: self.snapshot_of(version))
+        made = yield read(lambda: self._following(version, until))
         self._check_origins(start, made)
         end = start
         if made:
-            end = yield Read(lambda: self.snapshot(made[-1].version), long=True)
+            end = yield read(lambda: self.snapshot_of(made[-1].version))
         data = end.data
         if apply is not None:
             data = start.data
@@ -172,19 +177,19 @@ class Past:
             "from_version": version,
             "transitions": len(made),
             "until": made[-1].number if made else None,
-            "time": self._looker.time(),
+            "time": self.looker.time(),
         }
         last = made[-1].id if made else None
         metadata = {**end.metadata, "last_transition": last, "replay_info": told}
         wanted = replace(end, data=data, metadata=metadata)
         if not dry_run:
-            yield from self._routines.put(seen, wanted, "replay")
-            wanted = yield Read(self._routines.snapshot)
+            yield from self.put(seen, wanted, "replay")
+            wanted = yield self.look(self.snapshot)
         return Replayed(version, tuple(made), wanted, dry_run)
 
     def _following(self, version: int, until: int | None) -> list[Transition]:
         """Transitions after a version that succeeded; refused if there are too many."""
-        looker, most = self._looker, self._limits.replayed
+        looker, most = self.looker, self._limits.replayed
         place, end = looker.place_of(version, after=True), looker.length()
         found: list[Transition] = []
         while place < end:
@@ -207,8 +212,8 @@ class Past:
         for one in made:
             if one.from_state != state:
                 raise ReplayError(
-                    f"{self._looker.agent}: transition {one.number} of the machine "
-                    f"{self._looker.name!r} begins in {one.from_state!r}, and the one before it "
+                    f"{self.looker.agent}: transition {one.number} of the machine "
+                    f"{self.looker.name!r} begins in {one.from_state!r}, and the one before it "
                     f"ended in {state!r}; replay until {one.number - 1}",
                     one,
                 )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any
 
+from holdfast.agents.agent_keys import MayWait, may_wait
 from holdfast.agents.machines.definition import MachineDefinition, check_blocking, check_definition
-from holdfast.agents.machines.drive import MachineStep, Routine, drive
 from holdfast.agents.machines.log import MachineLimits, Past, transitions_of
 from holdfast.agents.machines.machine_records import (
     MAIN,
     MachineRecovered,
     MachineSnapshot,
+    MachineStep,
     Replayed,
     Transition,
     problems_of,
 )
-from holdfast.agents.machines.routines import Routines, Settling
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import handle_of
 from holdfast.store.names.arguments import check_flag, check_function
@@ -33,27 +33,12 @@ from holdfast.store.names.face import (
 )
 from holdfast.store.state import State
 
-if TYPE_CHECKING:
-    from holdfast.store.names.threads import OnLoop
-
-_T = TypeVar("_T")
-
-
-class _MayWait(NamedTuple):
-    """A definition on the async face, whose functions may be async."""
-
-    definition: MachineDefinition
-
-
-def _may_wait(definition: MachineDefinition, _: OnLoop) -> _MayWait:
-    return _MayWait(definition)
-
 
 @faced
 class Machine:
     """A machine of a definition, kept in a state under its name. Making one touches nothing."""
 
-    @calls(definition=_may_wait)
+    @calls(definition=may_wait)
     def __init__(
         self,
         state: State,
@@ -64,8 +49,8 @@ class Machine:
     ) -> None:
         if not isinstance(state, State):
             raise InvalidInputError("Machine takes a state of the same face")
-        if isinstance(definition, _MayWait):
-            check_definition(definition := definition.definition)
+        if isinstance(definition, MayWait):
+            check_definition(definition := definition.given)
         else:
             check_definition(definition)
             check_blocking(definition)
@@ -73,15 +58,10 @@ class Machine:
         self._storage = handle_of(state).core.storage
         self.definition = definition
         self.name = name
-        self._routines = Routines(handle_of(state), definition, name)
-        self._settling = Settling(self._routines)
-        self._past = Past(self._routines, limits or MachineLimits())
+        self._routines = Past(state, definition, name, limits or MachineLimits())
 
     def __repr__(self) -> str:
         return f"<Machine {self.name} of {self._state.scope}>"
-
-    def _do(self, routine: Routine[_T]) -> Steps[_T]:
-        return drive(self._state, routine)
 
     # going on
 
@@ -91,7 +71,7 @@ class Machine:
 
         The first trigger starts a machine by itself. Giving data to one that is started is refused.
         """
-        return (yield from self._do(self._routines.start(data)))
+        return (yield from self._routines.start(data))
 
     @steps
     def fire(self, trigger: str, /, **input: Any) -> Steps[Transition]:
@@ -102,7 +82,7 @@ class Machine:
         machine where it was, and are in its log. If the arrow has work, the intent is stored first;
         while it is open, others get `IncompleteTransitionError`.
         """
-        return (yield from self._do(self._routines.fire(trigger, input)))
+        return (yield from self._routines.fire(trigger, input))
 
     @step_block
     def working(self, trigger: str, /, **input: Any) -> Blocks[MachineStep]:
@@ -112,13 +92,13 @@ class Machine:
         by something that is no `Exception`, the intent stays open; so it does if the block ends
         well, the transition is not made all the same, and its arrow has no `undo`.
         """
-        step, seen, arrow = yield from self._do(self._routines.begin(trigger, input, intent=True))
+        step, seen, arrow = yield from self._routines.begin(trigger, input, intent=True)
         try:
             yield give(step)
         except Exception as error:
-            yield from self._do(self._routines.fail(step, error, seen.intent, arrow.undo))
+            yield from self._routines.fail(step, error, seen.intent, arrow.undo)
             raise
-        yield from self._do(self._routines.finish(step, seen, arrow))
+        yield from self._routines.finish(step, seen, arrow)
 
     @steps
     def save(
@@ -132,7 +112,7 @@ class Machine:
 
         With `if_version` only if the machine still has that version, else `Conflict`.
         """
-        return (yield from self._do(self._routines.save(data, metadata, if_version)))
+        return (yield from self._routines.save(data, metadata, if_version))
 
     # what was interrupted
 
@@ -143,14 +123,14 @@ class Machine:
         For when nobody else works on the machine (a lease tells): who takes a transition over
         keeps the other from ending it, not from working. With the choice `ask` it stays open.
         """
-        return (yield from self._do(self._settling.recover()))
+        return (yield from self._routines.recover())
 
     @steps
     def settle(self, how: str, /, **data: Any) -> Steps[MachineRecovered]:
         """End an interrupted transition as you say: `complete` does the work again, `done` takes it
         as done (data are what it would have given), `roll_back` undoes it.
         """
-        return (yield from self._do(self._settling.settle(how, data)))
+        return (yield from self._routines.settle(how, data))
 
     # looking
 
@@ -185,7 +165,7 @@ class Machine:
 
     def version(self, version: int) -> MachineSnapshot:
         """The machine at one of its versions, as far as history is kept."""
-        return self._past.snapshot(version)
+        return self._routines.snapshot_of(version)
 
     def entry(self, version: int) -> str:
         """The entry that made a version, as a point: for `at`, `diff`, `fork`, `prune`."""
@@ -197,7 +177,7 @@ class Machine:
 
         The machine alone: `State.restore` puts back all of an agent.
         """
-        return (yield from self._do(self._past.roll_back(point)))
+        return (yield from self._routines.roll_back(point))
 
     @steps
     def replay(
@@ -218,8 +198,8 @@ class Machine:
         if apply is not None:
             check_function(apply, "apply")
         check_flag(dry_run, "dry_run")
-        routine = self._past.replay(version, until=until, apply=apply, dry_run=dry_run)
-        return (yield from self._do(routine))
+        routine = self._routines.replay(version, until=until, apply=apply, dry_run=dry_run)
+        return (yield from routine)
 
     @steps
     def clean(self, before: datetime | None = None) -> Steps[int]:
@@ -227,4 +207,4 @@ class Machine:
 
         The newest one stays. The versions that they made are not found any more.
         """
-        return (yield from self._do(self._past.clean(before)))
+        return (yield from self._routines.clean(before))

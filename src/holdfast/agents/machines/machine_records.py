@@ -11,15 +11,14 @@ transition, which every change of a machine expects, so that nobody else takes t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.agents.agent_keys import ATTEMPTS, MACHINE, sticky
-from holdfast.agents.machines.drive import Commit, MachineStep, Read, Routine
+from holdfast.agents.agent_keys import ATTEMPTS, MACHINE, again_in_steps, commit, look, sticky
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
@@ -40,18 +39,21 @@ from holdfast.store.inner import (
     ScopedChange,
     build_change,
     copied,
+    handle_of,
     microseconds,
     moment,
     same,
 )
 from holdfast.store.names.arguments import check_count, check_text
 from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import Step, Steps
 from holdfast.store.names.scope import check_key
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineDefinition
     from holdfast.agents.machines.routines import Routines
     from holdfast.store.inner import LineHandle, Plan
+    from holdfast.store.state import State
 
 
 MAIN = "main"
@@ -168,23 +170,20 @@ class MachineIntent:
     def stored(self) -> dict[str, Any]:
         """What is kept."""
         return {
-            "id": self.id,
-            "trigger": self.trigger,
-            "from": self.from_state,
-            "to": self.to_state,
-            "input": self.input,
-            "begun": self.begun,
-            "attempt": self.attempt,
+            name: getattr(self, one.name) for name, one in zip(_INTENT, fields(self), strict=True)
         }
 
     @classmethod
     def of(cls, stored: Any) -> MachineIntent:
         """The opposite of `stored`."""
-        names = ("id", "trigger", "from", "to", "input", "begun", "attempt")
         try:
-            return cls(*(stored[name] for name in names))
+            return cls(*(stored[name] for name in _INTENT))
         except (KeyError, TypeError):
             raise DamagedRecordError("what a machine has begun cannot be read") from None
+
+
+_INTENT = ("id", "trigger", "from", "to", "input", "begun", "attempt")
+"""The fields of an intent as they are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +228,32 @@ class Replayed:
     snapshot: MachineSnapshot
     """Where the machine is now; of a dry run, where it would be."""
     dry_run: bool = False
+
+
+@dataclass(slots=True)
+class MachineStep:
+    """What guards, actions and work are given.
+
+    An action may change `data` and `metadata`, or return a mapping of fields for the data. What it
+    writes with `change` (`step.change.set("haiku", text)`) is part of the transition: it is stored
+    with it, or not at all; what is read there must not change until then.
+    """
+
+    id: str
+    """Of the transition; the same when interrupted work is done again."""
+    machine: str
+    trigger: str
+    origin: str
+    target: str
+    input: dict[str, Any]
+    """What the trigger brought along."""
+    change: ScopedChange = field(repr=False)
+    data: dict[str, Any] = field(default_factory=dict, repr=False)
+    metadata: dict[str, Any] = field(default_factory=dict, repr=False)
+    attempt: int = 1
+    """Greater if the work was begun before and interrupted."""
+    begun: float = field(default_factory=perf_counter, repr=False)
+    """When this attempt began, on a clock that only tells how long something takes."""
 
 
 # ---- record reader ------------------------------------------------------------------------------
@@ -530,8 +555,9 @@ def _begin(handle: LineHandle, time: datetime) -> int:
 class Storing:
     """What one machine of one timeline can have stored."""
 
-    def __init__(self, handle: LineHandle, definition: MachineDefinition, name: str) -> None:
-        self.handle = handle
+    def __init__(self, state: State, definition: MachineDefinition, name: str) -> None:
+        self.state = state
+        self.handle = handle = handle_of(state)
         self.meter = handle.core.meter
         self.definition = definition
         self.looker = Looker(handle, name)
@@ -543,6 +569,10 @@ class Storing:
     def snapshot(self) -> MachineSnapshot | None:
         """Where the machine is."""
         return self.looker.snapshot(self.definition)
+
+    def look(self, function: Callable[[], Any]) -> Step:
+        """A step that looks at what is stored."""
+        return look(self.state, function)
 
     def step(
         self, origin: str, target: str, trigger: str, input: dict[str, Any], id: str
@@ -574,7 +604,7 @@ class Storing:
 
     def apply(
         self, seen: Seen, step: MachineStep, kind: str, *, done_again: bool = False
-    ) -> Routine[Transition]:
+    ) -> Steps[Transition]:
         """The one change: the new state, the data if they differ, the log, the intent's end.
 
         `done_again`: whether the caller looks and tries once more if it is overtaken.
@@ -596,16 +626,16 @@ class Storing:
         made: Transition = yield from self._commit(seen, plan)
         return made
 
-    def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Routine[Any]:
+    def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Steps[Any]:
         """Commit a plan, again while others only add failed attempts to the log; what it gives."""
         own = {self.keys.now, self.keys.transitions, self.keys.intent}
         for _ in range(ATTEMPTS):
             try:
-                return (yield Commit(plan()))
-            except Conflict as conflict:
+                return (yield commit(self.state, plan()))
+            except Conflict as conflict:  # failed attempts of others are in nobody's way
                 if not conflict.keys or not own.issuperset(conflict.keys):
                     raise
-                again = yield Read(self.looker.look)
+                again = yield self.look(self.looker.look)
                 if not same(again.now, seen.now) or again.intent != seen.intent:
                     raise
                 seen.number, seen.version = again.number, again.version
@@ -665,7 +695,7 @@ class Storing:
             error,
         )
 
-    def store_intent(self, seen: Seen, step: MachineStep) -> Routine[None]:
+    def store_intent(self, seen: Seen, step: MachineStep) -> Steps[None]:
         """Say that a step is about to be worked on."""
         given = copied(step.input)  # functions may change theirs
         intent = MachineIntent(
@@ -673,7 +703,7 @@ class Storing:
         )
         yield from self.put_intent(seen, intent)
 
-    def put_intent(self, seen: Seen, intent: MachineIntent) -> Routine[None]:
+    def put_intent(self, seen: Seen, intent: MachineIntent) -> Steps[None]:
         """Say that this transition is being worked on; what it rests on must still be so."""
         operation = Operation("set", self.keys.intent, intent.stored())
         entry = yield from self._commit(seen, lambda: self.plan([operation], seen.expects))
@@ -687,7 +717,7 @@ class Storing:
         kind: str = "step",
         *,
         close: MachineIntent | None = None,
-    ) -> Routine[None]:
+    ) -> Steps[None]:
         """Note a failed attempt; never in the way of its error."""
         try:
             yield from self.log_failure(step, f"{type(error).__name__}: {error}", kind, close)
@@ -696,29 +726,28 @@ class Storing:
 
     def log_failure(
         self, step: MachineStep, why: str, kind: str, close: MachineIntent | None
-    ) -> Routine[None]:
+    ) -> Steps[None]:
         """Add a failed attempt to the log, and end its intent if it is still the one."""
         keys = self.keys
+        told = False
         seconds = perf_counter() - step.begun
-        for attempt in range(ATTEMPTS):
-            seen = yield Read(self.looker.look)
+
+        def add() -> Steps[None]:
+            nonlocal told
+            seen = yield self.look(self.looker.look)
             made = self._transition(seen, step, kind, seen.version, why[:MOST_ERROR])
-            if not attempt:  # it failed, whether or not that can be written down
+            if not told:  # it failed, whether or not that can be written down
+                told = True
                 made.counted(self.meter, seconds)
             operations = [Operation("append", keys.transitions, [made.stored()])]
             expects = {keys.transitions: seen.expects[keys.transitions]}
             if close is not None and seen.intent == close:
                 operations.append(Operation("set", keys.intent, None))
                 expects[keys.intent] = seen.expects[keys.intent]
-            change, entry_of = self.plan(operations, expects)
-            change.done_again = attempt < ATTEMPTS - 1
-            try:
-                entry = yield Commit((change, entry_of))
-            except Conflict:
-                continue
+            entry = yield commit(self.state, self.plan(operations, expects))
             self.looker.noted(seen, entry, made, closed=keys.intent in expects)
-            return
-        raise Conflict(f"{self.where}: others were always faster; try again", [keys.transitions])
+
+        yield from again_in_steps(add)
 
     def overtaken(self, step: MachineStep, conflict: Conflict) -> Conflict:
         """The error for who was slower than somebody else."""

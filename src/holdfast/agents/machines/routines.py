@@ -1,28 +1,19 @@
-"""What a machine does, as routines; `drive` says what they are."""
+"""What a machine does, in steps that serve both faces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.machines.drive import (
-    Call,
-    MachineStep,
-    Read,
-    Routine,
-    concerns_data,
-    is_bare,
-    refusals,
-    unaccepted,
-    wanted,
-)
+from holdfast.agents.machines.definition import broken
 from holdfast.agents.machines.machine_records import (
     INTERRUPTED,
     MachineIntent,
     MachineRecovered,
     MachineSnapshot,
+    MachineStep,
     Seen,
     Storing,
     Transition,
@@ -36,17 +27,19 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import copied
 from holdfast.store.names.arguments import check_text
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import Step, Steps, ask
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineArrow, MachineDefinition
-    from holdfast.store.inner import LineHandle
+    from holdfast.store.state import State
 
 
 class Routines(Storing):
     """What one machine of one timeline does."""
 
-    def __init__(self, handle: LineHandle, definition: MachineDefinition, name: str) -> None:
-        super().__init__(handle, definition, name)
+    def __init__(self, state: State, definition: MachineDefinition, name: str) -> None:
+        super().__init__(state, definition, name)
         self._bare = {
             (origin, trigger): arrow.to
             for origin, trigger, arrow in definition.arrows()
@@ -55,9 +48,9 @@ class Routines(Storing):
 
     # beginning
 
-    def start(self, data: Mapping[str, Any]) -> Routine[MachineSnapshot]:
+    def start(self, data: Mapping[str, Any]) -> Steps[MachineSnapshot]:
         """Enter the initial state, unless it is started; then it must not be given data."""
-        seen = yield Read(self.looker.look_whole)
+        seen = yield self.look(self.looker.look_whole)
         if seen.now is None:
             self.refuse_open(seen)
             seen = yield from self._started(seen, data)
@@ -70,14 +63,14 @@ class Routines(Storing):
         assert snapshot is not None
         return snapshot
 
-    def _started(self, seen: Seen, data: Mapping[str, Any]) -> Routine[Seen]:
+    def _started(self, seen: Seen, data: Mapping[str, Any]) -> Steps[Seen]:
         initial = self.definition.initial
         here = self.definition.states[initial]
         step = self.step("", initial, "", {}, token_hex(8))
         step.data = copied({**here.data, **data})
         try:
             if here.enter is not None:
-                merge(step, (yield Call(here.enter, step)))
+                merge(step, (yield _call(here.enter, step)))
             self.check_data(initial, step.data)
         except Exception as error:
             yield from self.failed(step, error, "start")
@@ -86,17 +79,17 @@ class Routines(Storing):
         seen.data = None
         try:
             yield from self.apply(seen, step, "start")
-        except Conflict:
-            seen = yield Read(self.looker.look_whole)
+        except Conflict:  # perhaps because somebody else has just started it
+            seen = yield self.look(self.looker.look_whole)
             if seen.now is None or data:
                 raise
-            return seen  # somebody else has just started it
-        started: Seen = yield Read(self.looker.look_whole)
+            return seen
+        started: Seen = yield self.look(self.looker.look_whole)
         return started
 
     # transitions
 
-    def fire(self, trigger: str, input: Mapping[str, Any]) -> Routine[Transition]:
+    def fire(self, trigger: str, input: Mapping[str, Any]) -> Steps[Transition]:
         """Follow a trigger to its end."""
         quick = self._quick(trigger, input)
         if quick is not None:
@@ -126,11 +119,11 @@ class Routines(Storing):
 
     def begin(
         self, trigger: str, input: Mapping[str, Any], *, intent: bool = False
-    ) -> Routine[tuple[MachineStep, Seen, MachineArrow]]:
+    ) -> Steps[tuple[MachineStep, Seen, MachineArrow]]:
         """All that comes before actions and work; if there is work, the intent is stored."""
         check_text(trigger, "a trigger", 128, least=1)
         given = copied(dict(input))
-        seen = yield Read(self.looker.look)
+        seen = yield self.look(self.looker.look)
         self.refuse_open(seen)
         if seen.now is None:
             seen = yield from self._started(seen, {})
@@ -146,12 +139,12 @@ class Routines(Storing):
             if concerns_data(self.definition, seen.state, arrow) or intent:
                 yield from self.give_data(seen, step, arrow)
             if arrow.guard is not None:
-                no = wanted((yield Call(arrow.guard, step)))
+                no = wanted((yield _call(arrow.guard, step)))
                 if no is not None:
                     raise self._refused(trigger, [no])
             if arrow.work is not None or intent:
                 yield from self.store_intent(seen, step)
-        except Conflict as conflict:
+        except Conflict as conflict:  # the slower one is told, and its attempt noted
             slower = self.overtaken(step, conflict)
             yield from self.failed(step, slower)
             raise slower from conflict
@@ -160,9 +153,9 @@ class Routines(Storing):
             raise
         return step, seen, arrow
 
-    def give_data(self, seen: Seen, step: MachineStep, arrow: MachineArrow) -> Routine[None]:
+    def give_data(self, seen: Seen, step: MachineStep, arrow: MachineArrow) -> Steps[None]:
         """Let a step have the data, as functions get them."""
-        yield Read(lambda: self.looker.read_data(seen))
+        yield self.look(lambda: self.looker.read_data(seen))
         assert seen.now is not None
         kept = {name: copied(step.input[name]) for name in arrow.keep if name in step.input}
         there = self.definition.states[arrow.to]
@@ -177,7 +170,7 @@ class Routines(Storing):
         *,
         work: Any,
         known: bool = False,
-    ) -> Routine[Transition]:
+    ) -> Steps[Transition]:
         """Actions and work, then the one change that makes the transition.
 
         `known`: the work is known to be done, so that an error undoes nothing and leaves it open.
@@ -189,7 +182,7 @@ class Routines(Storing):
         try:
             for function in (exit, arrow.action, work, there.enter):
                 if function is not None:
-                    answer = yield Call(function, step)
+                    answer = yield _call(function, step)
                     happened = happened or function is work
                     merge(step, answer)
             if seen.data is not None:
@@ -199,7 +192,7 @@ class Routines(Storing):
             raise
         try:
             return (yield from self.apply(seen, step, "step"))
-        except Conflict as conflict:
+        except Conflict as conflict:  # the slower one is told, and its attempt noted
             slower = self.overtaken(step, conflict)
             yield from self.fail(step, slower, seen.intent, undo, happened=True)
             raise slower from conflict
@@ -207,7 +200,7 @@ class Routines(Storing):
             yield from self.fail(step, error, seen.intent, undo, happened=True)
             raise
 
-    def finish(self, step: MachineStep, seen: Seen, arrow: MachineArrow) -> Routine[Transition]:
+    def finish(self, step: MachineStep, seen: Seen, arrow: MachineArrow) -> Steps[Transition]:
         """End a transition whose work was done by the caller."""
         return (yield from self.carry_out(step, seen, arrow, work=None))
 
@@ -219,7 +212,7 @@ class Routines(Storing):
         undo: Callable[..., Any] | None,
         *,
         happened: bool = False,
-    ) -> Routine[None]:
+    ) -> Steps[None]:
         """Note that it failed, and end its intent unless something of the work may be left.
 
         `happened`: the work may have been done, by this attempt or one before it.
@@ -237,19 +230,19 @@ class Routines(Storing):
         error: Exception,
         intent: MachineIntent,
         undo: Callable[..., Any] | None,
-    ) -> Routine[bool]:
+    ) -> Steps[bool]:
         """Undo work, if it is still this one's to end; whether that was done.
 
         If not, the intent stays open: a new one would do the same work under another id.
         """
         wrong = "what it has begun could not be read"
         try:
-            seen = yield Read(self.looker.look)
+            seen = yield self.look(self.looker.look)
             if seen.intent != intent:
                 return False  # another has taken it over
             if undo is not None:
                 wrong = "its undo failed, too"
-                yield Call(undo, step)
+                yield _call(undo, step)
                 return True
             why = "its work may have been done"
         except Exception as failed:
@@ -275,9 +268,9 @@ class Routines(Storing):
         data: Mapping[str, Any] | None,
         metadata: Mapping[str, Any] | None,
         if_version: int | None,
-    ) -> Routine[MachineSnapshot]:
+    ) -> Steps[MachineSnapshot]:
         """Set data, metadata or both, as a version of its own."""
-        seen = yield Read(self.looker.look_whole)
+        seen = yield self.look(self.looker.look_whole)
         self.refuse_idle(seen)
         self.refuse_open(seen)
         assert seen.now is not None
@@ -293,10 +286,10 @@ class Routines(Storing):
         )
         self.check_data(seen.state, step.data)
         yield from self.apply(seen, step, "save")
-        saved: MachineSnapshot = yield Read(self.snapshot)
+        saved: MachineSnapshot = yield self.look(self.snapshot)
         return saved
 
-    def put(self, seen: Seen, wanted: MachineSnapshot, kind: str) -> Routine[Transition]:
+    def put(self, seen: Seen, wanted: MachineSnapshot, kind: str) -> Steps[Transition]:
         """Make the machine what it was at another version, as a new one."""
         step = self.step(seen.state, wanted.state, "", {}, token_hex(8))
         step.data, step.metadata = wanted.data, wanted.metadata
@@ -310,6 +303,85 @@ class Routines(Storing):
         return TransitionRefusedError(
             f"{self.where} does not follow {trigger!r}: {'; '.join(problems)}", problems
         )
+
+    # transitions that were interrupted, and how they end
+
+    def recover(self) -> Steps[MachineRecovered]:
+        """Settle an open intent by the choice that its arrow declares."""
+        seen = yield self.look(self.looker.look)
+        if seen.intent is None:
+            snapshot = yield self.look(self.snapshot)
+            return MachineRecovered("nothing", None, snapshot)
+        arrow = self._arrow_of(seen.intent)
+        how = arrow.recover if arrow is not None else "ask"
+        if seen.state != seen.intent.from_state:
+            how = "ask"  # a restore has put the machine elsewhere: nobody declared what then
+        if how == "ask":
+            snapshot = yield self.look(self.snapshot)
+            return MachineRecovered("ask", seen.intent, snapshot)
+        return (yield from self.settle(how, {}))
+
+    def settle(self, how: str, data: Mapping[str, Any]) -> Steps[MachineRecovered]:
+        """End an open intent: do the work again, take it as done, or roll it back."""
+        if how not in ("complete", "done", "roll_back"):
+            raise InvalidInputError(f"settle takes complete, done or roll_back, not {how!r}")
+        seen = yield self.look(self.looker.look)
+        intent = seen.intent
+        if intent is None:
+            raise InvalidInputError(f"{self.where}: nothing was interrupted")
+        arrow = self._arrow_of(intent)
+        if how != "roll_back":
+            self._check_completable(seen, intent, arrow, how)
+        again = replace(intent, attempt=intent.attempt + 1)
+        given = copied(intent.input)  # functions may change theirs
+        step = self.step(intent.from_state, intent.to_state, intent.trigger, given, intent.id)
+        step.attempt = again.attempt
+        # Who works on it from now on says so first: whoever did before cannot end it any more.
+        try:
+            yield from self.put_intent(seen, again)
+        except Conflict as conflict:  # only one of two may work on it
+            text = f"{self.where}: somebody else settles {intent.trigger!r}; look again"
+            raise Conflict(text, conflict.keys) from conflict
+        if arrow is not None and seen.now is not None:
+            yield from self.give_data(seen, step, arrow)
+        step.data.update(copied(dict(data)))
+        if how == "roll_back":
+            if arrow is not None and arrow.undo is not None:
+                try:
+                    yield _call(arrow.undo, step)
+                except Exception as error:  # it stays open
+                    yield from self.failed(step, error)
+                    raise
+            yield from self.log_failure(step, INTERRUPTED, "step", again)
+        else:
+            assert arrow is not None
+            known = how == "done"
+            work = None if known else arrow.work
+            yield from self.carry_out(step, seen, arrow, work=work, known=known)
+        snapshot = yield self.look(self.snapshot)
+        return MachineRecovered("roll_back" if how == "roll_back" else "complete", again, snapshot)
+
+    def _arrow_of(self, intent: MachineIntent) -> MachineArrow | None:
+        arrow = self.definition.arrow(intent.from_state, intent.trigger)
+        return arrow if arrow is not None and arrow.to == intent.to_state else None
+
+    def _check_completable(
+        self, seen: Seen, intent: MachineIntent, arrow: MachineArrow | None, how: str
+    ) -> None:
+        if arrow is None:
+            text = "the definition has no such arrow any more; roll it back"
+        elif seen.state != intent.from_state:
+            text = f"the machine is not in {intent.from_state!r} any more; roll it back"
+        elif how == "complete" and arrow.work is None:
+            text = "no work is declared that could be done again; settle it as done, or roll back"
+        else:
+            return
+        raise TransitionRefusedError(f"{self.where}: {text}", [text])
+
+
+def _call(function: Callable[..., Any], step: MachineStep) -> Step:
+    """A step that calls a function of the user."""
+    return ask(function, step, what="a function of a machine")
 
 
 def checked_fields(given: Any, what: str) -> dict[str, Any]:
@@ -328,86 +400,52 @@ def merge(step: MachineStep, answer: Any) -> None:
     step.data.update(answer)
 
 
-# ---- interrupted --------------------------------------------------------------------------------
-# Transitions that were interrupted, and how they end.
+# ---- what may be followed -----------------------------------------------------------------------
 
 
-class Settling:
-    """Ends the open intent of a machine."""
+def refusals(
+    definition: MachineDefinition, state: str, trigger: str, input: dict[str, Any]
+) -> Iterator[str]:
+    """What speaks against a trigger in a state, but for what its guard says."""
+    here = definition.states.get(state)
+    arrow = definition.arrow(state, trigger)
+    if here is None:
+        yield f"the state {state!r} is not in the definition any more"
+        return
+    if arrow is None:
+        known = [name for origin, name, _ in definition.arrows() if origin == state]
+        leads = f"{', '.join(map(repr, known))} do" if known else "nothing does"
+        yield f"{trigger!r} leads nowhere from {state!r}; {leads}"
+        return
+    if arrow.actors:
+        cause = cause_now()
+        if cause is None or cause.actor not in arrow.actors:
+            yield f"{trigger!r} is for {', '.join(arrow.actors)} alone; see Store.acting"
+    yield from unaccepted(definition, state, arrow, input)
 
-    def __init__(self, routines: Routines) -> None:
-        self._routines = routines
 
-    def recover(self) -> Routine[MachineRecovered]:
-        """Settle an open intent by the choice that its arrow declares."""
-        seen = yield Read(self._routines.looker.look)
-        if seen.intent is None:
-            snapshot = yield Read(self._routines.snapshot)
-            return MachineRecovered("nothing", None, snapshot)
-        arrow = self._arrow_of(seen.intent)
-        how = arrow.recover if arrow is not None else "ask"
-        if seen.state != seen.intent.from_state:
-            how = "ask"  # a restore has put the machine elsewhere: nobody declared what then
-        if how == "ask":
-            snapshot = yield Read(self._routines.snapshot)
-            return MachineRecovered("ask", seen.intent, snapshot)
-        return (yield from self.settle(how, {}))
+def unaccepted(
+    definition: MachineDefinition, state: str, arrow: MachineArrow, input: dict[str, Any]
+) -> Iterable[str]:
+    """What the rules of a state and of an arrow have against what a trigger brings along."""
+    return broken((*definition.states[state].accepts, *arrow.accepts), input)
 
-    def settle(self, how: str, data: Mapping[str, Any]) -> Routine[MachineRecovered]:
-        """End an open intent: do the work again, take it as done, or roll it back."""
-        if how not in ("complete", "done", "roll_back"):
-            raise InvalidInputError(f"settle takes complete, done or roll_back, not {how!r}")
-        seen = yield Read(self._routines.looker.look)
-        intent = seen.intent
-        if intent is None:
-            raise InvalidInputError(f"{self._routines.where}: nothing was interrupted")
-        arrow = self._arrow_of(intent)
-        if how != "roll_back":
-            self._check_completable(seen, intent, arrow, how)
-        again = replace(intent, attempt=intent.attempt + 1)
-        given = copied(intent.input)  # functions may change theirs
-        step = self._routines.step(
-            intent.from_state, intent.to_state, intent.trigger, given, intent.id
-        )
-        step.attempt = again.attempt
-        # Who works on it from now on says so first: whoever did before cannot end it any more.
-        try:
-            yield from self._routines.put_intent(seen, again)
-        except Conflict as conflict:
-            text = f"{self._routines.where}: somebody else settles {intent.trigger!r}; look again"
-            raise Conflict(text, conflict.keys) from conflict
-        if arrow is not None and seen.now is not None:
-            yield from self._routines.give_data(seen, step, arrow)
-        step.data.update(copied(dict(data)))
-        if how == "roll_back":
-            if arrow is not None and arrow.undo is not None:
-                try:
-                    yield Call(arrow.undo, step)
-                except Exception as error:  # it stays open
-                    yield from self._routines.failed(step, error)
-                    raise
-            yield from self._routines.log_failure(step, INTERRUPTED, "step", again)
-        else:
-            assert arrow is not None
-            known = how == "done"
-            work = None if known else arrow.work
-            yield from self._routines.carry_out(step, seen, arrow, work=work, known=known)
-        snapshot = yield Read(self._routines.snapshot)
-        return MachineRecovered("roll_back" if how == "roll_back" else "complete", again, snapshot)
 
-    def _arrow_of(self, intent: MachineIntent) -> MachineArrow | None:
-        arrow = self._routines.definition.arrow(intent.from_state, intent.trigger)
-        return arrow if arrow is not None and arrow.to == intent.to_state else None
+def concerns_data(definition: MachineDefinition, state: str, arrow: MachineArrow) -> bool:
+    """Whether the machine's data has to be known to follow an arrow."""
+    here, there = definition.states[state], definition.states[arrow.to]
+    asked = (arrow.guard, arrow.action, arrow.work, arrow.keep, here.exit)
+    return any(asked) or any((there.enter, there.data, there.rules, there.check))
 
-    def _check_completable(
-        self, seen: Seen, intent: MachineIntent, arrow: MachineArrow | None, how: str
-    ) -> None:
-        if arrow is None:
-            text = "the definition has no such arrow any more; roll it back"
-        elif seen.state != intent.from_state:
-            text = f"the machine is not in {intent.from_state!r} any more; roll it back"
-        elif how == "complete" and arrow.work is None:
-            text = "no work is declared that could be done again; settle it as done, or roll back"
-        else:
-            return
-        raise TransitionRefusedError(f"{self._routines.where}: {text}", [text])
+
+def is_bare(definition: MachineDefinition, state: str, arrow: MachineArrow) -> bool:
+    """Whether an arrow can be followed without asking anything or anybody."""
+    asked = (arrow.accepts, arrow.actors, definition.states[state].accepts)
+    return not any(asked) and not concerns_data(definition, state, arrow)
+
+
+def wanted(answer: Any) -> str | None:
+    """Why a guard says no; None if it says yes."""
+    if answer is True:
+        return None
+    return answer if isinstance(answer, str) and answer else "its guard says no"

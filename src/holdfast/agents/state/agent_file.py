@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.agents.agent_keys import AGENT, CURRENT_TASK
-from holdfast.agents.mailbox import Box
+from holdfast.agents.mailbox import status_of
 from holdfast.agents.state.components import table
 from holdfast.checkpoints.export.export_records import public_export
 from holdfast.checkpoints.export.write import export_state, line_of
@@ -72,7 +72,7 @@ def export_agent(
 
     def parts(said: Description, source: Source, reveal: bool) -> Iterator[bytes]:
         about = public_export(said, encrypted=False)
-        box = Box(handle.view(checkpoint.id), 0).status()
+        box = status_of(handle.view(checkpoint.id))
         document = {
             "agent_id": handle.scope.id,
             "timestamp": about.time.isoformat(),

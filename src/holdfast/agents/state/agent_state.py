@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
-from holdfast.agents.again import again_in_steps, commit
-from holdfast.agents.agent_keys import CURRENT_TASK, own_change
-from holdfast.agents.state import state_rules as rules
+from holdfast.agents.agent_keys import CURRENT_TASK, again_in_steps, commit, own_change
+from holdfast.agents.state import checks as rules
 from holdfast.agents.state.capture import Captured, Persisted, capture, persisted
 from holdfast.agents.state.checks import build, problems
 from holdfast.agents.state.components import Component, table
 from holdfast.agents.state.draft import Draft, find, keyed, list_at
 from holdfast.errors import AgentValidationError, HoldfastError, InvalidInputError
-from holdfast.store.inner import ChangeParts, LineHandle, Reader, handle_of
+from holdfast.store.inner import ChangeParts, LineHandle, Reader, handle_of, moment
 from holdfast.store.names.face import (
     Blocks,
     Steps,
@@ -29,6 +27,21 @@ from holdfast.store.names.face import (
 from holdfast.store.state import State, View
 
 
+class Moment:
+    """The keys of a scope as a reader sees them; a `Source`."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or the default."""
+        return self._reader.get(key, default, None, False)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Keys that begin with a text, in order."""
+        return self._reader.keys(prefix, None, "")
+
+
 @faced
 class AgentState:
     """The components of an agent: its conversation, tasks, goals, memory and so on, by type.
@@ -40,9 +53,24 @@ class AgentState:
     """
 
     def __init__(self, state: State | View, components: Iterable[Component] = ()) -> None:
+        if not isinstance(getattr(state, "_handle", None), LineHandle):
+            raise InvalidInputError("give the state of an agent, such as store.agent('7')")
         self._state: Any = state
-        self._reading = Reading.of(state, components)
-        self._storage = handle_of(state).core.storage
+        self._handle: LineHandle = handle_of(state)
+        self._components: Mapping[str, Component] = table(components)
+        self._storage = self._handle.core.storage
+
+    def _at(self, point: Any) -> AgentState:
+        """The same components at another point."""
+        made = AgentState(View(self._handle.view(point)))
+        made._components = self._components
+        return made
+
+    def _moment(self) -> Moment:
+        """All keys as they are at one moment, however long the reading takes."""
+        reader = self._handle.reader
+        place = self._handle.place()[2] if reader.at is None else 0
+        return Moment(self._handle.view(place).reader if place else reader)
 
     # reading
 
@@ -52,32 +80,56 @@ class AgentState:
 
         Those that are optional (`emotional_state`, `state`) are None then.
         """
-        return self._reading.get(name)
+        return find(self._components, name).read(self._moment())
 
     @quick
     def load(self) -> dict[str, Any]:
         """All components of which something is stored, of one moment."""
-        return self._reading.load()
+        moment = self._moment()
+        found = [(one, one.stored(moment)) for one in self._components.values()]
+        return {one.name: one.built(data) for one, data in found if data is not None}
 
     @quick
     def item(self, name: str, id: str) -> Any:
         """One item of a component that has them by ids; None if it is not there."""
-        return self._reading.item(name, id)
+        return keyed(self._components, name).item(self._moment(), id)
 
     @quick
     def ids(self, name: str) -> list[str]:
         """The ids of the items of a component."""
-        return self._reading.ids(name)
+        return keyed(self._components, name).ids(self._moment())
 
     @quick
     def tail(self, path: str, count: int) -> list[Any]:
         """The last items of a list (`conversation`, `execution_trace/commands`)."""
-        return self._reading.tail(path, count)
+        component, key, kind = list_at(self._components, path)
+        if self._is_old(component):
+            return self._upgraded(component, path)[-count:] if count else []
+        found = self._handle.reader.tail(key, count, False)
+        try:
+            return [build(kind, item) for item in found]
+        except Exception as error:  # of the library that builds, or of the class itself
+            wrong = problems(list.__class_getitem__(kind), found, path)
+            text = f"{self._handle.scope}: what is stored in {path!r} is not as its type"
+            raise AgentValidationError(text, wrong) from error
 
     @quick
     def length(self, path: str) -> int:
         """Number of items of a list."""
-        return self._reading.length(path)
+        component, key, _ = list_at(self._components, path)
+        if self._is_old(component):
+            return len(self._upgraded(component, path))
+        return self._handle.reader.length(key)
+
+    def _is_old(self, component: Component) -> bool:
+        return component.version_in(Moment(self._handle.reader)) != component.version
+
+    def _upgraded(self, component: Component, path: str) -> list[Any]:
+        """A list of a component that another version wrote, which is upgraded as a whole."""
+        whole = component.read(self._moment())
+        _, _, field = path.partition("/")
+        found: list[Any] = getattr(whole, field) if field else whole
+        return found
 
     # writing
 
@@ -147,9 +199,7 @@ class AgentState:
 
         What is read inside is expected: if somebody changes it before, `Conflict`.
         """
-        draft, parts = self._reading.draft(
-            reason=reason, actor=actor, correlation=correlation, id=id
-        )
+        draft, parts = self._draft(reason=reason, actor=actor, correlation=correlation, id=id)
         yield give(draft)
         draft.finish()
         plan = parts.plan()
@@ -160,7 +210,7 @@ class AgentState:
         """Note in a draft what a function does there, which may have steps, and commit it."""
 
         def step() -> Steps[Any]:
-            draft, parts = self._reading.draft()
+            draft, parts = self._draft()
             made = function(draft)
             if isinstance(made, Generator):
                 made = yield from made
@@ -172,140 +222,20 @@ class AgentState:
 
         return (yield from again_in_steps(step))
 
+    def _draft(self, **cause: Any) -> tuple[Draft, ChangeParts]:
+        """A draft, and the change that it becomes."""
+        parts, core = own_change(self._state, **cause), self._handle.core
+        now = moment(core.clock.claimed())
+        return Draft(parts.part(self._handle), self._components, now, core.meter), parts
+
     # looking at all of it
 
     def problems(self) -> list[str]:
         """All that is wrong with what is stored, by types and rules, each with its path."""
-        return self._reading.problems()
-
-    def validate(self) -> None:
-        """Raise `AgentValidationError` if something is wrong with what is stored."""
-        self._reading.validate()
-
-    def capture(self, checkpoint: Any, *, verify: str = "full") -> Captured:
-        """All that a checkpoint covers and all that is known of it, as one object."""
-        return capture(self._reading, checkpoint, verify)
-
-    def persisted(self) -> Persisted | None:
-        """The state as one flat record; None if nothing was ever written."""
-        return persisted(self._reading)
-
-
-# ---- component reader ---------------------------------------------------------------------------
-# Reading an agent's components, for both faces; nothing here waits.
-
-
-class Moment:
-    """The keys of a scope as a reader sees them; a `Source`."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default."""
-        return self._reader.get(key, default, None, False)
-
-    def keys(self, prefix: str = "") -> list[str]:
-        """Keys that begin with a text, in order."""
-        return self._reader.keys(prefix, None, "")
-
-
-class Reading:
-    """The components of one agent: reads, and drafts of what to write."""
-
-    def __init__(self, handle: LineHandle, components: Mapping[str, Component]) -> None:
-        self._handle = handle
-        self.components = components
-
-    @classmethod
-    def of(cls, state: Any, own: Iterable[Component]) -> Self:
-        """Of a State or View, with the built-in components and others."""
-        if not isinstance(getattr(state, "_handle", None), LineHandle):
-            raise InvalidInputError("give the state of an agent, such as store.agent('7')")
-        return cls(handle_of(state), table(own))
-
-    @property
-    def handle(self) -> LineHandle:
-        """Where it is stored."""
-        return self._handle
-
-    def at(self, handle: LineHandle) -> Reading:
-        """The same components at another point."""
-        return Reading(handle, self.components)
-
-    def now(self) -> datetime:
-        """The time of the store's clock."""
-        return datetime.fromtimestamp(self.handle.core.clock.claimed() / 1_000_000, UTC)
-
-    # reading
-
-    def moment(self) -> Moment:
-        """All keys as they are at one moment, however long the reading takes."""
-        if self.handle.reader.at is not None:
-            return Moment(self.handle.reader)
-        place = self.handle.place()[2]
-        return Moment(self.handle.view(place).reader if place else self.handle.reader)
-
-    def get(self, name: str) -> Any:
-        """A component as an object."""
-        return find(self.components, name).read(self.moment())
-
-    def load(self) -> dict[str, Any]:
-        """All components that are stored, as objects, of one moment."""
-        moment = self.moment()
-        found = {
-            name: (component, component.stored(moment))
-            for name, component in self.components.items()
-        }
-        return {
-            name: component.built(data)
-            for name, (component, data) in found.items()
-            if data is not None
-        }
-
-    def item(self, name: str, id: str) -> Any:
-        """One item of a keyed component; None if it is not there."""
-        return keyed(self.components, name).item(self.moment(), id)
-
-    def ids(self, name: str) -> list[str]:
-        """The ids of a keyed component, in order."""
-        return keyed(self.components, name).ids(self.moment())
-
-    def tail(self, path: str, count: int) -> list[Any]:
-        """The last items of a list, without reading the rest."""
-        component, key, kind = list_at(self.components, path)
-        if component.version_in(Moment(self.handle.reader)) != component.version:
-            return self._upgraded(component, path)[-count:] if count else []
-        found = self.handle.reader.tail(key, count, False)
-        try:
-            return [build(kind, item) for item in found]
-        except Exception as error:  # of the library that builds, or of the class itself
-            wrong = problems(list.__class_getitem__(kind), found, path)
-            text = f"{self.handle.scope}: what is stored in {path!r} is not as its type"
-            raise AgentValidationError(text, wrong) from error
-
-    def length(self, path: str) -> int:
-        """Number of items of a list."""
-        component, key, _ = list_at(self.components, path)
-        if component.version_in(Moment(self.handle.reader)) != component.version:
-            return len(self._upgraded(component, path))
-        return self.handle.reader.length(key)
-
-    def _upgraded(self, component: Component, path: str) -> list[Any]:
-        """A list of a component that another version wrote, which is upgraded as a whole."""
-        whole = component.read(self.moment())
-        _, _, field = path.partition("/")
-        found: list[Any] = getattr(whole, field) if field else whole
-        return found
-
-    # checking
-
-    def problems(self) -> list[str]:
-        """All that is wrong with what is stored, by types and rules, each with its path."""
-        moment = self.moment()
+        moment = self._moment()
         sound: dict[str, Any] = {}
         found: list[str] = []
-        for name, component in self.components.items():
+        for name, component in self._components.items():
             try:
                 data = component.stored(moment)
             except (HoldfastError, AttributeError, TypeError) as error:
@@ -318,22 +248,22 @@ class Reading:
         if "tasks" not in sound:
             sound.pop("execution_trace", None)  # of its tasks, nothing can be said
             return found + rules.all_problems(sound, {}, None)
-        below = self.components["tasks"].below
+        below = self._components["tasks"].below
         tasks = {key.removeprefix(below): moment.get(key) for key in moment.keys(below)}
         return found + rules.all_problems(sound, tasks, moment.get(CURRENT_TASK))
 
     def validate(self) -> None:
-        """Raise `AgentValidationError` with all that is wrong."""
+        """Raise `AgentValidationError` if something is wrong with what is stored."""
         if found := self.problems():
             error = AgentValidationError(
-                f"{self.handle.scope}: the stored state is not valid", found
+                f"{self._handle.scope}: the stored state is not valid", found
             )
-            raise self.handle.core.meter.invalid("stored_state", error)
+            raise self._handle.core.meter.invalid("stored_state", error)
 
-    # writing
+    def capture(self, checkpoint: Any, *, verify: str = "full") -> Captured:
+        """All that a checkpoint covers and all that is known of it, as one object."""
+        return capture(self, checkpoint, verify)
 
-    def draft(self, **cause: Any) -> tuple[Draft, ChangeParts]:
-        """A draft, and the change that it becomes."""
-        parts = own_change(self, **cause)
-        meter = self.handle.core.meter
-        return Draft(parts.part(self.handle), self.components, self.now(), meter), parts
+    def persisted(self) -> Persisted | None:
+        """The state as one flat record; None if nothing was ever written."""
+        return persisted(self)

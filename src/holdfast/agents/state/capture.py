@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.agents.machines.machine_records import MAIN, Keys
 from holdfast.agents.state.components import SCHEMA
 from holdfast.checkpoints.describe import Compression, describe
-from holdfast.store.inner import made, moment
+from holdfast.store.inner import handle_of, made, moment
 
 if TYPE_CHECKING:
-    from holdfast.agents.state.agent_state import Reading
+    from holdfast.agents.state.agent_state import AgentState
     from holdfast.checkpoints.create import Dependency
 
 LEVELS = {"full": "high", "references": "medium", "none": "none"}
@@ -67,11 +67,12 @@ class Captured:
     dependencies: tuple[Dependency, ...]
 
 
-def capture(reading: Reading, checkpoint: Any, verify: str) -> Captured:
+def capture(agent: AgentState, checkpoint: Any, verify: str) -> Captured:
     """All that a checkpoint covers and all that is known of it."""
-    about = describe(reading.handle, checkpoint, verify)
+    handle = handle_of(agent._state)
+    about = describe(handle, checkpoint, verify)
     point = about.checkpoint
-    then = reading.at(reading.handle.view(point))
+    then = agent._at(point)
     components = then.load()
     identity = components.get("identity")
     return Captured(
@@ -126,25 +127,26 @@ class Persisted:
     updated_at: datetime
 
 
-def persisted(reading: Reading) -> Persisted | None:
+def persisted(agent: AgentState) -> Persisted | None:
     """What is stored now; None if nothing was ever written."""
-    sequence = reading.handle.place()[2]
+    handle = handle_of(agent._state)
+    sequence = handle.place()[2]
     if not sequence:
         return None
-    then = reading.at(reading.handle.view(sequence))
-    source = then.moment()
-    read = {name: then.components[name].read(source) for name in _FLAT}
+    then = agent._at(sequence)
+    source = then._moment()
+    read = {name: then._components[name].read(source) for name in _FLAT}
     state_name, state_data = _state(source, read.pop("state"))
-    [newest] = reading.handle.history.log(limit=1, until=sequence)
-    identity = then.components["identity"].read(source)
+    [newest] = handle.history.log(limit=1, until=sequence)
+    identity = then._components["identity"].read(source)
     return Persisted(
-        agent_id=reading.handle.scope.id,
+        agent_id=handle.scope.id,
         state_name=state_name,
         state_data=state_data,
         **read,
         schema_version=max(source.get(SCHEMA, {}).values(), default=1),
         version=sequence,
-        created_at=identity.created_at or moment(made(reading.handle.core, reading.handle.scope)),
+        created_at=identity.created_at or moment(made(handle.core, handle.scope)),
         updated_at=newest.time,
     )
 

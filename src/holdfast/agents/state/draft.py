@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.agents.agent_keys import CURRENT_TASK
-from holdfast.agents.state import state_rules as rules
+from holdfast.agents.state import checks as rules
 from holdfast.agents.state.checks import build, plain, problems, stored
 from holdfast.agents.state.components import SCHEMA, TASK_HISTORY, Component, by_id
 from holdfast.errors import AgentValidationError, InvalidInputError, MissingError
@@ -72,8 +72,7 @@ class Draft:
         if component.name == "context_window" and not found:
             found = rules.window_problems(data, len(data.get("messages", ())))
         if found:
-            found += self._of_sound_parts(component, data)
-            raise self._refused(name, list(dict.fromkeys(found)))
+            raise self._refused(name, found)
         self._versioned(component, replaced=True)
         self._whole(component, stored(component.whole, build(component.whole, data)))
 
@@ -92,8 +91,6 @@ class Draft:
             if not wrong:
                 made.append(stored(kind, build(kind, data)))
         if found:
-            if path == "execution_trace/commands":
-                found += rules.command_problems(made, self._has("tasks"))
             raise self._refused(path, found)
         if not made:
             return
@@ -184,31 +181,6 @@ class Draft:
             self._gone[component.name].update(ids)
             for id in ids:
                 self._put[component.name].pop(id, None)
-
-    def _of_sound_parts(self, component: Component, data: Any) -> list[str]:
-        """Which rules are broken by those parts of a component that are as their types say."""
-        if not isinstance(data, dict):
-            return []
-        if component.name == "execution_trace":
-            kind, commands = component.lists["commands"], data.get("commands")
-            listed = commands if isinstance(commands, list) else ()
-            sound = [one for one in listed if not problems(kind, one, "")]
-            return rules.command_problems(sound, self._has("tasks"))
-        if component.name == "goals":
-            sound_goals = {
-                id: one for id, one in data.items() if not problems(component.item_type, one, "")
-            }
-            return rules.goal_problems(sound_goals.items(), data.__contains__)
-        if component.form == "tasks":
-            known = {one["id"] for _, one in rules.placed(data) if _has_id(one)}
-            stack = rules.stack_with(data, lambda one: not problems(component.item_type, one, ""))
-            tasks = by_id(stack)
-            return [
-                *rules.stack_problems(stack),
-                *rules.task_problems(tasks.items(), known.__contains__),
-                *rules.circle_problems("tasks", tasks, tasks.get),
-            ]
-        return []
 
     # how forms are written
 
@@ -330,10 +302,6 @@ class Draft:
         # Not by its own methods: they would copy what was made for this change alone.
         self._part._check_open()
         self._part.operations.append(operation)
-
-
-def _has_id(task: Any) -> bool:
-    return isinstance(task, dict) and isinstance(task.get("id"), str)
 
 
 def _item(part: ScopedChange, below: str, id: str) -> Any:

@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents.again import again
-from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT, TASKS, sticky
+from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT, TASKS, again, run_parts, sticky
 from holdfast.agents.drift import STATUS
-from holdfast.agents.handover_package import COMMANDS
-from holdfast.agents.handover_records import OUT, PACKAGES, STANDINGS, record_of, standing_of
-from holdfast.agents.mailbox import CLEARED, DONE, FIRST, INBOX, MESSAGES
-from holdfast.agents.mailbox_numbers import Stretches
-from holdfast.agents.state.agent_state import Reading
-from holdfast.agents.state.components import table
+from holdfast.agents.handover_package import (
+    COMMANDS,
+    OUT,
+    PACKAGES,
+    STANDINGS,
+    record_of,
+    standing_of,
+)
+from holdfast.agents.mailbox_numbers import CLEARED, DONE, FIRST, INBOX, MESSAGES, Stretches
+from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.export.write import line_of
 from holdfast.errors import (
     AgentValidationError,
@@ -102,12 +105,11 @@ def import_folder(state: State, folder: Path, *, agent: str | None = None) -> Im
     found = read_folder(folder, name, handle.core.codec, known=known)
 
     def step() -> ImportedAgent:
-        draft, parts = Reading(handle, table()).draft(reason="import of a folder")
+        draft, parts = AgentState(state)._draft(reason="import of a folder")
         made = _Import(handle, draft, parts.part(handle), found).run()
         draft.finish()
-        plan = parts.plan() if made.changed else None
-        if plan is not None:
-            handle.core.run(plan[0])
+        if made.changed:
+            run_parts(parts)
         return made
 
     return again(step)

@@ -1,1 +1,0 @@
-"""Agents that lived elsewhere become agents of a store."""
