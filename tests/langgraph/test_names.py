@@ -6,7 +6,7 @@ from holdfast import sync
 from holdfast.integrations.langgraph.put import put, put_calls
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.thread_records import Names, Space
-from holdfast.integrations.langgraph.types.types import Types
+from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.write_turns import Job
 
 SPACE = Space("")

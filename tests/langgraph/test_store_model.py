@@ -21,8 +21,8 @@ from langgraph.store.memory import InMemoryStore
 
 from holdfast import sync
 from holdfast.integrations.langgraph.store import mirror
-from holdfast.integrations.langgraph.store.columns import Listing
 from holdfast.integrations.langgraph.store.langgraph_store import HoldfastStore
+from holdfast.integrations.langgraph.store.mirror import Listing
 
 labels = st.sampled_from(["a", "b", "a/b", "%", "ä", "x" * 150])
 namespaces = st.lists(labels, min_size=1, max_size=3).map(tuple)

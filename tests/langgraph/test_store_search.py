@@ -14,8 +14,8 @@ from langgraph.store.base import PutOp, SearchOp
 from holdfast import Keep, sync
 from holdfast.errors import InvalidInputError, MissingExtraError
 from holdfast.integrations.langgraph.store import mirror
-from holdfast.integrations.langgraph.store.columns import Listing
 from holdfast.integrations.langgraph.store.langgraph_store import SCOPE, HoldfastStore
+from holdfast.integrations.langgraph.store.mirror import Listing
 
 WORDS = ("cat", "dog", "tea", "sun")
 

@@ -14,7 +14,7 @@ from holdfast.integrations.langgraph.runs import answered, node_of, triggered, u
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import Record, Space, merged
-from holdfast.integrations.langgraph.types.types import MESSAGE, Types
+from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import MISSING, Diff, Difference, core_of, value_changes
 

@@ -27,7 +27,7 @@ from holdfast.integrations.langgraph.thread_records import (
     run_in,
     short_entries,
 )
-from holdfast.integrations.langgraph.types.types import LISTED, Types
+from holdfast.integrations.langgraph.types import LISTED, Types
 from holdfast.integrations.langgraph.write_turns import Job
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import Operation, Written, build_change

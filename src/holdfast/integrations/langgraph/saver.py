@@ -30,7 +30,15 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.errors import InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph import put as putting
 from holdfast.integrations.langgraph.copy import copy
-from holdfast.integrations.langgraph.history import delta_history, listed, put_by
+from holdfast.integrations.langgraph.history import (
+    config_of,
+    delta_history,
+    listed,
+    open_nodes,
+    put_by,
+    tuple_later,
+    tuple_of,
+)
 from holdfast.integrations.langgraph.runs import Sight, remember
 from holdfast.integrations.langgraph.thread import Loaded, Thread
 from holdfast.integrations.langgraph.thread_records import (
@@ -41,14 +49,7 @@ from holdfast.integrations.langgraph.thread_records import (
     run_in,
     thread_of,
 )
-from holdfast.integrations.langgraph.thread_tuples import (
-    config_of,
-    open_nodes,
-    tuple_later,
-    tuple_of,
-)
-from holdfast.integrations.langgraph.types.serializer import Serialised
-from holdfast.integrations.langgraph.types.types import Types
+from holdfast.integrations.langgraph.types import Serialised, Types
 from holdfast.integrations.langgraph.write_turns import Queue
 from holdfast.store.inner import Follower, StoreHandle, erase_scope
 from holdfast.store.names.arguments import listed as several
