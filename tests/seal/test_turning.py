@@ -26,7 +26,7 @@ from holdfast.seal.subject_keys import KEY, SubjectRow, put_subject, read_subjec
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 
 LINEAGE = b"L" * 16
 

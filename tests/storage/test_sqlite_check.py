@@ -13,7 +13,7 @@ import pytest
 from holdfast import sync
 from holdfast.errors import DamagedRecordError, ForeignSchemaError
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite import file_check
+from holdfast.storage.sqlite import files
 from holdfast.storage.sqlite.engine import SqliteStorage
 
 
@@ -36,9 +36,9 @@ def change(path: Path, statement: str) -> int:
 @pytest.fixture(params=["whole", "in slices"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "in slices":
-        monkeypatch.setattr(file_check, "LONGEST", 0.0)
-        monkeypatch.setattr(file_check, "_OPERATIONS", 1)
-        monkeypatch.setattr(file_check, "_SLICE", 7)
+        monkeypatch.setattr(files, "LONGEST", 0.0)
+        monkeypatch.setattr(files, "_OPERATIONS", 1)
+        monkeypatch.setattr(files, "_SLICE", 7)
     return str(request.param)
 
 

@@ -16,8 +16,7 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import Classed, sync
 from holdfast.errors import DamagedRecordError
-from holdfast.storage.wrappers.cache import Cached
-from holdfast.storage.wrappers.redis import _Fuse
+from holdfast.storage.redis import Cached, _Fuse
 
 pytestmark = pytest.mark.usefixtures("cached_files")
 

@@ -18,7 +18,7 @@ from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.seal.limits import ValueLimits
+from holdfast.seal.codec import ValueLimits
 from holdfast.store.inner import SENSITIVE, handle_of, json
 from holdfast.store.names.masked import MASK
 

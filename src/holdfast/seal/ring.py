@@ -65,7 +65,7 @@ from holdfast.seal.ring_masters import (
     wrong_key,
 )
 from holdfast.storage.contract import Batch, Moment, Storage
-from holdfast.storage.wrappers.base import Around
+from holdfast.storage.wrappers import Around
 
 CACHED_SCOPES = 4096
 

@@ -29,7 +29,7 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.storage.contract import MAX_KEY, Batch, Storage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.testing.suite_report import Report
 
 # ---- conformance reads --------------------------------------------------------------------------

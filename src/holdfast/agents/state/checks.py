@@ -21,8 +21,7 @@ import msgspec
 from msgspec import convert
 
 from holdfast.errors import InvalidValueError
-from holdfast.seal.limits import ValueLimits
-from holdfast.seal.typed import complaints
+from holdfast.seal.codec import ValueLimits, complaints
 from holdfast.store.names.arguments import unawaited
 
 MOST_PROBLEMS = 100

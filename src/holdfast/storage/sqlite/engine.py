@@ -39,7 +39,6 @@ from holdfast.storage.batch import (
 from holdfast.storage.contract import Batch, Limits, Moment
 from holdfast.storage.sqlite import connection as sqlite_moment
 from holdfast.storage.sqlite import connection as write_ahead_log
-from holdfast.storage.sqlite import file_check
 from holdfast.storage.sqlite import files as files
 from holdfast.storage.sqlite import guard as guard
 from holdfast.storage.sqlite import process_fork as forks
@@ -180,7 +179,7 @@ class SqliteStorage:
     def check(self) -> list[str]:
         self._usable()
         try:
-            return file_check.check(self.path, self._on_busy)
+            return files.check(self.path, self._on_busy)
         except apsw.Error as error:
             self._reading_failed(error)
 
