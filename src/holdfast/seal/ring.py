@@ -22,7 +22,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -64,7 +64,7 @@ from holdfast.seal.ring_masters import (
     was_retired,
     wrong_key,
 )
-from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Around
 
 CACHED_SCOPES = 4096
@@ -505,34 +505,12 @@ class RingStorage(Around):
         super().__init__(storage)
         self._place = place
 
-    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        with self._of_ring():
-            return super().get(keys)
-
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        with self._of_ring():
-            return super().scan(low, high, limit=limit, reverse=reverse)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        with self._of_ring():
-            return super().cells(low, high, limit=limit)
-
-    def commit(self, batch: Batch) -> None:
-        with self._of_ring():
-            super().commit(batch)
-
     @contextmanager
-    def moment(self) -> Iterator[Moment]:
-        with self._of_ring(), super().moment() as moment:
-            yield moment
-
-    @contextmanager
-    def _of_ring(self) -> Iterator[None]:
+    def calling(self, name: str) -> Iterator[None]:
         try:
             yield
         except DamagedRecordError as error:
+            # Others than the engine say better what is wrong, and where.
             if type(error) is not DamagedRecordError:
                 raise
             raise damaged(f"file ({self._place})") from None
