@@ -14,6 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 from urllib.parse import parse_qsl
@@ -270,7 +271,7 @@ Rows = list[tuple[bytes, bytes]]
 
 
 class Filler:
-    """A thread that writes what it is given, in few calls. It begins with the first record.
+    """Writes what it is given in a thread of its own, in few calls.
 
     `write` is called with records, one call at a time; it bounds its own time and does not raise.
     """
@@ -279,59 +280,42 @@ class Filler:
         self._write = write
         self._waiting: dict[bytes, bytes] = {}
         self._held = 0
-        self._calls = 0
-        self._writing = self._over = False
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._over = False
+        self._lock = threading.Lock()  # for what waits: it is added by all, and taken by one thread
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-cache")
 
     def add(self, rows: Iterable[tuple[bytes, bytes]]) -> int:
         """Have records written; how many are left out because too much waits already."""
         left = 0
-        with self._changed:
+        with self._lock:
             for key, row in rows:
                 if self._over or self._held + len(row) > MOST:
                     left += 1
                     continue
                 self._held += len(row) - len(self._waiting.get(key, b""))
                 self._waiting[key] = row
-            if self._waiting and self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="holdfast-cache", daemon=True
-                )
-                self._thread.start()
-            self._changed.notify_all()
+            if self._waiting and not self._over:
+                self._pool.submit(self._run)
         return left
 
     def forget(self, keys: Iterable[bytes]) -> None:
         """Leave records out that wait; when it returns, none of them is on its way any more."""
-        with self._changed:
+        with self._lock:
             for key in keys:
                 self._held -= len(self._waiting.pop(key, b""))
-            now = self._calls
-            self._changed.wait_for(lambda: not self._writing or self._calls > now)
+            # The thread does one thing after the other: behind this, what it wrote has arrived.
+            arrived = None if self._over else self._pool.submit(int)
+        if arrived is not None:
+            arrived.result()
 
     def close(self) -> None:
         """Wait until all that was given is written, and end the thread."""
-        with self._changed:
+        with self._lock:
             self._over = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        self._pool.shutdown()
 
     def _run(self) -> None:
-        while rows := self._next():
-            try:
-                self._write(rows)
-            finally:
-                with self._changed:
-                    self._writing = False
-                    self._changed.notify_all()
-
-    def _next(self) -> Rows:
-        """What waits, waited for; nothing if it is over."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._over)
+        with self._lock:
             rows, self._waiting, self._held = list(self._waiting.items()), {}, 0
-            self._writing = bool(rows)
-            self._calls += 1
-            return rows
+        if rows:
+            self._write(rows)
