@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -41,9 +41,9 @@ from holdfast.errors import (
     KeyringError,
     WrongKeyError,
 )
-from holdfast.seal.keys import KEY, PASSPHRASE, KeySource, Secret
+from holdfast.seal.keys import KEY, KeySource, Secret
 from holdfast.seal.ring_masters import (
-    ATTEMPTS,
+    BUSY,
     GENERATIONS,
     META,
     NONCE,
@@ -65,9 +65,11 @@ from holdfast.seal.ring_masters import (
     wrong_key,
 )
 from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import again
 from holdfast.storage.wrappers import Around
 
 CACHED_SCOPES = 4096
+_T = TypeVar("_T")
 
 _random = os.urandom
 """The only source of randomness of this module; `holdfast.testing` may replace it."""
@@ -100,8 +102,6 @@ class Ring:
         """Which generations open the ring, as far as is known here."""
         self.store_key = b""
         self._sources = [source]
-        self._tried: set[tuple[int, int]] = set()
-        """(generation, source) of passphrases that do not fit: finding that out is slow."""
         self._masters: dict[int, Secret] = {}
         self._wraps: dict[int, dict[bytes, Wrap]] = {}
         """By generation, of the masters that are held here."""
@@ -158,7 +158,6 @@ class Ring:
             if key is not None:
                 ring.hold(meta.generation, master_of(meta, key))
                 break
-            ring._tried.add((meta.generation, id(source)))
         else:
             if was_retired(storage, source):
                 raise retired(metas[-1].generation)
@@ -204,6 +203,10 @@ class Ring:
         """Whether the master of a generation is held here."""
         return generation in self._wraps
 
+    def opens(self, key: bytes) -> bool:
+        """Whether the master that a row is wrapped under is held here."""
+        return generation_of(key) in self._wraps
+
     def check_masters(self) -> None:
         """Refuse if a master that opens the ring is not held here: no key can be made."""
         if not self._wraps.keys() >= set(self.span):
@@ -232,16 +235,11 @@ class Ring:
 
     def _look_for(self, meta: Meta) -> None:
         for source in self._sources:
-            tried = (meta.generation, id(source))
-            if tried in self._tried:
-                continue
             with suppress(HoldfastError):  # a key file that is gone: what is held is enough
                 key = fitting(meta, source)
                 if key is not None:
                     self.hold(meta.generation, master_of(meta, key))
                     return
-            if source.kind == PASSPHRASE:
-                self._tried.add(tried)
 
     def shut_out(self) -> KeyringError:
         """Why a row opens with no master that is held here."""
@@ -279,14 +277,15 @@ class Ring:
         try:
             return self._wrap(generation, key).unwrap(key, row)
         except DamagedRingError:
+            # Rows of a master that was retired meanwhile are blanked before they go: no damage.
             if generation < read_span(self.storage)[0]:
-                raise _turned() from None
+                raise turned() from None
             raise
 
     def _wrap(self, generation: int, key: bytes) -> Wrap:
         held = self._wraps.get(generation)
         if held is None:  # as another thread has noticed
-            raise _turned()
+            raise turned()
         return held[key[:1]]
 
     def wrapped_again(self, key: bytes, row: bytes, twin: bytes) -> bytes:
@@ -296,22 +295,34 @@ class Ring:
             self.unwrap(key, row), generation=generation, epoch=epoch_of(key), scope=scope_of(key)
         )
 
-    def _read(self, kind: bytes) -> bytes | None:
-        """What a row that is there once for the store holds, under the newest master held.
+    def read(self, step: Callable[[], _T]) -> _T:
+        """Do what reads rows; once more with the masters of today, if it says that they turned.
 
-        `KeyRetiredError` if none is held any more.
+        `KeyRetiredError` or `KeyRetiringError` if the one that it needs is not held here.
         """
-        for _ in range(2):
+        try:
+            return step()
+        except Conflict:  # the master was rotated since: what opens the rows is looked for anew
+            self.refresh()
+        try:
+            return step()
+        except Conflict:  # nothing that is held here opens them
+            raise self.shut_out() from None
+
+    def _read(self, kind: bytes) -> bytes | None:
+        """What a row that is there once for the store holds, under the newest master held."""
+
+        def read() -> bytes | None:
             for generation in sorted(self._wraps, reverse=True):
                 key = row_key(kind, generation)
                 row = self.storage.get([key])[0]
                 if row is not None:
-                    with suppress(Conflict):
-                        return self.unwrap(key, row)
-            self.refresh()
-        if not self._wraps:
-            raise self.shut_out()
-        return None
+                    return self.unwrap(key, row)
+            if not self._wraps or read_span(self.storage) != self.span:
+                raise turned()
+            return None
+
+        return self.read(read)
 
     # scopes
 
@@ -332,21 +343,15 @@ class Ring:
 
     def _read_scope(self, scope_id: bytes) -> ScopeKeys | None:
         _check_id(scope_id, "scope id")
-        for _ in range(2):
-            found: dict[int, tuple[bytes, bytes]] = {}
-            epochs: set[int] = set()
-            for key, row in self._rows(scope_id):
-                generation, epoch = generation_of(key), epoch_of(key)
-                epochs.add(epoch)
-                if generation in self._wraps:
-                    found[epoch] = key, row
-            if not epochs:
-                return None
-            if epochs == found.keys():
-                with suppress(Conflict):
-                    return _unpacked(found, self.unwrap)
-            self.refresh()  # the master was rotated since
-        raise self.shut_out()
+
+        def read() -> ScopeKeys | None:
+            rows = self._rows(scope_id)
+            found = {epoch_of(key): (key, row) for key, row in rows if self.opens(key)}
+            if any(epoch_of(key) not in found for key, _ in rows):
+                raise turned()
+            return _unpacked(found, self.unwrap) if found else None
+
+        return self.read(read)
 
     def _rows(self, scope_id: bytes) -> list[tuple[bytes, bytes]]:
         prefix = SCOPE + scope_id
@@ -417,18 +422,22 @@ class Ring:
 
         One that is there already is left. None if the scope has no keys: it was erased.
         """
-        for _ in range(ATTEMPTS):
+
+        def add() -> ScopeKeys | None:
             self.look()
             keys = self._read_scope(scope_id)
+            self.forget(scope_id)
             if keys is None or epoch in keys.data:
-                self.forget(scope_id)
                 return keys
             more = ScopeKeys(keys.commitment, {**keys.data, epoch: _random(KEY)}, epoch)
             # The newest of the keys that are there must stay: without it the scope is erased.
             there = [key for key, _ in self._rows(scope_id) if epoch_of(key) == keys.epoch]
-            with suppress(Conflict):
-                self.commit(self._scope_rows(scope_id, more, epoch), present=there)
-        raise Conflict("the ring is always changed by others; try again", [SCOPE + scope_id])
+            if not there:
+                raise turned()
+            self.commit(self._scope_rows(scope_id, more, epoch), present=there)
+            return more
+
+        return again(add, BUSY)
 
     def commit(self, records: list[tuple[bytes, bytes]], *, present: Iterable[bytes] = ()) -> None:
         """Put staged records if none of them is there and the same masters still open the ring.
@@ -463,7 +472,8 @@ class Ring:
         self.commit(self.wrapped(SIGNER, seed))
 
 
-def _turned() -> Conflict:
+def turned() -> Conflict:
+    """What says that the masters which open the ring are others than before."""
     return Conflict("the master is rotated meanwhile; try again", [GENERATIONS])
 
 
@@ -541,9 +551,6 @@ _NAMES = {
 }
 _ROW_HEAD = 9
 _TAG = 16
-
-
-"""The only source of randomness of this module; `holdfast.testing` may replace it."""
 
 
 def row_key(kind: bytes, generation: int, scope: bytes = b"", epoch: int = 0) -> bytes:

@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast.errors import (
+    Conflict,
     DamagedRingError,
     KeyMissingError,
     KeyRetiredError,
@@ -38,10 +39,11 @@ from holdfast.seal.keys import (
     derive,
 )
 from holdfast.storage.contract import Storage
+from holdfast.storage.rows import again
 
 FORMAT = 1
 NONCE = 12
-ATTEMPTS = 50
+BUSY = "the ring is always changed by others; try again"
 _RETIRED_LOOKED_AT = 8
 """Retired masters that a key which does not fit is compared with, newest first."""
 
@@ -206,7 +208,8 @@ def stored_masters(storage: Storage) -> list[tuple[bytes, bytes]]:
 
 def read_masters(storage: Storage) -> tuple[Span, list[Meta]]:
     """Which generations open the ring, and what is known of each master, oldest first."""
-    for _ in range(ATTEMPTS):
+
+    def read() -> tuple[Span, list[tuple[bytes, bytes]]]:
         found = stored_masters(storage)
         if not found:
             raise KeyMissingError(
@@ -214,8 +217,11 @@ def read_masters(storage: Storage) -> tuple[Span, list[Meta]]:
                 "empty; put it back from a copy"
             )
         span = read_span(storage)
-        if stored_masters(storage) == found:
-            break  # nobody has rotated the master between the reads
+        if stored_masters(storage) != found:
+            raise Conflict("the master was rotated between the reads")
+        return span, found
+
+    span, found = again(read, BUSY)
     metas = [unpack_meta(row, int.from_bytes(key[1:], "big")) for key, row in found]
     if [meta.generation for meta in metas] != sorted(set(span)):
         raise damaged("generation cell")
