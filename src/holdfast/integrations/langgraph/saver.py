@@ -9,11 +9,20 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial, wraps
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -62,6 +71,7 @@ MOST_THREADS = 256
 MOST_KEPT = 128 << 20
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 PAGE = 20
 
@@ -69,6 +79,18 @@ Places = list[tuple[Thread, Space]]
 Listed = tuple[Thread, Space, Loaded | None]
 
 logger = logging.getLogger(__name__)
+
+
+def _away(
+    method: Callable[Concatenate[HoldfastSaver, P], T],
+) -> Callable[Concatenate[HoldfastSaver, P], Coroutine[Any, Any, T]]:
+    """The awaited form of a method, which does not hold the loop."""
+
+    @wraps(method)
+    async def away(self: HoldfastSaver, /, *given: P.args, **named: P.kwargs) -> T:
+        return await self._off(partial(getattr(self, method.__name__), *given, **named))
+
+    return away
 
 
 class HoldfastSaver(BaseCheckpointSaver[Any]):
@@ -262,13 +284,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread, space, id = self._place(config)
         return delta_history(thread, space, id, channels)
 
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """The same, without holding the loop."""
-        return await self._off(
-            lambda: self.get_delta_channel_history(config=config, channels=channels)
-        )
+    aget_delta_channel_history = _away(get_delta_channel_history)
 
     def may_have_run(self, config: RunnableConfig) -> Sequence[str]:
         """Nodes that the newest checkpoint makes run and that stored nothing yet.
@@ -329,15 +345,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._bound()
         return config_of(config["configurable"]["thread_id"], space.ns, id)
 
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """The same, without holding the loop."""
-        return await self._off(self.put, config, checkpoint, metadata, new_versions)
+    aput = _away(put)
 
     def put_writes(
         self,
@@ -356,15 +364,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id, config)
 
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """The same, without holding the loop."""
-        await self._off(self.put_writes, config, writes, task_id, task_path)
+    aput_writes = _away(put_writes)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """The next version of a channel: a number, or a text where a thread was imported so."""
@@ -385,9 +385,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             erase_scope(StoreHandle(self._core), thread.scope)
         self._forget(thread.id)
 
-    async def adelete_thread(self, thread_id: str) -> None:
-        """The same, without holding the loop."""
-        await self._off(self.delete_thread, thread_id)
+    adelete_thread = _away(delete_thread)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Take out the checkpoints that these runs put, with what was written on top of them, and
@@ -407,17 +405,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             for space in thread.namespaces():
                 putting.remove(thread, space, put_by(thread, space, wanted), wanted)
 
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """The same, without holding the loop."""
-        await self._off(self.delete_for_runs, run_ids)
+    adelete_for_runs = _away(delete_for_runs)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread to another one, which must be empty."""
         copy(self._thread(source_thread_id), self._thread(target_thread_id))
 
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """The same, without holding the loop."""
-        await self._off(self.copy_thread, source_thread_id, target_thread_id)
+    acopy_thread = _away(copy_thread)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Take out all but the newest checkpoint of each namespace, or (`delete`) erase all.
@@ -434,9 +428,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             for space in thread.namespaces():
                 putting.remove(thread, space, putting.superseded(thread, space))
 
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """The same, without holding the loop."""
-        await self._off(lambda: self.prune(thread_ids, strategy=strategy))
+    aprune = _away(prune)
 
     # inside
 

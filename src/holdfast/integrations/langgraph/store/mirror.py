@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from holdfast.errors import Conflict, DamagedIndexError, MissingExtraError
+from holdfast.errors import Conflict, DamagedIndexError
 from holdfast.integrations.langgraph.store.filters import ORDERED, accepts, fits, has_operators
 from holdfast.integrations.langgraph.store.item_keys import HASHED, ITEMS, decode, path, vectors_of
-from holdfast.integrations.langgraph.store.vectors import Matrix, import_numpy
+from holdfast.integrations.langgraph.store.vectors import Matrix, np
 from holdfast.store.inner import LineHandle
 
 MEMORY = 256 << 20
@@ -42,7 +42,7 @@ class Mirror:
         self._rows: dict[str, Row] = {}
         self._loaded: set[tuple[str, ...]] = set()
         self._weight = 0
-        self._finder: Finder = make_finder(self.values)
+        self._finder = Columns(self.values)
         self._matrix = Matrix(self._dims) if self._dims is not None else None
 
     # following
@@ -206,7 +206,6 @@ class Mirror:
         if query is None:
             return [(row, None) for row in self._finder.newest(selection, first, last)]
         assert self._matrix is not None
-        assert isinstance(self._finder, Columns)
         best = self._matrix.nearest(query, selection, last)
         found: list[tuple[Row, float | None]] = [
             *zip(self._finder.rows(list(best)), best.values(), strict=True)
@@ -235,14 +234,6 @@ class Mirror:
                 yield row, row.value if row.value is not None else records[row.key]["value"]
 
 
-def make_finder(values: Values) -> Finder:
-    """The fast one if numpy is there."""
-    try:
-        return Columns(import_numpy(), values)
-    except MissingExtraError:
-        return Listing(values)
-
-
 def _weight(value: Any) -> int:
     """Roughly the bytes that a value takes in memory."""
     if type(value) is dict:
@@ -258,7 +249,7 @@ def _weight(value: Any) -> int:
 # Finding items by namespace, by filter and by age, without looking at each of them.
 #
 # `Columns` keeps the fields that were ever filtered on as arrays of numbers: a filter over 100,000
-# items takes a millisecond. `Listing` does the same item by item where numpy is not installed.
+# items takes a millisecond.
 
 
 FOREVER = (1 << 63) - 1
@@ -302,66 +293,16 @@ Values = Callable[[list[Row]], Iterator[tuple[Row, dict[str, Any]]]]
 """Gives the values of items, also of those that are not held in memory."""
 
 
-class Finder(Protocol):
-    """What finds items. A selection is the finder's own affair."""
-
-    def add(self, row: Row) -> None:
-        """Take in an item, whose value is there."""
-
-    def drop(self, row: Row) -> None:
-        """Forget an item."""
-
-    def select(self, prefix: tuple[str, ...], wanted: Mapping[str, Any] | None, now: int) -> Any:
-        """The items below a namespace that fit a filter and have not expired."""
-
-    def newest(self, selection: Any, first: int, last: int) -> list[Row]:
-        """Items first..last of a selection, newest first."""
-
-    def namespaces(self, selection: Any) -> set[tuple[str, ...]]:
-        """The namespaces that a selection's items are in."""
-
-
-class Listing:
-    """Looks at every item."""
-
-    def __init__(self, values: Values) -> None:
-        self._values = values
-        self._rows: dict[str, Row] = {}
-
-    def add(self, row: Row) -> None:
-        self._rows[row.key] = row
-
-    def drop(self, row: Row) -> None:
-        del self._rows[row.key]
-
-    def select(
-        self, prefix: tuple[str, ...], wanted: Mapping[str, Any] | None, now: int
-    ) -> list[Row]:
-        depth, accept = len(prefix), accepts(wanted)
-        rows = self._rows.values()
-        found = [row for row in rows if row.namespace[:depth] == prefix and row.expires > now]
-        if accept is not None:
-            found = [row for row, value in self._values(found) if accept(value)]
-        return found
-
-    def newest(self, selection: list[Row], first: int, last: int) -> list[Row]:
-        return sorted(selection, key=lambda row: row.updated, reverse=True)[first:last]
-
-    def namespaces(self, selection: list[Row]) -> set[tuple[str, ...]]:
-        return {row.namespace for row in selection}
-
-
 class Columns:
     """Keeps what is selected by in arrays; a selection is a mask over the items' numbers."""
 
-    def __init__(self, numpy: Any, values: Values) -> None:
-        self._np = numpy
+    def __init__(self, values: Values) -> None:
         self._values = values
         self._rows: list[Row | None] = []
         self._free: list[int] = []
-        self._updated = numpy.zeros(_FIRST, dtype=numpy.int64)
-        self._expires = numpy.zeros(_FIRST, dtype=numpy.int64)
-        self._space = numpy.zeros(_FIRST, dtype=numpy.int32)
+        self._updated = np.zeros(_FIRST, dtype=np.int64)
+        self._expires = np.zeros(_FIRST, dtype=np.int64)
+        self._space = np.zeros(_FIRST, dtype=np.int32)
         self._codes: dict[tuple[str, ...], int] = {}
         self._spaces: list[tuple[str, ...]] = []
         self._below: dict[tuple[str, ...], list[int]] = {}
@@ -389,7 +330,7 @@ class Columns:
 
     def _grow(self) -> None:
         size = len(self._updated) * 3 // 2
-        resized = self._np.resize
+        resized = np.resize
         self._updated = resized(self._updated, size)
         self._expires = resized(self._expires, size)
         self._space = resized(self._space, size)
@@ -413,7 +354,7 @@ class Columns:
     # finding
 
     def select(self, prefix: tuple[str, ...], wanted: Mapping[str, Any] | None, now: int) -> Any:
-        np, count = self._np, len(self._rows)
+        count = len(self._rows)
         mask = self._expires[:count] > now
         if prefix:
             inside = np.zeros(len(self._spaces), dtype=bool)
@@ -427,7 +368,7 @@ class Columns:
     def _column(self, field: str) -> _Column:
         column = self._columns.get(field)
         if column is None:
-            column = _Column(self._np, len(self._updated))
+            column = _Column(len(self._updated))
             present = [row for row in self._rows if row is not None]
             for row, value in self._values(present):
                 column.put(row.number, value.get(field))
@@ -435,7 +376,6 @@ class Columns:
         return column
 
     def newest(self, selection: Any, first: int, last: int) -> list[Row]:
-        np = self._np
         numbers = np.flatnonzero(selection)
         if len(numbers) > last > 0:
             ages = self._updated[numbers]
@@ -449,16 +389,15 @@ class Columns:
         return [row for row in found if row is not None]
 
     def namespaces(self, selection: Any) -> set[tuple[str, ...]]:
-        codes = self._np.unique(self._space[: len(selection)][selection])
+        codes = np.unique(self._space[: len(selection)][selection])
         return {self._spaces[code] for code in codes.tolist()}
 
 
 class _Column:
     """One field of all items: a number for every value that differs, and an array of those."""
 
-    def __init__(self, numpy: Any, size: int) -> None:
-        self._np = numpy
-        self.codes = numpy.zeros(size, dtype=numpy.int32)
+    def __init__(self, size: int) -> None:
+        self.codes = np.zeros(size, dtype=np.int32)
         self.values: list[Any] = [None]
         """By code. Values that are equal (1, 1.0 and True) share one, as filters ask for."""
         self._known: dict[Any, int] = {None: 0}
@@ -482,7 +421,7 @@ class _Column:
     def mask(self, wanted: Any, count: int) -> Any:
         """Which of the first so many items fit a condition."""
         if isinstance(wanted, Mapping) and has_operators(wanted):
-            found = self._np.ones(count, dtype=bool)
+            found = np.ones(count, dtype=bool)
             for name, bound in wanted.items():
                 found &= self._operator(name, bound, count)
             return found
@@ -504,14 +443,14 @@ class _Column:
 
     def _each(self, wanted: Any, count: int) -> Any:
         table = (fits(value, wanted) for value in self.values)
-        fitting = self._np.fromiter(table, dtype=bool, count=len(self.values))
+        fitting = np.fromiter(table, dtype=bool, count=len(self.values))
         return fitting[self.codes[:count]]
 
     def _floats(self) -> Any:
         """The values as numbers, nan where they are none: it is neither less nor greater."""
         if self._numbers is None or len(self._numbers) != len(self.values):
             numbers = map(_number, self.values)
-            self._numbers = self._np.fromiter(numbers, dtype=float, count=len(self.values))
+            self._numbers = np.fromiter(numbers, dtype=float, count=len(self.values))
         return self._numbers
 
 
