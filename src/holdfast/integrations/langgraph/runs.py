@@ -6,7 +6,7 @@ checkpoint (or one by its id) and then puts checkpoints on top of it, in the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
@@ -196,14 +196,6 @@ def _unseen(record: Record, channel: str, node: str) -> bool:
             return False
     seen = record.seen.get(node, {}).get(channel)
     return seen is None or bool(record.versions.get(channel, seen) > seen)
-
-
-def finished(checkpoint: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint triggers nothing more; not known of graphs of another make."""
-    updated = checkpoint.get("updated_channels")
-    if updated is None or any(name.startswith(_TRIGGERS) for name in updated):
-        return False
-    return any(name.startswith(_TRIGGERS) for name in checkpoint.get("channel_versions", ()))
 
 
 def answered(calls: Iterable[Writes]) -> set[str]:

@@ -172,7 +172,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """The newest checkpoint of a thread, or the one with the given id."""
         thread, space, id = self._place(config)
         if self._queue is not None:
-            for pause in self._queue.turn(thread.id, space.ns, config, blocking=True):
+            for pause in self._queue.turn(thread.id, space.ns, blocking=True):
                 time.sleep(pause)
         found = self._get(thread, space, id, config)
         self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
@@ -183,7 +183,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread, space, id = self._place(config)
         if self._queue is not None:
             # Runs of several threads and loops wait for each other: there is no one event.
-            for pause in self._queue.turn(thread.id, space.ns, config, blocking=False):
+            for pause in self._queue.turn(thread.id, space.ns, blocking=False):
                 await asyncio.sleep(pause)
         found = await self._off(self._get, thread, space, id, config)
         self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
@@ -340,7 +340,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check)
         thread.note_run(config, thread.lives.get(id, 0))
         if self._queue is not None and not space.ns:
-            self._queue.noticed(thread.id, config, checkpoint)
+            self._queue.noticed(thread.id)
         thread.weigh()
         self._bound()
         return config_of(config["configurable"]["thread_id"], space.ns, id)
@@ -362,7 +362,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         life = thread.life_of_run(config)
         putting.put_writes(thread, space, id, writes, task_id, task_path, run, life)
         if self._queue is not None and not space.ns:
-            self._queue.noticed(thread.id, config)
+            self._queue.noticed(thread.id)
 
     aput_writes = _away(put_writes)
 
