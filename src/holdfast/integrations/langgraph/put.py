@@ -235,8 +235,10 @@ def put_calls(
     path: str,
     run: str | None,
     life: int = 0,
+    *,
+    patient: bool = True,
 ) -> None:
-    """The same, with the index of each write."""
+    """The same, with the index of each write; `patient`: a checkpoint may follow at once."""
 
     def apply(draft: Draft) -> None:
         known = thread.lives.get(checkpoint, life or draft.life)
@@ -264,7 +266,7 @@ def put_calls(
 
     # Errors and interrupts end a step: no checkpoint follows that they could go along with. And
     # with delta channels, LangGraph holds the checkpoint back until the writes are stored.
-    patient = all(n >= 0 for n, _, _ in writes) and not thread.has_deltas(space)
+    patient = patient and all(n >= 0 for n, _, _ in writes) and not thread.has_deltas(space)
     thread.turns.run(Job(apply, cause_now(correlation=run), patient=patient))
 
 
