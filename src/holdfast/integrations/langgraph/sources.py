@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import apsw
@@ -58,29 +59,94 @@ class Row(NamedTuple):
     """By task path, task and index."""
 
 
-class Source(Protocol):
-    """What an import needs of a source."""
+class Source(ABC):
+    """What an import needs: the tables of checkpoints and of writes, which both savers have."""
 
-    name: str
-    """For people; without a password."""
+    _ends = ""
+    """What the name of the table of writes begins with."""
+    _mark = "?"
+    """Stands for a value in a query."""
+    _value = "CAST(value AS BLOB)"
 
-    def threads(self) -> list[str]:
-        """Ids of all threads that have a checkpoint."""
+    def __init__(self, name: str, unpacker: Unpacker) -> None:
+        self.name = name
+        """For people; without a password."""
+        self._unpacker = unpacker
+        self._task_path = "''"
 
+    @abstractmethod
+    def _ask(self, query: str, *values: Any) -> list[Any]:
+        """The rows that a query gives."""
+
+    @abstractmethod
     def moment(self) -> Any:
         """A context in which what is read belongs together."""
 
-    def places(self, thread: str) -> list[Place]:
-        """All checkpoints of a thread, in the order of their ids."""
-
+    @abstractmethod
     def row(self, thread: str, place: Place) -> Row:
         """One checkpoint with its pending writes."""
 
-    def strays(self, thread: str) -> int:
-        """How many writes are on top of checkpoints that are not there; nobody ever reads them."""
-
+    @abstractmethod
     def close(self) -> None:
         """Let go of it."""
+
+    def _check(self, columns: dict[str, set[str]], what: str) -> None:
+        """Refuse what is no saver's; older ones did not keep the paths of tasks."""
+        checkpoints, writes = columns["checkpoints"], columns[f"{self._ends}writes"]
+        if "parent_checkpoint_id" not in checkpoints or "idx" not in writes:
+            raise InvalidInputError(f"{self.name} {what}")
+        self._task_path = "task_path" if "task_path" in writes else "''"
+
+    def threads(self) -> list[str]:
+        """Ids of all threads that have a checkpoint."""
+        return sorted(one for (one,) in self._ask("SELECT DISTINCT thread_id FROM checkpoints"))
+
+    def places(self, thread: str) -> list[Place]:
+        query = (
+            f"SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = {self._mark}"
+        )
+        return sorted(map(tuple, self._ask(query, thread)), key=lambda place: place[::-1])
+
+    def strays(self, thread: str) -> int:
+        """How many writes are on top of checkpoints that are not there; nobody ever reads them."""
+        ((count,),) = self._ask(
+            f"SELECT count(*) FROM {self._ends}writes w WHERE thread_id = {self._mark} AND NOT"
+            " EXISTS (SELECT 1 FROM checkpoints c WHERE c.thread_id = w.thread_id AND"
+            " c.checkpoint_ns = w.checkpoint_ns AND c.checkpoint_id = w.checkpoint_id)",
+            thread,
+        )
+        return int(count)
+
+    def _of(self, columns: str, table: str, thread: str, place: Place) -> list[Any]:
+        """Columns of what a table has of one checkpoint."""
+        where = " AND ".join(
+            f"{name} = {self._mark}" for name in ("thread_id", "checkpoint_ns", "checkpoint_id")
+        )
+        return self._ask(f"SELECT {columns} FROM {table} WHERE {where}", thread, *place)
+
+    def _load(self, kind: str | None, data: Any, place: Place, what: str) -> Any:
+        """A serialised value; what is wrong is said with its place."""
+        try:
+            return self._unpacker.load(kind, data)
+        except HoldfastError as error:
+            raise type(error)(f"checkpoint {place[1]}: {what} cannot be read: {error}") from None
+
+    def _whole(
+        self, thread: str, place: Place, checkpoint: Any, metadata: Any, parent: str | None
+    ) -> Row:
+        """The checkpoint with its writes, if it is what it should be."""
+        if not isinstance(checkpoint, dict) or not isinstance(metadata, dict):
+            raise InvalidValueError(f"checkpoint {place[1]} is damaged: it is not a mapping")
+        if checkpoint.get("id") != place[1]:
+            raise InvalidValueError(f"checkpoint {place[1]} is damaged: it has another id inside")
+        columns = f"task_id, {self._task_path}, idx, channel, type, {self._value}"
+        rows = self._of(columns, f"{self._ends}writes", thread, place)
+        rows.sort(key=lambda row: (row[1], row[0], row[2]))
+        writes = [
+            Write(task, path, idx, name, self._load(kind, data, place, f"a write to {name!r}"))
+            for task, path, idx, name, kind, data in rows
+        ]
+        return Row(checkpoint, metadata, parent or None, writes)
 
 
 def open_source(url: str, types: Types | None = None, *, fields: bool = False) -> Source:
@@ -95,46 +161,14 @@ def open_source(url: str, types: Types | None = None, *, fields: bool = False) -
     return SqliteSource(url.removeprefix("sqlite:"), unpacker)
 
 
-class Reader:
-    """Reads the parts of rows; what is wrong is said with its place."""
-
-    def __init__(self, unpacker: Unpacker) -> None:
-        self._unpacker = unpacker
-
-    def value(self, kind: str | None, data: Any, place: Place, what: str) -> Any:
-        """A serialised value."""
-        try:
-            return self._unpacker.load(kind, data)
-        except HoldfastError as error:
-            raise type(error)(f"checkpoint {place[1]}: {what} cannot be read: {error}") from None
-
-    def writes(self, rows: list[Any], place: Place) -> list[Write]:
-        """Writes of (task, path, index, channel, form, value)."""
-        rows.sort(key=lambda row: (row[1], row[0], row[2]))
-        return [
-            Write(task, path, idx, name, self.value(kind, data, place, f"a write to {name!r}"))
-            for task, path, idx, name, kind, data in rows
-        ]
-
-
-def checked(row: Row, place: Place) -> Row:
-    """The row, if it is what it should be."""
-    if not isinstance(row.checkpoint, dict) or not isinstance(row.metadata, dict):
-        raise InvalidValueError(f"checkpoint {place[1]} is damaged: it is not a mapping")
-    if row.checkpoint.get("id") != place[1]:
-        raise InvalidValueError(f"checkpoint {place[1]} is damaged: it has another id inside")
-    return row
-
-
-class SqliteSource:
+class SqliteSource(Source):
     """The file of a `SqliteSaver` or an `AsyncSqliteSaver`."""
 
     def __init__(self, path: str, unpacker: Unpacker) -> None:
-        self.name = f"sqlite:{path}"
+        super().__init__(f"sqlite:{path}", unpacker)
         self._path = Path(path)
         if not self._path.is_file():
             raise StoreNotFoundError(f"there is no file {path!r} to import from")
-        self._read = Reader(unpacker)
         # Somebody uses it, or a crash left a log: SQLite reads both. Otherwise opening it the
         # normal way would leave files beside it, and needs a folder that can be written.
         self._alone = not Path(f"{path}-wal").exists()
@@ -145,19 +179,11 @@ class SqliteSource:
             mode = "immutable=1" if self._alone else "mode=ro"
             self._database = apsw.Connection(f"file:{place}?{mode}", flags=flags)
             self._database.set_busy_timeout(10_000)
-            self._task_path = self._check()
-
-    def _check(self) -> str:
-        """Refuse what is no saver's; returns how to ask for a task's path."""
-        columns = {
-            table: [row[1] for row in self._database.execute(f"PRAGMA table_info({table})")]
-            for table in ("checkpoints", "writes")
-        }
-        if "parent_checkpoint_id" not in columns["checkpoints"] or "idx" not in columns["writes"]:
-            raise InvalidInputError(
-                f"{self.name} is no file of LangGraph's SQLite saver: it lacks its tables"
-            )
-        return "task_path" if "task_path" in columns["writes"] else "''"
+            columns = {
+                table: {row[1] for row in self._database.execute(f"PRAGMA table_info({table})")}
+                for table in ("checkpoints", "writes")
+            }
+        self._check(columns, "is no file of LangGraph's SQLite saver: it lacks its tables")
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -181,10 +207,6 @@ class SqliteSource:
         with self._failing():
             return list(self._database.execute(query, values))
 
-    def threads(self) -> list[str]:
-        found = self._ask("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")
-        return [thread for (thread,) in found]
-
     @contextmanager
     def moment(self) -> Iterator[None]:
         self._ask("BEGIN")
@@ -197,44 +219,17 @@ class SqliteSource:
                 f"{self.name} was changed while it was read; run the import again: it goes on"
             )
 
-    def places(self, thread: str) -> list[Place]:
-        return self._ask(
-            "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ?"
-            " ORDER BY checkpoint_id, checkpoint_ns",
-            thread,
-        )
-
     def row(self, thread: str, place: Place) -> Row:
-        where = "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
-        ((parent, kind, data, metadata),) = self._ask(
-            "SELECT parent_checkpoint_id, type, CAST(checkpoint AS BLOB), CAST(metadata AS BLOB)"
-            f" FROM checkpoints {where}",
-            thread,
-            *place,
-        )
-        rows = self._ask(
-            f"SELECT task_id, {self._task_path}, idx, channel, type, CAST(value AS BLOB)"
-            f" FROM writes {where}",
-            thread,
-            *place,
-        )
-        checkpoint = self._read.value(kind, data, place, "it")
+        columns = "parent_checkpoint_id, type, CAST(checkpoint AS BLOB), CAST(metadata AS BLOB)"
+        ((parent, kind, data, metadata),) = self._of(columns, "checkpoints", thread, place)
+        checkpoint = self._load(kind, data, place, "it")
         try:
             told = json.loads(metadata) if metadata is not None else {}
         except ValueError:
             raise InvalidValueError(
                 f"checkpoint {place[1]}: its metadata is damaged: not JSON"
             ) from None
-        return checked(Row(checkpoint, told, parent or None, self._read.writes(rows, place)), place)
-
-    def strays(self, thread: str) -> int:
-        ((count,),) = self._ask(
-            "SELECT count(*) FROM writes w WHERE thread_id = ? AND NOT EXISTS (SELECT 1 FROM"
-            " checkpoints c WHERE c.thread_id = w.thread_id AND c.checkpoint_ns = w.checkpoint_ns"
-            " AND c.checkpoint_id = w.checkpoint_id)",
-            thread,
-        )
-        return int(count)
+        return self._whole(thread, place, checkpoint, told, parent)
 
     def close(self) -> None:
         self._database.close()
@@ -382,16 +377,16 @@ def _missing(paths: list[tuple[str, ...]]) -> str:
 # The tables of a `PostgresSaver` or an `AsyncPostgresSaver`.
 
 
-_WHERE = "WHERE thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = %s"
-
-
-class PostgresSource:
+class PostgresSource(Source):
     """A database that a PostgreSQL saver keeps its threads in."""
+
+    _ends = "checkpoint_"
+    _mark = "%s"
+    _value = "blob"
 
     def __init__(self, url: str, unpacker: Unpacker) -> None:
         where = urlsplit(url)
-        self.name = f"postgresql://{where.hostname or ''}{where.path}"
-        self._read = Reader(unpacker)
+        super().__init__(f"postgresql://{where.hostname or ''}{where.path}", unpacker)
         self._driver = psycopg = _psycopg()
         self._values: dict[tuple[str, str], tuple[str, Any]] = {}
         """By namespace and channel: the version read last, and its value."""
@@ -402,24 +397,15 @@ class PostgresSource:
         self._connection.read_only = True
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with self.moment():
-            self._task_path = self._check()
-
-    def _check(self) -> str:
-        """Refuse what is no saver's; returns how to ask for a task's path."""
-        columns = {
-            table: {row[0] for row in self._ask(_COLUMNS, table)}
-            for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
-        }
-        if (
-            "parent_checkpoint_id" not in columns["checkpoints"]
-            or "version" not in columns["checkpoint_blobs"]
-            or "idx" not in columns["checkpoint_writes"]
-        ):
-            raise InvalidInputError(
-                f"{self.name} does not hold the tables of LangGraph's PostgreSQL saver; if they "
-                "are in another schema: postgresql://…?options=-csearch_path%3DSCHEMA"
-            )
-        return "task_path" if "task_path" in columns["checkpoint_writes"] else "''"
+            columns = {
+                table: {row[0] for row in self._ask(_COLUMNS, table)}
+                for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+            }
+        self._check(
+            columns,
+            "does not hold the tables of LangGraph's PostgreSQL saver; if they are in another "
+            "schema: postgresql://…?options=-csearch_path%3DSCHEMA",
+        )
 
     def _ask(self, query: str, *values: Any) -> list[Any]:
         try:
@@ -430,9 +416,8 @@ class PostgresSource:
             raise Unavailable(f"{self.name} cannot be read: {_first_line(error)}") from None
 
     def threads(self) -> list[str]:
-        query = 'SELECT DISTINCT thread_id COLLATE "C" AS id FROM checkpoints ORDER BY id'
         with self.moment():
-            return [thread for (thread,) in self._ask(query)]
+            return super().threads()
 
     @contextmanager
     def moment(self) -> Iterator[None]:
@@ -443,50 +428,28 @@ class PostgresSource:
             if not self._connection.closed:
                 self._connection.rollback()
 
-    def places(self, thread: str) -> list[Place]:
-        return self._ask(
-            "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = %s"
-            ' ORDER BY checkpoint_id COLLATE "C", checkpoint_ns COLLATE "C"',
-            thread,
-        )
-
     def row(self, thread: str, place: Place) -> Row:
-        ((parent, checkpoint, metadata),) = self._ask(
-            f"SELECT parent_checkpoint_id, checkpoint, metadata FROM checkpoints {_WHERE}",
-            thread,
-            *place,
-        )
-        rows = self._ask(
-            f"SELECT task_id, {self._task_path}, idx, channel, type, blob"
-            f" FROM checkpoint_writes {_WHERE}",
-            thread,
-            *place,
-        )
-        row = checked(
-            Row(checkpoint, metadata, parent or None, self._read.writes(rows, place)), place
-        )
+        columns = "parent_checkpoint_id, checkpoint, metadata"
+        ((parent, checkpoint, metadata),) = self._of(columns, "checkpoints", thread, place)
+        row = self._whole(thread, place, checkpoint, metadata, parent)
         inline = row.checkpoint.get("channel_values") or {}
-        row.checkpoint["channel_values"] = {**inline, **self._channels(thread, place)}
+        row.checkpoint["channel_values"] = {
+            **inline,
+            **self._channels(thread, place, row.checkpoint["channel_versions"]),
+        }
         if row.parent and row.checkpoint.get("v", 1) < 4:
             self._older(row, thread, place)
         return row
 
-    def _channels(self, thread: str, place: Place) -> dict[str, Any]:
+    def _channels(self, thread: str, place: Place, versions: dict[str, Any]) -> dict[str, Any]:
         """The values that are stored apart, once for each version."""
-        versions = dict(
-            self._ask(
-                "SELECT v.key, v.value FROM checkpoints,"
-                f" jsonb_each_text(checkpoint -> 'channel_versions') v {_WHERE}",
-                thread,
-                *place,
-            )
-        )
+        versions = {name: str(version) for name, version in versions.items()}
         known = {channel: self._values.get((place[0], channel)) for channel in versions}
         new = [name for name, found in known.items() if not found or found[0] != versions[name]]
         blobs = self._ask(_BLOBS, new, [versions[name] for name in new], thread, place[0])
         for name, kind, data in blobs:
             empty = kind == "empty"
-            value = _EMPTY if empty else self._read.value(kind, data, place, f"channel {name!r}")
+            value = _EMPTY if empty else self._load(kind, data, place, f"channel {name!r}")
             self._values[place[0], name] = (versions[name], value)
         found = {name: self._values.get((place[0], name)) for name in versions}
         return {
@@ -505,19 +468,10 @@ class PostgresSource:
             TASKS,
         )
         if sends:
-            values = [self._read.value(kind, data, place, "a task") for kind, data in sends]
+            values = [self._load(kind, data, place, "a task") for kind, data in sends]
             versions = row.checkpoint["channel_versions"]
             row.checkpoint["channel_values"][TASKS] = values
             versions[TASKS] = max(versions.values()) if versions else f"{1:032}.0"
-
-    def strays(self, thread: str) -> int:
-        ((count,),) = self._ask(
-            "SELECT count(*) FROM checkpoint_writes w WHERE thread_id = %s AND NOT EXISTS (SELECT"
-            " 1 FROM checkpoints c WHERE c.thread_id = w.thread_id AND c.checkpoint_ns ="
-            " w.checkpoint_ns AND c.checkpoint_id = w.checkpoint_id)",
-            thread,
-        )
-        return int(count)
 
     def close(self) -> None:
         self._connection.close()
