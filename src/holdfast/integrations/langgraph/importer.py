@@ -209,7 +209,7 @@ class Import:
         for (task, path), group in groupby(writes, lambda write: (write.task, write.path)):
             items = [(write.idx, write.channel, write.value) for write in group]
             space = Space(place[0])
-            put.put_calls(thread, space, place[1], items, task, path, None, patient=False)
+            put.put_writes(thread, space, place[1], items, task, path, None, patient=False)
 
     # checking
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from urllib.parse import unquote
-
-from langgraph.checkpoint.base import WRITES_IDX_MAP
-from langgraph.checkpoint.serde.types import ERROR
 
 from holdfast.errors import Conflict
 from holdfast.integrations.langgraph.messages import BEGIN, Kept, short_list
@@ -203,33 +200,6 @@ def put_writes(
     thread: Thread,
     space: Space,
     checkpoint: str,
-    writes: Iterable[tuple[str, Any]],
-    task: str,
-    path: str,
-    run: str | None,
-    life: int,
-) -> None:
-    """Note what a task wrote on top of a checkpoint, which may be put only later.
-
-    If the thread was deleted since the checkpoint was put, or its run has seen it, `Conflict`.
-    """
-    given = [
-        # An error is kept as the text that LangGraph's own savers give back.
-        (WRITES_IDX_MAP.get(name, n), name, _told(value) if name == ERROR else value)
-        for n, (name, value) in enumerate(writes)
-    ]
-    if given:
-        put_calls(thread, space, checkpoint, given, task, path, run, life)
-
-
-def _told(error: Any) -> Any:
-    return repr(error) if isinstance(error, BaseException) else error
-
-
-def put_calls(
-    thread: Thread,
-    space: Space,
-    checkpoint: str,
     writes: list[tuple[int, str, Any]],
     task: str,
     path: str,
@@ -238,7 +208,11 @@ def put_calls(
     *,
     patient: bool = True,
 ) -> None:
-    """The same, with the index of each write; `patient`: a checkpoint may follow at once."""
+    """Note (index, channel, value) of what a task wrote on top of a checkpoint, which may be put
+    only later. `patient`: a checkpoint may follow at once.
+
+    If the thread was deleted since the checkpoint was put, or its run has seen it, `Conflict`.
+    """
 
     def apply(draft: Draft) -> None:
         known = thread.lives.get(checkpoint, life or draft.life)

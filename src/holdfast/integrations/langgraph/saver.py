@@ -26,6 +26,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -35,6 +36,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import ERROR
 
 from holdfast.errors import InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph import put as putting
@@ -360,7 +362,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
         run = run_in(get_checkpoint_metadata(config, {}))
         life = thread.life_of_run(config)
-        putting.put_writes(thread, space, id, writes, task_id, task_path, run, life)
+        given = [
+            # An error is kept as the text that LangGraph's own savers give back.
+            (WRITES_IDX_MAP.get(name, n), name, repr(one) if _is_error(name, one) else one)
+            for n, (name, one) in enumerate(writes)
+        ]
+        if given:
+            putting.put_writes(thread, space, id, given, task_id, task_path, run, life)
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id)
 
@@ -485,6 +493,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             held = sum(thread.size for thread in self._threads.values())
             while held > MOST_KEPT and len(self._threads) > 1:
                 held -= self._threads.popitem(last=False)[1].size
+
+
+def _is_error(channel: str, value: Any) -> bool:
+    return channel == ERROR and isinstance(value, BaseException)
 
 
 def open_saver() -> Opening[HoldfastSaver]:

@@ -260,18 +260,8 @@ class Row:
     """One item as searches see it. It is never changed, only replaced."""
 
     __slots__ = (
-        "created",
-        "expires",
-        "key",
-        "name",
-        "namespace",
-        "number",
-        "places",
-        "ttl",
-        "updated",
-        "value",
-        "vectors",
-        "weight",
+        "created", "expires", "key", "name", "namespace", "number", "places", "ttl", "updated",
+        "value", "vectors", "weight",
     )  # fmt: skip
 
     def __init__(self, key: str, record: Mapping[str, Any]) -> None:
