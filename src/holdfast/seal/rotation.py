@@ -23,28 +23,26 @@ from holdfast.errors import Conflict, InvalidInputError, KeyMissingError
 from holdfast.seal.keys import KeySource
 from holdfast.seal.ring import (
     BEFORE,
+    BUSY,
+    GENERATIONS,
     ID,
+    META,
+    RETIRED,
     SCOPE,
     SIGNER,
     STORE,
     SUBJECT,
     Ring,
-    generation_at,
-    generation_of,
-    row_key,
-)
-from holdfast.seal.ring_masters import (
-    BUSY,
-    GENERATIONS,
-    META,
-    RETIRED,
     damaged,
     fitting,
+    generation_at,
+    generation_of,
     new_meta,
     pack_meta,
     pack_span,
     read_masters,
     read_span,
+    row_key,
     was_retired,
 )
 from holdfast.storage.contract import Batch

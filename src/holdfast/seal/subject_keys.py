@@ -13,8 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from holdfast.errors import DamagedRecordError
-from holdfast.seal.ring import GONE, SUBJECT, Ring, turned
-from holdfast.seal.ring_masters import BUSY, damaged
+from holdfast.seal.ring import BUSY, GONE, SUBJECT, Ring, damaged, turned
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import again
 

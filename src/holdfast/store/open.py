@@ -31,8 +31,7 @@ from holdfast.errors import (
 from holdfast.seal.codec import Codec, ValueLimits
 from holdfast.seal.keys import EnvKey, FileKey, KeySource, check_home, key_for
 from holdfast.seal.registry import Registry, default_registry
-from holdfast.seal.ring import Ring, RingStorage
-from holdfast.seal.ring_masters import damaged, stored_masters
+from holdfast.seal.ring import Ring, RingStorage, damaged, stored_masters
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Identity, Signer, parse_identity
 from holdfast.storage import address_of, check_names_file, file_of, on_server, open_storage, shown
