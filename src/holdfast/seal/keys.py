@@ -198,7 +198,7 @@ def key_for(spec: str | None) -> Iterator[KeySource | None]:
     source = parse_key(spec)
     try:
         yield source
-    except BaseException:
+    except BaseException:  # whatever made it fail: who tries again needs the key
         if isinstance(source, EnvKey):
             source.put_back()
         raise

@@ -248,7 +248,7 @@ def _alive(thread: Thread, loaded: Loaded) -> Iterator[None]:
     """What cannot be read of a thread that was deleted since is no damage."""
     try:
         yield
-    except StateIntegrityError:
+    except StateIntegrityError:  # or is it damage? the scope's number tells
         thread.check_life(loaded.life)
         raise
 

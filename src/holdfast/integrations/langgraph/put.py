@@ -56,6 +56,7 @@ def put(
         try:
             check(before.record if before else None)
         except Conflict:
+            # What its tasks wrote on top of it is refused, too: it would wait for it for ever.
             thread.note_life(checkpoint["id"], REFUSED)
             if before and parent and thread.find(space, parent) is None:
                 raise Conflict(

@@ -530,7 +530,7 @@ class Opening(Generic[T]):
         store = Store(StoreHandle(open_core(self._url, **self._options)))
         try:
             made = self._make(store)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: nobody else would close it
             store.close()
             raise
         self._made = (store, made)

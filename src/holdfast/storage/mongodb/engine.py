@@ -56,7 +56,7 @@ class MongoStorage:
             with self._client.talking():
                 self._client.check_server()
                 schema.prepare(self._client, create=create and not read_only)
-        except BaseException:
+        except BaseException:  # nobody gets the handle that would close it
             self._client.close()
             raise
 

@@ -115,7 +115,7 @@ class PostgresStorage:
         )
         try:
             self._prepare(create=create and not read_only)
-        except BaseException:
+        except BaseException:  # nobody gets the handle that would close it
             self._pool.close()
             raise
 
