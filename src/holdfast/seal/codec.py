@@ -572,33 +572,14 @@ def check_bounds(data: bytes, depth: int, items: int, nested: int) -> None:
 
     Extensions of kind `nested` hold msgpack themselves and are counted with the rest.
     """
-    left = items
-    regions = [(0, len(data), 1)]
-    while regions:
-        start, end, level = regions.pop()
-        left = _scan(data, start, end, level, depth, left, nested, regions)
-
-
-def _scan(
-    data: bytes,
-    pos: int,
-    end: int,
-    level: int,
-    depth: int,
-    left: int,
-    nested: int,
-    regions: list[tuple[int, int, int]],
-) -> int:
-    """Reads the one part in data[pos:end]; what is nested in it is added to `regions`."""
-    open_: list[int] = []
-    parts = 1
-    while True:
+    around: list[tuple[int, int]] = []
+    """Of each container around: parts that are left there, and its level."""
+    pos, parts, level = 0, 1, 0
+    while parts or around:
         if not parts:
-            if not open_:
-                break
-            parts = open_.pop()
+            parts, level = around.pop()
             continue
-        if pos >= end:
+        if pos >= len(data):
             raise ValueError("cut short")
         parts -= 1
         first = data[pos]
@@ -607,23 +588,21 @@ def _scan(
             pos += size
             continue
         count, pos, kind = _header(data, pos, first)
-        if kind is None:
+        if kind == nested:
+            around.append((parts, level))
+            parts = 1
+        elif kind is None or kind >= 0:
             pos += count
-        elif kind < 0:
-            left -= count
-            if left < 0:
-                raise TooMuch("more items than are allowed")
-            if level + len(open_) > depth:
-                raise TooMuch(f"more than {depth} levels")
-            open_.append(parts)
-            parts = -kind * count
         else:
-            if kind == nested:
-                regions.append((pos, pos + count, level + len(open_)))
-            pos += count
-    if pos != end:
+            items -= count
+            if items < 0:
+                raise TooMuch("more items than are allowed")
+            if level >= depth:
+                raise TooMuch(f"more than {depth} levels")
+            around.append((parts, level))
+            parts, level = -kind * count, level + 1
+    if pos != len(data):
         raise ValueError("does not end where it should")
-    return left
 
 
 def _header(data: bytes, pos: int, first: int) -> tuple[int, int, int | None]:
