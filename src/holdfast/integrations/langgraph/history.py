@@ -13,7 +13,7 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, DeltaChannelH
 
 from holdfast.errors import StateIntegrityError
 from holdfast.integrations.langgraph.put import RECORDS
-from holdfast.integrations.langgraph.runs import TASKS, answered, node_of, triggered, unanswered
+from holdfast.integrations.langgraph.runs import TASKS, answered, nodes_left
 from holdfast.integrations.langgraph.thread import PAGE, Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import Space, deltas_in, merged, run_in
 from holdfast.store.names.arguments import check_limit
@@ -257,8 +257,7 @@ def open_nodes(thread: Thread, space: Space, loaded: Loaded) -> list[str]:
     """Nodes that a checkpoint makes run and that have stored nothing."""
     record = loaded.record
     calls = [call for call in loaded.calls if call.checkpoint == record.id]
-    done = answered(calls)
-    found = triggered(record) - {*map(node_of, done)}
+    sent: list[str] = []
     if TASKS in record.values or TASKS in record.apart:
-        found |= unanswered(thread.values(space, loaded)[TASKS], done)
-    return sorted(found)
+        sent = [send.node for send in thread.values(space, loaded)[TASKS]]
+    return nodes_left(record, sent, answered(calls))

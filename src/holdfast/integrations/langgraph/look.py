@@ -9,7 +9,7 @@ from langgraph.checkpoint.serde.types import TASKS
 
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph.messages import number_of, numbers, whole
-from holdfast.integrations.langgraph.runs import answered, node_of, triggered, unanswered
+from holdfast.integrations.langgraph.runs import answered, node_of, nodes_left
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import Record, Space, merged
@@ -119,31 +119,23 @@ class Looking:
         return Seen(record, channels, pending, coming, unknown)
 
 
-class _Sent(NamedTuple):
-    node: str
-
-
 def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
     """(nodes that run next, those of them that may have run), without building any object."""
-    sends = [
-        _Sent(str(one.value["node"]))
+    record = loaded.record
+    sent = [
+        str(one.value["node"])
         for one in (tasks if type(tasks) is list else [])
         if type(one) is Typed and one.name == "Send"
     ]
-
-    def but_for(done: set[str]) -> list[str]:
-        """Nodes without those whose tasks have these paths."""
-        return sorted((triggered(loaded.record) - {*map(node_of, done)}) | unanswered(sends, done))
-
     if not loaded.newest:  # what ran after an older one is known: nothing is open
-        return but_for(set()), []
-    calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
+        return nodes_left(record, sent, set()), []
+    calls = [call for call in loaded.calls if call.checkpoint == record.id]
     stored = {
         call.path
         for call in calls
         if any(channel not in WRITES_IDX_MAP for _, channel, _ in call.items)
     }
-    return but_for(stored), but_for(answered(calls))
+    return nodes_left(record, sent, stored), nodes_left(record, sent, answered(calls))
 
 
 def difference(before: Seen | None, after: Seen) -> Diff:

@@ -217,9 +217,13 @@ def answered(calls: Iterable[Writes]) -> set[str]:
     return {path for path, what in found.items() if what}
 
 
-def unanswered(sends: list[Any], paths: set[str]) -> set[str]:
-    """Nodes that something was sent to, but for the tasks that have these paths."""
-    return {send.node for n, send in enumerate(sends) if f"{_PUSH}{n:010d}" not in paths}
+def nodes_left(record: Record, sent: list[str], paths: set[str]) -> list[str]:
+    """Nodes that a checkpoint makes run, by its channels or by what was sent to them in this
+    order; but for the tasks that have these paths."""
+    found = triggered(record) - {*map(node_of, paths)}
+    return sorted(
+        found.union(node for n, node in enumerate(sent) if f"{_PUSH}{n:010d}" not in paths)
+    )
 
 
 def node_of(path: str) -> str:

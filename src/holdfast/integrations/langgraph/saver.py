@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial, wraps
 from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
@@ -522,25 +522,22 @@ class Opening(Generic[T]):
         self._options = options
         self._make = make
         self._end = end
-        self._made: tuple[Store, T] | None = None
+        self._opened: ExitStack | None = None
 
     def __enter__(self) -> T:
-        if self._made is not None:
+        if self._opened is not None:
             raise InvalidInputError("this store is open already; call open() again for another")
-        store = Store(StoreHandle(open_core(self._url, **self._options)))
-        try:
+        with ExitStack() as stack:  # which closes the store if what stands on it cannot be made
+            store = stack.enter_context(Store(StoreHandle(open_core(self._url, **self._options))))
             made = self._make(store)
-        except BaseException:  # also Ctrl-C: nobody else would close it
-            store.close()
-            raise
-        self._made = (store, made)
+            stack.callback(self._end, made)
+            self._opened = stack.pop_all()
         return made
 
     def __exit__(self, *_: object) -> None:
-        if self._made is not None:
-            (store, made), self._made = self._made, None
-            self._end(made)
-            store.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
     async def __aenter__(self) -> T:
         return await to_the_end(self.__enter__, undo=lambda _: self.__exit__())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from holdfast.errors import Conflict, DamagedIndexError
-from holdfast.integrations.langgraph.store.filters import ORDERED, accepts, fits, has_operators
+from holdfast.integrations.langgraph.store.filters import ORDERED, fits, has_operators
 from holdfast.integrations.langgraph.store.item_keys import HASHED, ITEMS, decode, path, vectors_of
 from holdfast.integrations.langgraph.store.vectors import Matrix, np
 from holdfast.store.inner import LineHandle
@@ -350,7 +350,6 @@ class Columns:
             inside = np.zeros(len(self._spaces), dtype=bool)
             inside[self._below.get(prefix, [])] = True
             mask &= inside[self._space[:count]]
-        accepts(wanted)  # which refuses what is no filter
         for field, one in (wanted or {}).items():
             mask &= self._column(field).mask(one, count)
         return mask
