@@ -109,19 +109,7 @@ class Counting(Around):
 
 
 MODES = ("before", "ambiguous-applied", "ambiguous-lost")
-CALLS = (
-    "get",
-    "scan",
-    "cells",
-    "commit",
-    "version",
-    "turn",
-    "moment",
-    "size",
-    "check",
-    "settle",
-    "*",
-)
+CALLS = (*"get scan cells commit version turn moment size check settle".split(), "*")
 
 
 @dataclass(frozen=True, slots=True)
