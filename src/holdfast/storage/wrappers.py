@@ -109,7 +109,19 @@ class Counting(Around):
 
 
 MODES = ("before", "ambiguous-applied", "ambiguous-lost")
-CALLS = (*"get scan cells commit version turn moment size check settle".split(), "*")
+CALLS = (
+    "get",
+    "scan",
+    "cells",
+    "commit",
+    "version",
+    "turn",
+    "moment",
+    "size",
+    "check",
+    "settle",
+    "*",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ def _away(
     async def away(self: HoldfastSaver, /, *given: P.args, **named: P.kwargs) -> T:
         return await self._off(partial(getattr(self, method.__name__), *given, **named))
 
+    away.__name__ = f"a{method.__name__}"
     return away
 
 
