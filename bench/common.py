@@ -25,7 +25,7 @@ import holdfast
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 
 FOLDER: str | None = None
 """Where the stores are made; None is the system's folder for temporary files."""

@@ -18,7 +18,7 @@ from postgres import URL as POSTGRES
 
 from holdfast import sync
 from holdfast.storage import Storage, open_storage
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 
 URL = "HOLDFAST_BENCH_REDIS"
 MESSAGES = 200

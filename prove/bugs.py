@@ -1828,7 +1828,7 @@ BUGS = (
     ),
     Bug(
         "what was dropped stays in a cache",
-        "storage/wrappers/cache.py",
+        "storage/redis.py",
         "if batch.drops or batch.blanks or batch.swaps:",
         "if batch.blanks:",
         "tests/store/test_redis.py::test_an_erased_scope_leaves_it",

@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast import sync
 from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Unavailable
 from holdfast.storage import open_storage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal import timeline
 from holdfast.store.long import long_writer as write

@@ -19,7 +19,7 @@ from holdfast.recovery.failures import FAILURES
 from holdfast.recovery.report import RecoveryReport
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 from prove.common import Findings, folder

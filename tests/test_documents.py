@@ -24,7 +24,7 @@ from holdfast import errors, sync
 from holdfast.errors import Conflict, HoldfastError, InvalidInputError
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 
 TALK = [
     {"role": "user", "content": "write the report"},

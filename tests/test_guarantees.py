@@ -30,7 +30,7 @@ from holdfast.errors import (
 from holdfast.seal.sealer import PlainSeal
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.journal import entry as entries
 
 ROOT = Path(__file__).parent.parent

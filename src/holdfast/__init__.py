@@ -64,8 +64,7 @@ __all__ = [
 ]
 
 HOMES = {
-    "holdfast.seal.codec": "Typed",
-    "holdfast.seal.limits": "ValueLimits",
+    "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.registry": "Registry register",
     "holdfast.seal.subject_keys": "ERASED",
     "holdfast.store.commit.gates": "Gate",

@@ -11,7 +11,7 @@ from holdfast import sync as sync
 from holdfast import testing as testing
 from holdfast.errors import HoldfastError as HoldfastError
 from holdfast.seal.codec import Typed as Typed
-from holdfast.seal.limits import ValueLimits as ValueLimits
+from holdfast.seal.codec import ValueLimits as ValueLimits
 from holdfast.seal.registry import Registry as Registry
 from holdfast.seal.registry import register as register
 from holdfast.seal.subject_keys import ERASED as ERASED

@@ -14,7 +14,7 @@ from holdfast import sync
 from holdfast.agents import Message, Task
 from holdfast.agents.state.shapes import Command
 from holdfast.errors import AgentValidationError, HoldfastError, MissingError
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 from holdfast.sync.agents import AgentState, attach

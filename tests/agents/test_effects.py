@@ -23,7 +23,7 @@ from holdfast.errors import (
     InvalidValueError,
     Unavailable,
 )
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 from holdfast.store.rules.owned_keys import OPEN

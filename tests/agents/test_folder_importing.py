@@ -24,7 +24,7 @@ from holdfast.errors import (
     InvalidInputError,
     ReadOnlyError,
 )
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 from holdfast.sync.agents import AgentState, Drift, Mailbox, import_folder

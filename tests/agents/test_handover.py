@@ -24,7 +24,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
 )
-from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

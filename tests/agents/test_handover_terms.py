@@ -14,7 +14,7 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import HandoverValidationError, HoldfastError, InvalidInputError
-from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names import lapse
 from holdfast.store.open import open_core

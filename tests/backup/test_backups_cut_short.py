@@ -16,7 +16,7 @@ from holdfast.backup import claims
 from holdfast.errors import RefusedError, StateIntegrityError, Unavailable
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import META, open_core
 

@@ -18,7 +18,7 @@ from holdfast import errors
 from holdfast.cli.failures import exit_code, text_of
 from holdfast.cli.main import main
 from holdfast.storage import open_storage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store import open
 
 CODES = {

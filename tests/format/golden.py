@@ -43,7 +43,7 @@ FIRST, MASTER, NEXT = (
 )
 """Retired; the one to open them with; the one that they are being rotated to."""
 VARIABLE = "HOLDFAST_GOLDEN_KEY"
-RANDOM = ("seal.sealer", "seal.ring", "seal.ring_masters", "seal.signer", "seal.keys")
+RANDOM = ("seal.sealer", "seal.ring", "seal.signer", "seal.keys")
 ASKS = {
     "Directory._make": "store.core",
     "KeySeal.seal": "seal.sealer",
@@ -54,7 +54,7 @@ ASKS = {
     "Opening.make": "store.opening",
     "Pruner.__init__": "store.pruner",
     "Pruner.take": "store.pruner",
-    "Ring.add_epoch": "seal.ring",
+    "Ring.add_epoch.<locals>.add": "seal.ring",
     "Ring.create": "seal.ring",
     "Ring.stage_scope": "seal.ring",
     "Schedules.put": "checkpoints.schedules",

@@ -194,9 +194,9 @@ def test_what_is_not_there_is_named(cli: Cli) -> None:
 def test_diff_tells_what_the_last_step_changed(cli: Cli) -> None:
     text = cli("diff edited").out
     assert text.splitlines()[:2] == ["--- 00000001", "+++ 00000002"]
-    assert "- messages[2]: human: x\n" in text
-    assert "~ messages[1]: ai: two → ai: two, rather [calls search" in text
-    assert "+ messages[2]: tool: found\n" in text
+    assert '~ messages[1].content: "two" → "two, rather"\n' in text
+    assert '+ messages[1].tool_calls: [{"name": "search' in text
+    assert "~ messages[2]: human: x → tool: found\n" in text
     assert '+ plan.steps[1]: "b"\n' in text
     assert "messages[0]" not in text
 
@@ -206,8 +206,8 @@ def test_diff_of_two_checkpoints_for_programs(cli: Cli) -> None:
     assert (found["before"], found["after"]) == ("00000002", "00000001")
     kinds = {(one["path"], one["kind"]) for one in found["changes"]}
     assert ("plan.steps[1]", "removed") in kinds
-    message = next(one for one in found["changes"] if one["kind"] == "changed")
-    assert message["after"]["$object"]["fields"]["content"] == "two"
+    content = next(one for one in found["changes"] if one["path"] == "messages[1].content")
+    assert (content["kind"], content["after"]) == ("changed", "two")
     assert cli("diff edited 00000002").out.startswith("no difference")
     assert cli("diff edited --exit-code").code == 1
     assert cli("diff edited 00000001 00000001 --exit-code").code == 0

@@ -28,10 +28,9 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph.imports.importer import Import, Outcome
-from holdfast.integrations.langgraph.imports.sources import Place, Row, SqliteSource, open_source
-from holdfast.integrations.langgraph.imports.unpack import Unpacker
-from holdfast.integrations.langgraph.types.types import Types
+from holdfast.integrations.langgraph.importer import Import, Outcome
+from holdfast.integrations.langgraph.sources import Place, Row, SqliteSource, Unpacker, open_source
+from holdfast.integrations.langgraph.types import Types
 
 # LangGraph warns of classes that nobody registered, and so does the interpreter of its beta.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -170,8 +169,8 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[5])
 import sources_kit
 from holdfast import sync
-from holdfast.integrations.langgraph.imports.importer import Import
-from holdfast.integrations.langgraph.imports.sources import open_source
+from holdfast.integrations.langgraph.importer import Import
+from holdfast.integrations.langgraph.sources import open_source
 
 class Killed(Import):
     "Ends the hard way when its n-th checkpoint is put and what was written on it is not."
@@ -477,7 +476,7 @@ def test_the_extra_for_postgresql_is_named(
     store: sync.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    name = "holdfast.integrations.langgraph.imports.sources_postgres"
+    name = "holdfast.integrations.langgraph.sources"
     monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(MissingExtraError, match="langgraph-postgres"):
         take(store, "postgresql:///threads")

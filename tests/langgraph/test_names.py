@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast import sync
-from holdfast.integrations.langgraph.put import put, put_calls
+from holdfast.integrations.langgraph.put import put, put_writes
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.thread_records import Names, Space
-from holdfast.integrations.langgraph.types.types import Types
+from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.write_turns import Job
 
 SPACE = Space("")
@@ -22,7 +22,7 @@ def test_writes_and_a_checkpoint_in_one_change_bring_new_names_each() -> None:
         thread = Thread(store._core, "t", Types())
         jobs: list[Job] = []
         thread.turns.run = jobs.append  # type: ignore[method-assign]
-        put_calls(thread, SPACE, "00000001", [(0, "first", 1)], "task", "", None)
+        put_writes(thread, SPACE, "00000001", [(0, "first", 1)], "task", "", None)
         put(thread, SPACE, checkpoint(1, second=2), {}, None, lambda _: None)
         thread.turns._together(jobs)
 

@@ -20,8 +20,6 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from holdfast import sync
-from holdfast.integrations.langgraph.store import mirror
-from holdfast.integrations.langgraph.store.columns import Listing
 from holdfast.integrations.langgraph.store.langgraph_store import HoldfastStore
 
 labels = st.sampled_from(["a", "b", "a/b", "%", "ä", "x" * 150])
@@ -74,14 +72,12 @@ def namespaces_of(store: InMemoryStore, ops: list[Op]) -> list[Any]:
     return [store.batch([op])[0] for op in ops]
 
 
-@pytest.mark.parametrize("finder", ["columns", "listing", "little memory"])
+@pytest.mark.parametrize("memory", [1 << 20, 600])
 @given(script=batches)
-def test_same_operations_same_answers(finder: str, script: list[list[Op]]) -> None:
+def test_same_operations_same_answers(memory: int, script: list[list[Op]]) -> None:
     theirs = InMemoryStore()
-    with pytest.MonkeyPatch.context() as patch, sync.open("memory:") as base:
-        if finder == "listing":
-            patch.setattr(mirror, "make_finder", Listing)
-        ours = HoldfastStore(base, memory=600 if finder == "little memory" else 1 << 20)
+    with sync.open("memory:") as base:
+        ours = HoldfastStore(base, memory=memory)
         for ops in script:
             lists = [op for op in ops if isinstance(op, ListNamespacesOp)]
             others = [op for op in ops if not isinstance(op, ListNamespacesOp)]
@@ -92,14 +88,11 @@ def test_same_operations_same_answers(finder: str, script: list[list[Op]]) -> No
         assert answers(again, everything) == answers(theirs, everything)
 
 
-@pytest.mark.parametrize("finder", ["columns", "listing"])
 @given(found=st.lists(numbers | st.floats(allow_nan=False), max_size=8), wanted=ordered)
-def test_same_order_of_numbers(finder: str, found: list[Any], wanted: dict[str, Any]) -> None:
+def test_same_order_of_numbers(found: list[Any], wanted: dict[str, Any]) -> None:
     theirs = InMemoryStore()
     ops = [PutOp(("a",), str(at), {"n": value}) for at, value in enumerate(found)]
-    with pytest.MonkeyPatch.context() as patch, sync.open("memory:") as base:
-        if finder == "listing":
-            patch.setattr(mirror, "make_finder", Listing)
+    with sync.open("memory:") as base:
         ours = HoldfastStore(base)
         for store in (theirs, ours):
             store.batch(ops)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,8 +14,7 @@ from langgraph.store.base import PutOp, SearchOp
 
 from holdfast import Keep, sync
 from holdfast.errors import InvalidInputError, MissingExtraError
-from holdfast.integrations.langgraph.store import mirror
-from holdfast.integrations.langgraph.store.columns import Listing
+from holdfast.integrations.langgraph.store import vectors
 from holdfast.integrations.langgraph.store.langgraph_store import SCOPE, HoldfastStore
 
 WORDS = ("cat", "dog", "tea", "sun")
@@ -54,12 +54,7 @@ def keys(hits: Sequence[Any]) -> list[str]:
 # order, pages, filters
 
 
-@pytest.mark.parametrize("finder", ["columns", "listing"])
-def test_newest_first_in_pages(
-    base: sync.Store, finder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if finder == "listing":
-        monkeypatch.setattr(mirror, "make_finder", Listing)
+def test_newest_first_in_pages(base: sync.Store) -> None:
     items = HoldfastStore(base)
     items.batch([PutOp(("a",), str(n), {"n": n}) for n in range(25)])
     items.put(("a",), "3", {"n": 3})
@@ -71,12 +66,7 @@ def test_newest_first_in_pages(
     assert keys(items.search(("a",), filter={"n": {"$lt": 5}}, limit=2, offset=1)) == ["4", "2"]
 
 
-@pytest.mark.parametrize("finder", ["columns", "listing"])
-def test_what_cannot_be_compared_does_not_match(
-    base: sync.Store, finder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if finder == "listing":
-        monkeypatch.setattr(mirror, "make_finder", Listing)
+def test_what_cannot_be_compared_does_not_match(base: sync.Store) -> None:
     items = HoldfastStore(base)
     values = {"int": 7, "text": "x", "none": None, "list": [1], "day": "2030-05-01", "digits": "9"}
     items.batch([PutOp(("a",), name, {"v": value}) for name, value in values.items()])
@@ -284,16 +274,10 @@ def test_only_what_is_searched_is_read(base: sync.Store) -> None:
     assert len(items.list_namespaces(limit=99)) == 50
 
 
-def test_numpy_is_needed_for_an_index_only(
-    base: sync.Store, embed: Embed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numpy_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
-    items = HoldfastStore(base)
-    items.put(("a",), "k", {"n": 1})
-    assert keys(items.search(("a",), filter={"n": {"$gt": 0}})) == ["k"]
-    assert items.list_namespaces() == [("a",)]
     with pytest.raises(MissingExtraError, match=r"holdfast\[langgraph\]"):
-        HoldfastStore(base, {"dims": 4, "embed": embed})
+        importlib.reload(vectors)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

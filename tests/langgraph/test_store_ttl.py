@@ -133,7 +133,8 @@ def test_a_renewal_never_undoes_a_put(
     other = HoldfastStore(base)
     items.put(("a",), "k", {"n": 1})
     hands.move(6)
-    versioned = items._versioned
+    reader = items._handle.reader
+    versioned = reader.versioned
     met: list[int] = []
 
     def slow(keys: Any) -> Any:
@@ -143,7 +144,7 @@ def test_a_renewal_never_undoes_a_put(
         met.append(1)
         return found
 
-    monkeypatch.setattr(HoldfastStore, "_versioned", lambda self, keys: slow(keys))
+    monkeypatch.setattr(reader, "versioned", slow)
     items.get(("a",), "k")
     assert len(met) == 2
     item = items.get(("a",), "k")
@@ -190,18 +191,20 @@ def test_a_sweep_removes_what_is_expired(
     assert asyncio.run(items.asweep_ttl()) == 0
 
 
-def test_the_sweeper_runs_until_it_is_stopped(items: HoldfastStore, hands: Hands) -> None:
+def test_the_sweeper_runs_until_it_is_stopped(
+    items: HoldfastStore, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     items.put(("a",), "k", {"n": 1})
     hands.move(11)
     swept = threading.Event()
-    sweep = items._sweeper._sweep
+    sweep = items.sweep_ttl
 
-    def noted() -> int:
+    def noted(_: HoldfastStore) -> int:
         count = sweep()
         swept.set()
         return count
 
-    items._sweeper._sweep = noted
+    monkeypatch.setattr(HoldfastStore, "sweep_ttl", noted)
     future = items.start_ttl_sweeper(0.0005)
     assert items.start_ttl_sweeper(0.0005) is future
     assert swept.wait(60)

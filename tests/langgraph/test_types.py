@@ -38,7 +38,7 @@ from holdfast.errors import (
     LimitExceededError,
     UnknownTypeError,
 )
-from holdfast.integrations.langgraph.types.types import MESSAGE, Types
+from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.seal.codec import Codec
 from holdfast.seal.registry import Registry
 

@@ -19,8 +19,7 @@ from test_types import KEPT, Bits, Colour, Fixed, Model, Plan, Point, Record, sa
 
 from holdfast import Typed
 from holdfast.errors import InvalidInputError, InvalidValueError, UnknownTypeError
-from holdfast.integrations.langgraph.types.class_names import SHORT
-from holdfast.integrations.langgraph.types.types import Types
+from holdfast.integrations.langgraph.types import SHORT, Types
 
 
 @pytest.mark.parametrize("name", [

@@ -239,24 +239,6 @@ def test_blocking_runs_in_all_threads_of_a_loop_do_not_cost_the_awaited_one_its_
         assert all("waited 5 seconds" in text for text in gave_up)
 
 
-class Elsewhere(HoldfastSaver):
-    """Reads in another thread, from where the loop of a run is not to be seen."""
-
-    def get_tuple(self, config: Any) -> Any:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(super().get_tuple, config).result()
-
-
-def test_runs_whose_loops_are_not_seen_queue_too() -> None:
-    with sync.open("memory:") as store:
-        saver = Elsewhere(store, busy="wait", patience=3600)
-        graph = compiled(saver)
-        wanted = {f"input {number}" for number in range(4)}
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda text: graph.invoke(said(text), thread()), wanted))
-        assert set(inputs(saver)) == wanted
-
-
 def test_a_conflict_with_another_saver_does_not_advise_what_is_on_already() -> None:
     with sync.open("memory:") as store:
         saver, other = HoldfastSaver(store, busy="wait"), HoldfastSaver(store)

@@ -12,7 +12,7 @@ from holdfast.errors import DamagedRecordError, TimelineNotFoundError, Unavailab
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.engine import SqliteStorage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core

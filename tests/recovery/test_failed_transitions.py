@@ -13,7 +13,7 @@ import holdfast
 from holdfast import sync
 from holdfast.agents import MachineArrow, MachineDefinition, MachineState
 from holdfast.errors import HoldfastError, InvalidInputError, RecoveryFailedError
-from holdfast.storage.wrappers.faults import Fault
+from holdfast.storage.wrappers import Fault
 
 KIND = "failed_transition"
 

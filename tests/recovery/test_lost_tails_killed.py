@@ -10,7 +10,7 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import HoldfastError, LeaseNotFoundError
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

@@ -24,7 +24,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
 )
 from holdfast.recovery import agent_group as together
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names.face import given
 from holdfast.store.open import open_core

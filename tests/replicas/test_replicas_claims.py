@@ -27,7 +27,7 @@ from holdfast.replicas import replica_sync as syncing
 from holdfast.replicas.replica_cell import Claim, Mark, cell_of, mark_of
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers.faults import Counting, Fault, Faulty
+from holdfast.storage.wrappers import Counting, Fault, Faulty
 from holdfast.store.names import rowkinds
 from holdfast.store.open import META
 

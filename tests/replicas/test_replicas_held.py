@@ -22,7 +22,7 @@ from holdfast.replicas import replica_sync as syncing
 from holdfast.replicas import replicas as replicas_module
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Moment
-from holdfast.storage.wrappers.faults import Counting, Fault, Faulty
+from holdfast.storage.wrappers import Counting, Fault, Faulty
 from holdfast.store.names import rowkinds
 from holdfast.store.proof import verify_rows
 

@@ -23,7 +23,7 @@ from holdfast.replicas import commits, row_writer
 from holdfast.replicas import replica_cell as claims
 from holdfast.replicas import replica_sync as syncing
 from holdfast.storage import open_storage
-from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store.proof import verify_rows
 
 NAMES = ("one", "two", "three")

@@ -30,10 +30,8 @@ from holdfast.errors import (
     NewerFormatError,
     UnknownTypeError,
 )
-from holdfast.seal.codec import Codec, Typed
-from holdfast.seal.limits import ValueLimits
+from holdfast.seal.codec import Codec, Typed, ValueLimits, convert
 from holdfast.seal.registry import Registry
-from holdfast.seal.typed import convert
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

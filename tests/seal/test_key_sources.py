@@ -19,7 +19,7 @@ from holdfast.errors import (
     UnsafePlaceError,
     WrongKeyError,
 )
-from holdfast.seal import secret_files
+from holdfast.seal import keys
 from holdfast.seal.keys import (
     DEFAULT_ARGON,
     PASSPHRASE,
@@ -200,7 +200,7 @@ BAD_KEYS = [
 @pytest.mark.parametrize("text", BAD_KEYS)
 def test_malformed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     path = tmp_path / "a.key"
-    secret_files._write_exclusively(path, text.encode() or b"\n")
+    keys._write_exclusively(path, text.encode() or b"\n")
     monkeypatch.setenv("MY_KEY", text)
     for bad in (FileKey(path), EnvKey("MY_KEY")):
         with pytest.raises(WrongKeyError) as caught:
@@ -210,7 +210,7 @@ def test_malformed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -
 
 
 def test_bare_base64_is_no_key_file(tmp_path: Path) -> None:
-    secret_files._write_exclusively(tmp_path / "a.key", base64.b64encode(KEY))
+    keys._write_exclusively(tmp_path / "a.key", base64.b64encode(KEY))
     with pytest.raises(WrongKeyError):
         FileKey(tmp_path / "a.key").load()
 

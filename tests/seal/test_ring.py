@@ -19,7 +19,7 @@ from holdfast.errors import (
     NewerFormatError,
     WrongKeyError,
 )
-from holdfast.seal import keys, ring, ring_masters
+from holdfast.seal import keys, ring
 from holdfast.seal import ring as ring_rows
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
 from holdfast.seal.ring import Ring
@@ -55,7 +55,7 @@ def quick_argon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         keys.check_argon(cost)
         return keys.hmac.digest(salt + repr(cost).encode(), passphrase.reveal(), "sha256")
 
-    monkeypatch.setattr(ring_masters, "derive", quick)
+    monkeypatch.setattr(ring, "derive", quick)
 
 
 def change(storage: MemoryStorage, key: bytes, row: bytes | None) -> None:
@@ -127,7 +127,7 @@ def test_wrong_keys() -> None:
 
 def test_wrong_key_is_told_before_anything_is_unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     storage, _ = full(PassphraseKey("hush"))
-    monkeypatch.setattr(ring_masters, "AESGCM", None)
+    monkeypatch.setattr(ring, "AESGCM", None)
     with pytest.raises(WrongKeyError):
         Ring.open(storage, PassphraseKey("other"), LINEAGE)
 
@@ -215,10 +215,10 @@ def forged(storage: MemoryStorage, **fields: Any) -> None:
     """The meta row with other fields and a checksum that fits."""
     row = storage.get([META])[0]
     assert row is not None
-    meta = ring_masters.unpack_meta(row, 1)
+    meta = ring.unpack_meta(row, 1)
     for name, value in fields.items():
         setattr(meta, name, value)
-    change(storage, META, ring_masters.pack_meta(meta))
+    change(storage, META, ring.pack_meta(meta))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def forged(storage: MemoryStorage, **fields: Any) -> None:
 def test_forged_cost_is_refused_untouched(argon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     storage, _ = full(PassphraseKey("hush"))
     forged(storage, argon=argon)
-    monkeypatch.setattr(ring_masters, "derive", None)  # must not be reached
+    monkeypatch.setattr(ring, "derive", None)  # must not be reached
     with pytest.raises(FormatError, match="Argon2id"):
         Ring.open(storage, PassphraseKey("hush"), LINEAGE)
 
@@ -248,7 +248,7 @@ def test_forged_meta() -> None:
         with pytest.raises(NewerFormatError):
             read_all(storage)
     packed = msgspec.msgpack.encode([1, "x"])
-    change(storage, META, packed + ring_masters._checksum(packed))
+    change(storage, META, packed + ring._checksum(packed))
     with pytest.raises(DamagedRecordError):
         read_all(storage)
 
@@ -257,7 +257,7 @@ def test_new_rings_use_todays_cost() -> None:
     storage, _ = full(PassphraseKey("hush"))
     row = storage.get([META])[0]
     assert row is not None
-    assert ring_masters.unpack_meta(row, 1).argon == (65536, 3, 4)
+    assert ring.unpack_meta(row, 1).argon == (65536, 3, 4)
 
 
 # --- scopes -----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from holdfast.errors import (
     Unavailable,
     WrongKeyError,
 )
-from holdfast.seal import keys, ring_masters, rotation
+from holdfast.seal import keys, ring, rotation
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
 from holdfast.seal.ring import Ring, generation_of, scope_of
 from holdfast.seal.rotation import begin, finish
@@ -26,7 +26,7 @@ from holdfast.seal.subject_keys import KEY, SubjectRow, put_subject, read_subjec
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 
 LINEAGE = b"L" * 16
 
@@ -54,7 +54,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     def quick(passphrase: Secret, salt: bytes, cost: keys.Argon) -> bytes:
         return keys.hmac.digest(salt, passphrase.reveal(), "sha256")
 
-    monkeypatch.setattr(ring_masters, "derive", quick)
+    monkeypatch.setattr(ring, "derive", quick)
 
 
 def add(ring: Ring, scope: bytes) -> Any:
@@ -150,7 +150,7 @@ def test_cut_short_at_every_commit_it_goes_on(mode: str) -> None:
         try:
             begin(again, NEW)
         except InvalidInputError:  # its last commit was applied, though it was not told so
-            assert ring_masters.read_span(storage) == (2, 2)
+            assert ring.read_span(storage) == (2, 2)
         finish(again)
         assert opens(storage, NEW, made)
         assert not opens(storage, OLD, made)

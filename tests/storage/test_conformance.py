@@ -12,9 +12,8 @@ from holdfast.storage import open_storage
 from holdfast.storage.batch import check_range
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage, _Space
-from holdfast.storage.wrappers.cache import Cached
-from holdfast.storage.wrappers.faults import Counting, Faulty
-from holdfast.storage.wrappers.redis import Address, RedisCache
+from holdfast.storage.redis import Address, Cached, RedisCache
+from holdfast.storage.wrappers import Counting, Faulty
 from holdfast.testing import CHECKS, check_storage
 
 Place = Callable[[], Storage]

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import InvalidInputError
-from holdfast.storage.wrappers import cache
-from holdfast.storage.wrappers.cache import Filler, Rows
+from holdfast.storage import redis as cache
+from holdfast.storage.redis import Filler, Rows
 
 
 class Slow:

@@ -38,7 +38,7 @@ from holdfast.errors import (
 )
 from holdfast.storage import open_storage, shown
 from holdfast.storage.contract import Batch
-from holdfast.storage.mongodb.url import Address
+from holdfast.storage.server import MongoAddress
 
 _numbers = itertools.count()
 
@@ -57,10 +57,10 @@ def url(mongodb: Server, name: str) -> str:
 
 
 def test_options_of_the_url() -> None:
-    plain = Address.of("mongodb://user:pass@localhost:27017/kai_states")
+    plain = MongoAddress.of("mongodb://user:pass@localhost:27017/kai_states")
     assert (plain.database, plain.pool_size, plain.timeout) == ("kai_states", 20, 30_000)
     assert str(plain) == "mongodb://localhost:27017/kai_states"
-    other = Address.of("mongodb+srv://a:b@h/d?pool_size=3&tls=true&timeout=250&ring=r.keys")
+    other = MongoAddress.of("mongodb+srv://a:b@h/d?pool_size=3&tls=true&timeout=250&ring=r.keys")
     assert (other.pool_size, other.timeout, other.ring) == (3, 250, "r.keys")
     assert other.url == "mongodb+srv://a:b@h/d?tls=true"
     assert str(other) == "mongodb+srv://h/d"
@@ -132,7 +132,7 @@ def test_no_password_shows_anywhere(mongodb: Server, caplog: pytest.LogCaptureFi
     caplog.set_level(logging.INFO)
     at = f"u:hunter2@127.0.0.1:{mongodb.port}"
     said = [shown(f"mongodb://{at}/d?x=1"), shown("mongodb://u:hun/hunter2@h/d")]
-    said += [repr(Address.of(f"mongodb://{at}/d?ring=mongodb://r:hunter2@h/d"))]
+    said += [repr(MongoAddress.of(f"mongodb://{at}/d?ring=mongodb://r:hunter2@h/d"))]
     for wrong in (
         f"mongodb://{at}/d?timeout=3000", f"mongodb://{at}/", f"mongodb:{at}/d",
         f"mongodb://{at}:x/d", "mongodb://u:hun/hunter2@h/d",

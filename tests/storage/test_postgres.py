@@ -41,7 +41,7 @@ from holdfast.errors import (
 from holdfast.storage import open_storage, shown
 from holdfast.storage.contract import Batch
 from holdfast.storage.postgres.engine import PostgresStorage
-from holdfast.storage.postgres.url import Address
+from holdfast.storage.server import PostgresAddress
 
 _numbers = itertools.count()
 
@@ -60,13 +60,13 @@ def url(postgres: Server, schema: str) -> str:
 
 
 def test_options_of_the_url() -> None:
-    plain = Address.of("postgresql://user:pass@localhost:5432/kai_states")
+    plain = PostgresAddress.of("postgresql://user:pass@localhost:5432/kai_states")
     assert (plain.schema, plain.pool_size, plain.timeout) == ("holdfast", 20, 30_000)
-    other = Address.of("postgres://h/d?schema=mine&sslmode=require&pool_size=3&timeout=250")
+    other = PostgresAddress.of("postgres://h/d?schema=mine&sslmode=require&pool_size=3&timeout=250")
     assert (other.schema, other.pool_size, other.timeout) == ("mine", 3, 250)
     assert other.conninfo == "postgres://h/d?sslmode=require"
     assert other.defaults()["connect_timeout"] == 2
-    assert Address.of("postgresql://a,b/d").defaults()["target_session_attrs"] == "primary"
+    assert PostgresAddress.of("postgresql://a,b/d").defaults()["target_session_attrs"] == "primary"
 
 
 @pytest.mark.parametrize(

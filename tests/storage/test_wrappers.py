@@ -9,7 +9,7 @@ from holdfast.errors import Unavailable as UnavailableError
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage
-from holdfast.storage.wrappers.faults import Counting, Fault, Faulty
+from holdfast.storage.wrappers import Counting, Fault, Faulty
 
 
 def put(key: bytes) -> Batch:

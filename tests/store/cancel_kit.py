@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.storage.contract import Storage
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 
 
 class Middle:

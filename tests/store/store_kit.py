@@ -18,7 +18,7 @@ import holdfast
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

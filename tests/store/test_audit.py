@@ -16,7 +16,7 @@ import holdfast
 from holdfast import sync
 from holdfast.access import audit as auditing
 from holdfast.errors import GateRefusedError, InvalidInputError, ReadOnlyError, Unavailable
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

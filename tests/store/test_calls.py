@@ -9,7 +9,7 @@ import pytest
 from store_kit import Place
 
 from holdfast import sync
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 
 READS = ("get", "scan", "cells")
 

@@ -26,7 +26,7 @@ from holdfast.errors import (
     StateIntegrityError,
     Unavailable,
 )
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

@@ -26,7 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.sealer import sealed_under
 from holdfast.storage.contract import Storage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.open import open_core

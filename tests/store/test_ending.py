@@ -24,7 +24,7 @@ from holdfast.errors import (
     TimelineNotFoundError,
     Unavailable,
 )
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.commit.core import Core
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names import rowkinds

@@ -27,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 from holdfast.store.proof import verify_rows

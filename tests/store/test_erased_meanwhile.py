@@ -13,7 +13,7 @@ from store_kit import Place
 from holdfast import Lookup, sync
 from holdfast.errors import Conflict, MissingError, ScopeNotFoundError
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

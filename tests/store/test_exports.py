@@ -39,7 +39,7 @@ from holdfast.errors import (
     WrongKeyError,
 )
 from holdfast.seal.codec import Unbuilt
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 from holdfast.sync.checkpoints import export_checkpoint, import_checkpoint, inspect_export

@@ -11,7 +11,7 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import Entry, Position, sync
 from holdfast.errors import StateIntegrityError
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 from holdfast.store.journal.feed import LANES
 from holdfast.store.read.follow import MARKS, STORE
 

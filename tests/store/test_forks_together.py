@@ -12,7 +12,7 @@ from store_kit import Place, rows_of
 
 import holdfast
 from holdfast.errors import Conflict, LeaseLostError, ScopeNotFoundError
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(500)]
 

@@ -31,7 +31,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.lease.lease import LeaseInfo, Leases
 
 SHORT = 0.3

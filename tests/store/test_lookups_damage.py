@@ -14,7 +14,7 @@ from holdfast.errors import (
     LookupNotFoundError,
     Unavailable,
 )
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.commit import lookup_build
 from holdfast.store.commit.lookup_terms import Keeper
 from holdfast.store.history.handle import StoreHandle

@@ -23,7 +23,7 @@ from holdfast.errors import (
     ReadOnlyError,
     WrongKeyError,
 )
-from holdfast.seal.ring_masters import read_masters
+from holdfast.seal.ring import read_masters
 from holdfast.storage import open_storage
 
 

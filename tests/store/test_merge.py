@@ -34,7 +34,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.seal.registry import Registry
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

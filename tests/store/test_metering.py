@@ -19,7 +19,7 @@ import holdfast
 from holdfast import sync
 from holdfast.errors import Conflict, GateRefusedError, InvalidInputError, Unavailable
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.faults import Counting, Fault, Faulty
+from holdfast.storage.wrappers import Counting, Fault, Faulty
 from holdfast.store.commit.meter import (
     BOUNDS,
     FIGURES,

@@ -43,7 +43,7 @@ from holdfast.storage import open_storage
 from holdfast.storage.sqlite import files
 from holdfast.storage.sqlite.engine import SqliteStorage
 from holdfast.storage.sqlite.guard import StoreLock
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 from holdfast.store.open import _AD, META, Opening
 
 

@@ -15,7 +15,7 @@ import holdfast
 from holdfast import sync
 from holdfast.checkpoints import Condition, Policy, PolicyFrequency, PolicyRetention, RetentionRule
 from holdfast.errors import InvalidInputError, Unavailable
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

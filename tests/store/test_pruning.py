@@ -28,7 +28,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.timeline import Timeline

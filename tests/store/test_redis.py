@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import Classed, sync
 from holdfast.errors import DamagedRecordError
-from holdfast.storage.wrappers.cache import Cached
-from holdfast.storage.wrappers.redis import _Fuse
+from holdfast.storage.redis import Cached, _Fuse
 
 pytestmark = pytest.mark.usefixtures("cached_files")
 
@@ -34,11 +32,7 @@ def flush(place: Place) -> None:
     """Wait for what the stores that are open send behind reads and writes."""
     for store in place._open:
         if isinstance(store._core.storage, Cached):
-            filler = store._core.storage.cache._filler
-            for _ in range(60_000):
-                if not filler._waiting and not filler._writing:
-                    break
-                time.sleep(0.001)
+            store._core.storage.cache._filler.forget([])
 
 
 class Rows:

@@ -23,7 +23,7 @@ from test_redis import LONG, flush, results
 
 from holdfast import sync
 from holdfast.errors import InvalidInputError, MissingExtraError
-from holdfast.storage.wrappers import redis
+from holdfast.storage import redis
 
 pytestmark = pytest.mark.usefixtures("cached_files")
 
@@ -298,7 +298,7 @@ def test_without_its_driver_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.delitem(sys.modules, "holdfast.storage.wrappers.redis")
+    monkeypatch.delitem(sys.modules, "holdfast.storage.redis")
     with pytest.raises(MissingExtraError, match=r"holdfast\[redis\]"):
         sync.open(f"sqlite:{tmp_path / 'a.db'}", cache="redis://localhost")
     assert [*tmp_path.iterdir()] == []

@@ -27,7 +27,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

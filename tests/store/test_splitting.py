@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidValueError, LimitExceededError
-from holdfast.seal.codec import Codec
-from holdfast.seal.limits import ValueLimits
+from holdfast.seal.codec import Codec, ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.store.tree import split
 from holdfast.store.tree.split import Branch, Splitter

@@ -13,7 +13,7 @@ from store_kit import Place
 import holdfast
 from holdfast import Ephemeral, Sticky, sync
 from holdfast.errors import OutcomeUnknown, Unavailable
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.open import open_core

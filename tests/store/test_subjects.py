@@ -38,7 +38,7 @@ from holdfast.errors import (
 from holdfast.seal.subject_keys import drop_subject, holds_subject, says_erased
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.open import open_core

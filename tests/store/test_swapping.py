@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.base import Around
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Around, Counting
 from holdfast.store.names.cells import Swaps, _Asked
 
 

@@ -18,7 +18,7 @@ from store_kit import Place, rows_of, stop_process
 from holdfast import sync
 from holdfast.errors import Conflict, DiskFullError, HoldfastError, StoreLockedError
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.faults import MODES, Fault, Faulty
+from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.long import long_writer as write
 from holdfast.store.long import uploads

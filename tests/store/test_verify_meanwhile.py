@@ -15,7 +15,7 @@ from store_kit import Place, put_row
 from holdfast import sync
 from holdfast.errors import DamagedRecordError, InvalidInputError, StateIntegrityError
 from holdfast.storage.contract import Batch
-from holdfast.storage.wrappers.faults import Faulty
+from holdfast.storage.wrappers import Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal import entry
 from holdfast.store.journal.floor import anchored_floor

@@ -23,7 +23,7 @@ from holdfast.errors import (
     StoreClosedError,
     Unavailable,
 )
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 from holdfast.store.read import follow as feed_tail

@@ -24,7 +24,7 @@ from holdfast.cli.options import (
 from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session, is_sensitive, point
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.seal.limits import ValueLimits
+from holdfast.seal.codec import ValueLimits
 from holdfast.store.inner import handle_of
 from holdfast.store.names.masked import MASK
 

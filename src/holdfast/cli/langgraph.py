@@ -20,9 +20,9 @@ from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, MissingExtraError
 
 if TYPE_CHECKING:
-    from holdfast.integrations.langgraph.imports.importer import Outcome
-    from holdfast.integrations.langgraph.imports.sources import Source
+    from holdfast.integrations.langgraph.importer import Outcome
     from holdfast.integrations.langgraph.look import Looking, Seen
+    from holdfast.integrations.langgraph.sources import Source
     from holdfast.seal.codec import Typed
 
 ns_option = click.option("--ns", default="", help="The namespace, such as that of a subgraph.")
@@ -309,9 +309,9 @@ def import_(
         raise InvalidInputError("--as gives another id to one thread: name it with --thread")
     _needs_langgraph()
     _load(modules)
-    from holdfast.integrations.langgraph.imports.importer import Import
-    from holdfast.integrations.langgraph.imports.sources import open_source
-    from holdfast.integrations.langgraph.types.types import Types
+    from holdfast.integrations.langgraph.importer import Import
+    from holdfast.integrations.langgraph.sources import open_source
+    from holdfast.integrations.langgraph.types import Types
 
     types = Types()
     with ExitStack() as stack:

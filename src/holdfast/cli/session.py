@@ -397,7 +397,7 @@ def _first_line(path: str) -> str:
     """The passphrase in a file, or in a pipe such as /dev/fd/3."""
     from pathlib import Path
 
-    from holdfast.seal.secret_files import read_secret
+    from holdfast.seal.keys import read_secret
 
     try:
         if os.path.exists(path) and not os.path.isfile(path):

@@ -32,7 +32,7 @@ from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope
 from holdfast.recovery.strategies import unreadable
 from holdfast.storage.contract import Batch, Moment, Storage
-from holdfast.storage.wrappers.base import Around
+from holdfast.storage.wrappers import Around
 from holdfast.store.inner import (
     Core,
     Finding,

@@ -17,9 +17,12 @@ Mappings keep the order they were given.
 
 from __future__ import annotations
 
-import datetime
+import enum
 import sys
+import zoneinfo
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any
 
@@ -35,8 +38,6 @@ from holdfast.errors import (
     NewerFormatError,
     UnknownTypeError,
 )
-from holdfast.seal import datetimes
-from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Entry, Registry, can_be_registered, check_name
 from holdfast.seal.subject_keys import SEALED, SHORTEST
 
@@ -210,7 +211,7 @@ class Codec:
         if code == ODD_TEXT:
             return str(data, "utf-8", "surrogatepass")
         if code == MOMENT:
-            return datetimes.unpack(bytes(data))
+            return unpack_datetime(bytes(data))
         if code == OBJECT:
             name, version, payload = self._decoder.decode(data)
             if type(name) is not str or type(version) is not int:
@@ -419,8 +420,8 @@ class _Walk:
             self.raw = True
             self._grow(len(value))
             return value
-        if kind is datetime.datetime:
-            packed = datetimes.pack(value)
+        if kind is datetime:
+            packed = pack_datetime(value)
             if packed is None:
                 raise Refusal(
                     "a datetime needs a zone that can be stored (zoneinfo.ZoneInfo with a key, "
@@ -520,7 +521,7 @@ def advice(kind: type) -> str:
     told = f"a {type_name(kind)} would not come back as it was"
     if kind.__name__ in _INSTEAD:
         return f"{told}; {_INSTEAD[kind.__name__]}"
-    for base in (dict, list, str, int, float, bytes, tuple, datetime.datetime):
+    for base in (dict, list, str, int, float, bytes, tuple, datetime):
         if issubclass(kind, base) and not hasattr(kind, "__members__"):
             return f"{told} (it is a subclass of {base.__name__}); use {base.__name__}(...)"
     if kind.__module__ == "numpy":
@@ -571,33 +572,14 @@ def check_bounds(data: bytes, depth: int, items: int, nested: int) -> None:
 
     Extensions of kind `nested` hold msgpack themselves and are counted with the rest.
     """
-    left = items
-    regions = [(0, len(data), 1)]
-    while regions:
-        start, end, level = regions.pop()
-        left = _scan(data, start, end, level, depth, left, nested, regions)
-
-
-def _scan(
-    data: bytes,
-    pos: int,
-    end: int,
-    level: int,
-    depth: int,
-    left: int,
-    nested: int,
-    regions: list[tuple[int, int, int]],
-) -> int:
-    """Reads the one part in data[pos:end]; what is nested in it is added to `regions`."""
-    open_: list[int] = []
-    parts = 1
-    while True:
+    around: list[tuple[int, int]] = []
+    """Of each container around: parts that are left there, and its level."""
+    pos, parts, level = 0, 1, 0
+    while parts or around:
         if not parts:
-            if not open_:
-                break
-            parts = open_.pop()
+            parts, level = around.pop()
             continue
-        if pos >= end:
+        if pos >= len(data):
             raise ValueError("cut short")
         parts -= 1
         first = data[pos]
@@ -606,23 +588,21 @@ def _scan(
             pos += size
             continue
         count, pos, kind = _header(data, pos, first)
-        if kind is None:
+        if kind == nested:
+            around.append((parts, level))
+            parts = 1
+        elif kind is None or kind >= 0:
             pos += count
-        elif kind < 0:
-            left -= count
-            if left < 0:
-                raise TooMuch("more items than are allowed")
-            if level + len(open_) > depth:
-                raise TooMuch(f"more than {depth} levels")
-            open_.append(parts)
-            parts = -kind * count
         else:
-            if kind == nested:
-                regions.append((pos, pos + count, level + len(open_)))
-            pos += count
-    if pos != end:
+            items -= count
+            if items < 0:
+                raise TooMuch("more items than are allowed")
+            if level >= depth:
+                raise TooMuch(f"more than {depth} levels")
+            around.append((parts, level))
+            parts, level = -kind * count, level + 1
+    if pos != len(data):
         raise ValueError("does not end where it should")
-    return left
 
 
 def _header(data: bytes, pos: int, first: int) -> tuple[int, int, int | None]:
@@ -651,3 +631,143 @@ def _code(data: bytes, pos: int) -> int:
     if pos >= len(data):
         raise ValueError("cut short")
     return data[pos] if data[pos] < 0x80 else 0
+
+
+# ---- datetimes ----------------------------------------------------------------------------------
+# Datetimes with a zone, to bytes and back.
+#
+# Kept are the wall time to the microsecond, `fold`, the offset from UTC and the zone: the key of
+# a `zoneinfo.ZoneInfo`, or the fixed offset (and name) of a `datetime.timezone`. If the reader's
+# zone data is missing or gives another offset for that wall time today, the instant and offset
+# that were written come back with a fixed-offset zone: they never change silently.
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_Fields = tuple[int, int, int, int, int, int, int, int, int, str | None, str | None]
+_decode = msgspec.msgpack.Decoder(_Fields).decode
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def pack_datetime(moment: datetime) -> bytes | None:
+    """The bytes of a datetime, or None if it has no zone or one that cannot be stored."""
+    zone = moment.tzinfo
+    key: str | None = None
+    name: str | None = None
+    if type(zone) is zoneinfo.ZoneInfo:
+        key = zone.key
+        if not key:  # made from a file: nothing names it
+            return None
+    elif type(zone) is timezone:
+        # The only way to tell a given name from the one that is made of the offset.
+        given = zone.__getinitargs__()  # type: ignore[attr-defined]
+        name = given[1] if len(given) > 1 else None
+    else:
+        return None
+    offset = moment.utcoffset()
+    assert offset is not None
+    wall = moment.timetuple()[:6]
+    try:
+        return _encode((*wall, moment.microsecond, moment.fold, offset // _MICROSECOND, key, name))
+    except UnicodeEncodeError:
+        return None
+
+
+def unpack_datetime(data: bytes) -> datetime:
+    """The datetime; ValueError or a msgspec error if the bytes are not one."""
+    year, month, day, hour, minute, second, micro, fold, offset, key, name = _decode(data)
+    delta = timedelta(microseconds=offset)
+    fixed = timezone(delta) if name is None else timezone(delta, name)
+    moment = datetime(year, month, day, hour, minute, second, micro, fixed, fold=fold)
+    if key is not None:
+        try:
+            zoned = moment.replace(tzinfo=zoneinfo.ZoneInfo(key))
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            return moment
+        return zoned if zoned.utcoffset() == delta else moment
+    return moment
+
+
+# ---- limits -------------------------------------------------------------------------------------
+# How large values may be.
+
+
+DEEPEST = 400
+"""Levels that can be kept: two calls for each fit on Python's stack, beside those of the caller."""
+
+
+@dataclass(frozen=True)
+class ValueLimits:
+    """How large one value may be: nesting, parts in all containers together, encoded bytes.
+
+    They hold for what one call writes. What is stored is read whatever they are: reading is bounded
+    by the usual numbers of items and bytes, or by larger ones that are given, and by as many levels
+    as can be kept. Only bytes beyond `size` are read in pieces, with `open_read`.
+    """
+
+    depth: int = 256
+    """At most 400: a value is walked by calls, and Python's stack ends at 1,000 of them."""
+    items: int = 1_000_000
+    size: int = 256 << 20
+    long: int = 1 << 38
+    """Bytes of a value that is written with `open_write` or `put_file`; more than these 256 GiB
+    cannot be given."""
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "items", "size", "long"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InvalidInputError(f"the limit {name} is a number of at least 1")
+        if self.depth > DEEPEST:
+            raise InvalidInputError(f"the limit depth is at most {DEEPEST}: Python's stack ends")
+        if self.long > 1 << 38:
+            raise InvalidInputError("the limit long is at most 256 GiB: packs have short numbers")
+
+    def to_read(self) -> ValueLimits:
+        """What bounds reading: these, but none that is smaller than the usual one."""
+        usual = ValueLimits()
+        return ValueLimits(DEEPEST, max(self.items, usual.items), max(self.size, usual.size))
+
+
+# ---- typed --------------------------------------------------------------------------------------
+# Values as the type that a reader asked for, and what is told where they do not fit.
+
+
+def convert(value: Any, type_: Any, what: str) -> Any:
+    """The value as `type_`: a builtin, dataclass, Struct, enum, container type or model.
+
+    Raises `InvalidValueError` that says of `what` where it does not fit, and what was expected,
+    never the value.
+    """
+    if isinstance(type_, type) and type(value) is type_:
+        return value
+    validate = getattr(type_, "model_validate", None)
+    if isinstance(type_, enum.EnumMeta):
+        validate = type_  # msgspec knows only enums of text or of numbers
+    try:
+        return validate(value) if validate else msgspec.convert(value, type_)
+    except Exception as error:
+        text, path = complaints(error)[0]
+    wanted = getattr(type_, "__qualname__", None) or str(type_)
+    raise InvalidValueError(f"{what} does not fit {wanted}: {text} at {path}", path)
+
+
+def complaints(error: Exception) -> list[tuple[str, str]]:
+    """What msgspec or pydantic says is wrong, and where; no text that would repeat a value.
+
+    Of what a class raised itself, such as in `__post_init__`, the kind only.
+    """
+    if isinstance(error, msgspec.ValidationError):
+        own = error.__cause__  # msgspec repeats its text, and says the path behind it
+        said = str(error) if own is None else str(error)[len(str(own)) :]
+        text, _, path = said.partition(" - at `")
+        if own is not None:
+            text = f"{type(own).__name__} was raised"
+        elif not text.startswith(("Expected", "Object missing", "Object contains")):
+            text = "a part is not allowed there"
+        return [(text, path.rstrip("`") or "$")]
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return [(f"{type(error).__name__} was raised", "$")]
+    found = errors(include_input=False, include_url=False, include_context=False)
+    return [(str(one["type"]), "$" + "".join(map(step_text, one["loc"]))) for one in found]

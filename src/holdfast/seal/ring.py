@@ -19,13 +19,14 @@ Every commit that adds a key expects the cell, so that no key is made for a mast
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -37,37 +38,31 @@ from holdfast.errors import (
     DamagedRingError,
     HoldfastError,
     InvalidInputError,
+    KeyMissingError,
+    KeyRetiredError,
     KeyRetiringError,
     KeyringError,
+    NewerFormatError,
     WrongKeyError,
 )
-from holdfast.seal.keys import KEY, PASSPHRASE, KeySource, Secret
-from holdfast.seal.ring_masters import (
-    ATTEMPTS,
-    GENERATIONS,
-    META,
-    NONCE,
-    Meta,
-    Span,
-    damaged,
-    fitting,
-    master_of,
-    new_meta,
-    no_key,
-    pack_meta,
-    pack_span,
-    read_masters,
-    read_span,
-    retired,
-    stored_masters,
-    subkey,
-    was_retired,
-    wrong_key,
+from holdfast.seal.keys import (
+    DEFAULT_ARGON,
+    KEY,
+    PASSPHRASE,
+    RAW,
+    SALT,
+    Argon,
+    KeySource,
+    Secret,
+    check_argon,
+    derive,
 )
-from holdfast.storage.contract import Batch, Moment, Storage
-from holdfast.storage.wrappers.base import Around
+from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import again
+from holdfast.storage.wrappers import Around
 
 CACHED_SCOPES = 4096
+_T = TypeVar("_T")
 
 _random = os.urandom
 """The only source of randomness of this module; `holdfast.testing` may replace it."""
@@ -100,8 +95,6 @@ class Ring:
         """Which generations open the ring, as far as is known here."""
         self.store_key = b""
         self._sources = [source]
-        self._tried: set[tuple[int, int]] = set()
-        """(generation, source) of passphrases that do not fit: finding that out is slow."""
         self._masters: dict[int, Secret] = {}
         self._wraps: dict[int, dict[bytes, Wrap]] = {}
         """By generation, of the masters that are held here."""
@@ -158,7 +151,6 @@ class Ring:
             if key is not None:
                 ring.hold(meta.generation, master_of(meta, key))
                 break
-            ring._tried.add((meta.generation, id(source)))
         else:
             if was_retired(storage, source):
                 raise retired(metas[-1].generation)
@@ -204,6 +196,10 @@ class Ring:
         """Whether the master of a generation is held here."""
         return generation in self._wraps
 
+    def opens(self, key: bytes) -> bool:
+        """Whether the master that a row is wrapped under is held here."""
+        return generation_of(key) in self._wraps
+
     def check_masters(self) -> None:
         """Refuse if a master that opens the ring is not held here: no key can be made."""
         if not self._wraps.keys() >= set(self.span):
@@ -232,16 +228,11 @@ class Ring:
 
     def _look_for(self, meta: Meta) -> None:
         for source in self._sources:
-            tried = (meta.generation, id(source))
-            if tried in self._tried:
-                continue
             with suppress(HoldfastError):  # a key file that is gone: what is held is enough
                 key = fitting(meta, source)
                 if key is not None:
                     self.hold(meta.generation, master_of(meta, key))
                     return
-            if source.kind == PASSPHRASE:
-                self._tried.add(tried)
 
     def shut_out(self) -> KeyringError:
         """Why a row opens with no master that is held here."""
@@ -279,14 +270,15 @@ class Ring:
         try:
             return self._wrap(generation, key).unwrap(key, row)
         except DamagedRingError:
+            # Rows of a master that was retired meanwhile are blanked before they go: no damage.
             if generation < read_span(self.storage)[0]:
-                raise _turned() from None
+                raise turned() from None
             raise
 
     def _wrap(self, generation: int, key: bytes) -> Wrap:
         held = self._wraps.get(generation)
         if held is None:  # as another thread has noticed
-            raise _turned()
+            raise turned()
         return held[key[:1]]
 
     def wrapped_again(self, key: bytes, row: bytes, twin: bytes) -> bytes:
@@ -296,22 +288,34 @@ class Ring:
             self.unwrap(key, row), generation=generation, epoch=epoch_of(key), scope=scope_of(key)
         )
 
-    def _read(self, kind: bytes) -> bytes | None:
-        """What a row that is there once for the store holds, under the newest master held.
+    def read(self, step: Callable[[], _T]) -> _T:
+        """Do what reads rows; once more with the masters of today, if it says that they turned.
 
-        `KeyRetiredError` if none is held any more.
+        `KeyRetiredError` or `KeyRetiringError` if the one that it needs is not held here.
         """
-        for _ in range(2):
+        try:
+            return step()
+        except Conflict:  # the master was rotated since: what opens the rows is looked for anew
+            self.refresh()
+        try:
+            return step()
+        except Conflict:  # nothing that is held here opens them
+            raise self.shut_out() from None
+
+    def _read(self, kind: bytes) -> bytes | None:
+        """What a row that is there once for the store holds, under the newest master held."""
+
+        def read() -> bytes | None:
             for generation in sorted(self._wraps, reverse=True):
                 key = row_key(kind, generation)
                 row = self.storage.get([key])[0]
                 if row is not None:
-                    with suppress(Conflict):
-                        return self.unwrap(key, row)
-            self.refresh()
-        if not self._wraps:
-            raise self.shut_out()
-        return None
+                    return self.unwrap(key, row)
+            if not self._wraps or read_span(self.storage) != self.span:
+                raise turned()
+            return None
+
+        return self.read(read)
 
     # scopes
 
@@ -332,21 +336,15 @@ class Ring:
 
     def _read_scope(self, scope_id: bytes) -> ScopeKeys | None:
         _check_id(scope_id, "scope id")
-        for _ in range(2):
-            found: dict[int, tuple[bytes, bytes]] = {}
-            epochs: set[int] = set()
-            for key, row in self._rows(scope_id):
-                generation, epoch = generation_of(key), epoch_of(key)
-                epochs.add(epoch)
-                if generation in self._wraps:
-                    found[epoch] = key, row
-            if not epochs:
-                return None
-            if epochs == found.keys():
-                with suppress(Conflict):
-                    return _unpacked(found, self.unwrap)
-            self.refresh()  # the master was rotated since
-        raise self.shut_out()
+
+        def read() -> ScopeKeys | None:
+            rows = self._rows(scope_id)
+            found = {epoch_of(key): (key, row) for key, row in rows if self.opens(key)}
+            if any(epoch_of(key) not in found for key, _ in rows):
+                raise turned()
+            return _unpacked(found, self.unwrap) if found else None
+
+        return self.read(read)
 
     def _rows(self, scope_id: bytes) -> list[tuple[bytes, bytes]]:
         prefix = SCOPE + scope_id
@@ -417,18 +415,22 @@ class Ring:
 
         One that is there already is left. None if the scope has no keys: it was erased.
         """
-        for _ in range(ATTEMPTS):
+
+        def add() -> ScopeKeys | None:
             self.look()
             keys = self._read_scope(scope_id)
+            self.forget(scope_id)
             if keys is None or epoch in keys.data:
-                self.forget(scope_id)
                 return keys
             more = ScopeKeys(keys.commitment, {**keys.data, epoch: _random(KEY)}, epoch)
             # The newest of the keys that are there must stay: without it the scope is erased.
             there = [key for key, _ in self._rows(scope_id) if epoch_of(key) == keys.epoch]
-            with suppress(Conflict):
-                self.commit(self._scope_rows(scope_id, more, epoch), present=there)
-        raise Conflict("the ring is always changed by others; try again", [SCOPE + scope_id])
+            if not there:
+                raise turned()
+            self.commit(self._scope_rows(scope_id, more, epoch), present=there)
+            return more
+
+        return again(add, BUSY)
 
     def commit(self, records: list[tuple[bytes, bytes]], *, present: Iterable[bytes] = ()) -> None:
         """Put staged records if none of them is there and the same masters still open the ring.
@@ -463,7 +465,8 @@ class Ring:
         self.commit(self.wrapped(SIGNER, seed))
 
 
-def _turned() -> Conflict:
+def turned() -> Conflict:
+    """What says that the masters which open the ring are others than before."""
     return Conflict("the master is rotated meanwhile; try again", [GENERATIONS])
 
 
@@ -505,34 +508,12 @@ class RingStorage(Around):
         super().__init__(storage)
         self._place = place
 
-    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        with self._of_ring():
-            return super().get(keys)
-
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        with self._of_ring():
-            return super().scan(low, high, limit=limit, reverse=reverse)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        with self._of_ring():
-            return super().cells(low, high, limit=limit)
-
-    def commit(self, batch: Batch) -> None:
-        with self._of_ring():
-            super().commit(batch)
-
     @contextmanager
-    def moment(self) -> Iterator[Moment]:
-        with self._of_ring(), super().moment() as moment:
-            yield moment
-
-    @contextmanager
-    def _of_ring(self) -> Iterator[None]:
+    def calling(self, name: str) -> Iterator[None]:
         try:
             yield
         except DamagedRecordError as error:
+            # Others than the engine say better what is wrong, and where.
             if type(error) is not DamagedRecordError:
                 raise
             raise damaged(f"file ({self._place})") from None
@@ -563,9 +544,6 @@ _NAMES = {
 }
 _ROW_HEAD = 9
 _TAG = 16
-
-
-"""The only source of randomness of this module; `holdfast.testing` may replace it."""
 
 
 def row_key(kind: bytes, generation: int, scope: bytes = b"", epoch: int = 0) -> bytes:
@@ -633,3 +611,213 @@ class Wrap:
 
 def _head(generation: int, epoch: int) -> bytes:
     return bytes((FORMAT,)) + generation.to_bytes(4, "big") + epoch.to_bytes(4, "big")
+
+
+# ---- ring masters -------------------------------------------------------------------------------
+# The rows of the ring that say which masters open it: one of each generation.
+#
+#     M + generation   record  msgpack [format, kind, lineage, generation, argon cost, salt,
+#                              wrapped master, key check] and a 16-byte checksum
+#     R + generation   record  the same of a master that was retired, without a wrapped master
+#     G                cell    the oldest and the newest generation that open the ring, 4 bytes each
+#
+# Whether a key is the right one is decided by a key check (HMAC) before anything is unwrapped, so
+# that a wrong key, a retired one and a damaged ring are different errors.
+
+
+NONCE = 12
+BUSY = "the ring is always changed by others; try again"
+_RETIRED_LOOKED_AT = 8
+"""Retired masters that a key which does not fit is compared with, newest first."""
+
+META, RETIRED, GENERATIONS = b"M", b"R", b"G"
+Span = tuple[int, int]
+"""The oldest and the newest generation that open a ring; equal unless its master is rotated."""
+
+
+class Meta(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What is known of a master without the key."""
+
+    format: int
+    kind: int
+    lineage: bytes
+    generation: int
+    argon: tuple[int, int, int] | None
+    salt: bytes
+    wrapped: bytes
+    check: bytes
+
+    def head(self) -> bytes:
+        """What the key check and the wrap of the master cover."""
+        cost = self.argon or (0, 0, 0)
+        numbers = (self.format, self.kind, self.generation, *cost)
+        return self.lineage + b"".join(n.to_bytes(4, "big") for n in numbers) + self.salt
+
+
+def subkey(key: bytes, label: bytes, data: bytes = b"") -> bytes:
+    """A key, or a check, for one purpose."""
+    return hmac.digest(key, b"holdfast/1/" + label + b"\0" + data, "sha256")
+
+
+def damaged(row: str) -> DamagedRingError:
+    """The error for a row that is not as it was written."""
+    return DamagedRingError(
+        f"the {row} of the ring is damaged; put the ring back from a copy", f"ring: {row}"
+    )
+
+
+def new_meta(source: KeySource, lineage: bytes, generation: int) -> tuple[Meta, bytes]:
+    """The row of a new master, and the master; a key file that is missing is made here."""
+    secret = source.load(create=True)
+    meta = Meta(FORMAT, source.kind, lineage, generation, None, b"", b"", b"")
+    if source.kind == RAW:
+        key = master = secret.reveal()
+    else:
+        cost = DEFAULT_ARGON
+        meta.argon = (cost.memory, cost.passes, cost.lanes)
+        meta.salt = _random(SALT)
+        key, master = derive(secret, meta.salt, cost), _random(KEY)
+        # Under a fresh random salt the key is used once, so a random nonce cannot repeat.
+        nonce = _random(NONCE)
+        sealed = AESGCM(subkey(key, b"wrap/M")).encrypt(nonce, master, meta.head())
+        meta.wrapped = nonce + sealed
+    meta.check = subkey(key, b"key-check", meta.head())
+    return meta, master
+
+
+def fitting(meta: Meta, source: KeySource) -> bytes | None:
+    """The key that the source gives, if it is the one of this row."""
+    if source.kind != meta.kind:
+        return None
+    if meta.kind == RAW:
+        key = source.load().reveal()
+    else:
+        cost = Argon(*(meta.argon or (0, 0, 0)))
+        check_argon(cost)
+        key = derive(source.load(), meta.salt, cost)
+    fits = hmac.compare_digest(subkey(key, b"key-check", meta.head()), meta.check)
+    return key if fits else None
+
+
+def master_of(meta: Meta, key: bytes) -> bytes:
+    """The master that a fitting key opens."""
+    if meta.kind == RAW:
+        return key
+    nonce, sealed = meta.wrapped[:NONCE], meta.wrapped[NONCE:]
+    try:
+        return AESGCM(subkey(key, b"wrap/M")).decrypt(nonce, sealed, meta.head())
+    except (InvalidTag, ValueError):
+        raise damaged("meta row") from None
+
+
+def no_key() -> KeyMissingError:
+    """The error for an encrypted store that is opened without a key."""
+    return KeyMissingError("the store is encrypted: give its key with key= or HOLDFAST_KEY")
+
+
+_OLDER = (
+    ". If it is the right one, the ring beside the store, which is of this store and does not "
+    "know the key, is an older copy: put today's ring back"
+)
+
+
+def wrong_key(metas: list[Meta], source: KeySource) -> WrongKeyError:
+    """The error for a key that opens none of these rows."""
+    if all(meta.kind != source.kind for meta in metas):
+        wanted = "passphrase:TEXT" if metas[-1].kind == PASSPHRASE else "file:PATH or env:NAME"
+        return WrongKeyError(
+            f"this store is opened with {wanted}, another kind of key was given{_OLDER}"
+        )
+    return WrongKeyError(
+        "the key does not open this store; give the one it was created with, or that its master "
+        f"was rotated to{_OLDER}"
+    )
+
+
+def _checksum(packed: bytes) -> bytes:
+    return hashlib.sha256(b"holdfast/1/ring-meta\0" + packed).digest()[:16]
+
+
+def pack_meta(meta: Meta) -> bytes:
+    """The row's bytes."""
+    packed = msgspec.msgpack.encode(meta)
+    return packed + _checksum(packed)
+
+
+def unpack_meta(row: bytes, generation: int) -> Meta:
+    """The checksum is for accidents, so that a flipped bit is not reported as a wrong key."""
+    packed, found = row[:-16], row[-16:]
+    if found != _checksum(packed):
+        raise damaged("meta row")
+    try:
+        if msgspec.msgpack.decode(packed)[0] != FORMAT:
+            raise NewerFormatError("the ring was written by a newer version; update holdfast")
+        meta = msgspec.msgpack.decode(packed, type=Meta)
+        meta.head()
+    except (msgspec.DecodeError, ValueError, LookupError, TypeError, OverflowError):
+        raise damaged("meta row") from None
+    if meta.kind not in (RAW, PASSPHRASE):
+        raise NewerFormatError("the ring uses a kind of key that this version does not know")
+    if meta.generation != generation:
+        raise damaged("meta row")
+    return meta
+
+
+# --- which of them open a ring ---------------------------------------------------------------
+
+
+def pack_span(span: Span) -> bytes:
+    """The cell's content."""
+    return span[0].to_bytes(4, "big") + span[1].to_bytes(4, "big")
+
+
+def read_span(storage: Storage) -> Span:
+    """Which generations open the ring."""
+    found = storage.cells(GENERATIONS, GENERATIONS + b"\0")
+    content = found[0][1] if found else b""
+    span = int.from_bytes(content[:4], "big"), int.from_bytes(content[4:], "big")
+    if len(content) != 8 or not 0 <= span[1] - span[0] <= 1:
+        raise damaged("generation cell")
+    return span
+
+
+def stored_masters(storage: Storage) -> list[tuple[bytes, bytes]]:
+    """The rows of the masters that open the ring, oldest first."""
+    return storage.scan(META, META + b"\xff" * 5)
+
+
+def read_masters(storage: Storage) -> tuple[Span, list[Meta]]:
+    """Which generations open the ring, and what is known of each master, oldest first."""
+
+    def read() -> tuple[Span, list[tuple[bytes, bytes]]]:
+        found = stored_masters(storage)
+        if not found:
+            raise KeyMissingError(
+                "the store is encrypted and its ring, which holds the wrapped keys, is missing or "
+                "empty; put it back from a copy"
+            )
+        span = read_span(storage)
+        if stored_masters(storage) != found:
+            raise Conflict("the master was rotated between the reads")
+        return span, found
+
+    span, found = again(read, BUSY)
+    metas = [unpack_meta(row, int.from_bytes(key[1:], "big")) for key, row in found]
+    if [meta.generation for meta in metas] != sorted(set(span)):
+        raise damaged("generation cell")
+    return span, metas
+
+
+def retired(newest: int) -> KeyRetiredError:
+    """The error for a master that opened the ring once."""
+    return KeyRetiredError(
+        f"this master key was retired; the store is at generation {newest} of its master: open "
+        "it with the key that it was rotated to"
+    )
+
+
+def was_retired(storage: Storage, source: KeySource) -> bool:
+    """Whether the key opened this ring once."""
+    rows = storage.scan(RETIRED, RETIRED + b"\xff" * 5, limit=_RETIRED_LOOKED_AT, reverse=True)
+    metas = (unpack_meta(row, int.from_bytes(key[1:], "big")) for key, row in rows)
+    return any(fitting(meta, source) is not None for meta in metas)

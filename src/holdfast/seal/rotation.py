@@ -15,6 +15,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -22,35 +23,33 @@ from holdfast.errors import Conflict, InvalidInputError, KeyMissingError
 from holdfast.seal.keys import KeySource
 from holdfast.seal.ring import (
     BEFORE,
+    BUSY,
+    GENERATIONS,
     ID,
+    META,
+    RETIRED,
     SCOPE,
     SIGNER,
     STORE,
     SUBJECT,
     Ring,
-    generation_at,
-    generation_of,
-    row_key,
-)
-from holdfast.seal.ring_masters import (
-    ATTEMPTS,
-    GENERATIONS,
-    META,
-    RETIRED,
     damaged,
     fitting,
+    generation_at,
+    generation_of,
     new_meta,
     pack_meta,
     pack_span,
     read_masters,
+    read_span,
+    row_key,
     was_retired,
 )
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import again, pages
 
 SLICE = 5000
 """Rows that are wrapped, compared or dropped together, which waits for the disk once."""
-
-Rows = list[tuple[bytes, bytes]]
 
 
 def begin(ring: Ring, source: KeySource) -> None:
@@ -65,10 +64,8 @@ def begin(ring: Ring, source: KeySource) -> None:
         _drop_retired(ring)
         if 1 < ring.span[0] == ring.span[1] and _is_newest(ring, source):
             return
-    for _ in range(ATTEMPTS):
-        if ring.span[0] != ring.span[1]:
-            break
-        with suppress(Conflict):  # somebody else has begun one
+    if ring.span[0] == ring.span[1]:
+        with suppress(Conflict):  # somebody else has begun one: is it this one?
             _announce(ring, source)
         ring.refresh()
     ring.add_source(source)
@@ -132,13 +129,11 @@ def finish(ring: Ring) -> int:
     return _drop_retired(ring)
 
 
-def _pages(ring: Ring) -> Iterator[Rows]:
-    """The rows that hold keys, in pages."""
+def _keys(ring: Ring) -> Iterator[list[bytes]]:
+    """Keys of the rows that hold keys, so many at a time."""
     for kind in (STORE, SIGNER, SCOPE, SUBJECT):
-        low, high = kind, kind + b"\xff" * (ID + 9)
-        while page := ring.storage.scan(low, high, limit=SLICE):
-            yield page
-            low = page[-1][0] + b"\0"
+        for page in pages(ring.storage.scan, kind, kind + b"\xff" * (ID + 9), limit=SLICE):
+            yield [key for key, _ in page]
 
 
 def _twin(key: bytes, generation: int) -> bytes:
@@ -153,32 +148,21 @@ def _wrap_all(ring: Ring, *, compare: bool = False) -> None:
     if old == new:
         return  # finished by somebody else meanwhile
     ring.check_masters()
-    for page in _pages(ring):
-        mine = [(key, row) for key, row in page if generation_of(key) == old]
-        found = dict(page)  # a row and its second wrap lie side by side: most are in one page
-        for _ in range(ATTEMPTS):
-            try:
-                _wrap_page(ring, mine, new, found, compare=compare)
-                break
-            except Conflict as conflict:
-                if GENERATIONS in conflict.keys:
-                    return  # finished by somebody else meanwhile
-            # Some were erased, or wrapped by somebody else or on the next page.
-            keys = [key for one, _ in mine for key in (one, _twin(one, new))]
-            rows = zip(keys, ring.storage.get(keys), strict=True)
-            found = {key: row for key, row in rows if row is not None}
-            mine = [(key, row) for key, row in mine if key in found]
-        else:
-            raise Conflict("the ring is always changed by others; try again")
+    for keys in _keys(ring):
+        mine = [key for key in keys if generation_of(key) == old]
+        again(partial(_wrap_page, ring, mine, new, compare=compare), BUSY)
 
 
-def _wrap_page(
-    ring: Ring, mine: Rows, new: int, found: dict[bytes, bytes], *, compare: bool
-) -> None:
+def _wrap_page(ring: Ring, mine: list[bytes], new: int, *, compare: bool) -> None:
+    """Do so with these rows; some may be erased, or wrapped by somebody else meanwhile."""
+    if read_span(ring.storage) != ring.span:
+        return  # finished by somebody else meanwhile
+    twins = [_twin(key, new) for key in mine]
+    rows, seconds = ring.storage.get(mine), ring.storage.get(twins)
     batch = Batch(cells=[ring.unturned()])
-    for key, row in mine:
-        twin = _twin(key, new)
-        second = found.get(twin)
+    for key, row, twin, second in zip(mine, rows, twins, seconds, strict=True):
+        if row is None:
+            continue
         if second is None:
             batch.puts.append((twin, ring.wrapped_again(key, row, twin)))
             batch.absent.append(twin)
@@ -205,7 +189,7 @@ def _drop_retired(ring: Ring) -> int:
 
 
 def _retired_rows(ring: Ring) -> Iterator[list[bytes]]:
-    for page in _pages(ring):
-        old = [key for key, _ in page if generation_of(key) < ring.span[0]]
+    for keys in _keys(ring):
+        old = [key for key in keys if generation_of(key) < ring.span[0]]
         if old:
             yield old

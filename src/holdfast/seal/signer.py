@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from holdfast.errors import InvalidInputError, WrongKeyError
-from holdfast.seal.secret_files import make_secret, read_secret
+from holdfast.seal.keys import make_secret, read_secret
 
 SEED = 32
 PUBLIC = 32

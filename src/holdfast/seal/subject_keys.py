@@ -6,17 +6,16 @@ before the key was used: nothing is sealed with it.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, NoReturn
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-from holdfast.errors import Conflict, DamagedRecordError
-from holdfast.seal.ring import GONE, SUBJECT, Ring, generation_of
-from holdfast.seal.ring_masters import ATTEMPTS, damaged
+from holdfast.errors import DamagedRecordError
+from holdfast.seal.ring import BUSY, GONE, SUBJECT, Ring, damaged, turned
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import again
 
 
 class SubjectRow(msgspec.Struct, array_like=True, frozen=True):
@@ -38,26 +37,27 @@ class SubjectRow(msgspec.Struct, array_like=True, frozen=True):
 
 def put_subject(ring: Ring, id: bytes, row: SubjectRow) -> None:
     """Keep the key of a new subject, which is durable when this returns."""
-    for _ in range(ATTEMPTS):
+
+    def put() -> None:
         ring.look()
-        with suppress(Conflict):  # the master is being rotated
-            ring.commit(ring.wrapped(SUBJECT, msgspec.msgpack.encode(row), scope=id))
-            return
-    raise Conflict("the ring is always changed by others; try again", [SUBJECT + id])
+        ring.commit(ring.wrapped(SUBJECT, msgspec.msgpack.encode(row), scope=id))
+
+    again(put, BUSY)
 
 
 def read_subject(ring: Ring, id: bytes) -> SubjectRow | None:
     """The name and key of a subject; None if the ring has none (never made, or erased)."""
-    for _ in range(2):
+
+    def read() -> SubjectRow | None:
         found = _rows(ring, id)
-        if not found:
-            return None
         for key, row in reversed(found):
-            if ring.holds_master(generation_of(key)):
-                with suppress(Conflict):
-                    return _unpacked(ring.unwrap(key, row))
-        ring.refresh()  # the master was rotated since
-    raise ring.shut_out()
+            if ring.opens(key):
+                return _unpacked(ring.unwrap(key, row))
+        if found:
+            raise turned()
+        return None
+
+    return ring.read(read)
 
 
 def _unpacked(plain: bytes) -> SubjectRow:

@@ -24,9 +24,7 @@ from collections.abc import Callable
 
 from holdfast.errors import InvalidInputError
 from holdfast.storage.contract import Batch, Limits, Storage
-from holdfast.storage.mongodb import url as mongodb_url
-from holdfast.storage.postgres import url as postgres_url
-from holdfast.storage.server import on_server, shown
+from holdfast.storage.server import MongoAddress, PostgresAddress, on_server, shown
 
 __all__ = [
     "Batch",
@@ -106,9 +104,9 @@ def check_names_file(path: str, what: str) -> None:
         raise InvalidInputError(f"{path!r} names a folder; name {what} in it")
 
 
-def address_of(url: str) -> postgres_url.Address | mongodb_url.Address:
+def address_of(url: str) -> PostgresAddress | MongoAddress:
     """What the URL of a store on a server says."""
-    kind = mongodb_url.Address if url.startswith("mongodb") else postgres_url.Address
+    kind = MongoAddress if url.startswith("mongodb") else PostgresAddress
     return kind.of(url)
 
 

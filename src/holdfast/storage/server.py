@@ -6,6 +6,8 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
 from holdfast.errors import InvalidInputError, StoreClosedError, StoreForkedError
@@ -137,3 +139,137 @@ class Tally:
             if flying or self._flying or own != self._own:
                 return object()
         return commits - own, more
+
+
+# ---- url ----------------------------------------------------------------------------------------
+# Where a store in PostgreSQL lies, as its URL says it.
+
+
+SCHEMA = "holdfast"
+_SCHEMA_NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
+POSTGRES_FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresAddress:
+    """A server, a database and a schema in it. Its text shows neither user nor password."""
+
+    conninfo: str = field(repr=False)
+    """What libpq understands; it may hold a password."""
+    schema: str = SCHEMA
+    pool_size: int = POOL_SIZE
+    timeout: int = TIMEOUT
+    ring: str | None = field(default=None, repr=False)
+    """Where the keys of an encrypted store lie: a file, or the URL of other storage."""
+
+    @classmethod
+    def of(cls, url: str) -> PostgresAddress:
+        """Read a URL: `schema`, `pool_size`, `timeout` and `ring` are ours, others are libpq's."""
+        conninfo, ours = take_options(url, "schema")
+        made = cls(
+            conninfo,
+            ours.get("schema", SCHEMA),
+            whole(ours, "pool_size", POOL_SIZE),
+            whole(ours, "timeout", TIMEOUT),
+            ours.get("ring"),
+        )
+        if not _SCHEMA_NAME.fullmatch(made.schema):
+            raise InvalidInputError(
+                "the schema of a store has up to 63 small letters, digits and _, begins with no "
+                "digit and not with pg_"
+            )
+        return made
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What tells stores apart."""
+        return self.conninfo, self.schema
+
+    def check(self) -> None:
+        """Refuse what libpq does not understand."""
+        self._parts()
+
+    def _parts(self) -> dict[str, Any]:
+        import psycopg
+        from psycopg.conninfo import conninfo_to_dict
+
+        try:
+            return conninfo_to_dict(self.conninfo)
+        except psycopg.ProgrammingError:  # its text shows pieces of the URL
+            raise InvalidInputError(
+                f"the URL of a store in PostgreSQL is {POSTGRES_FORM}"
+            ) from None
+
+    def defaults(self) -> dict[str, Any]:
+        """Options for connections, where the URL gives no other."""
+        parts = self._parts()
+        mine: dict[str, Any] = {
+            "application_name": "holdfast",
+            "connect_timeout": max(2, -(-self.timeout // 1000)),
+        }
+        if "," in str(parts.get("host", "")):
+            mine["target_session_attrs"] = "primary"
+        return {name: value for name, value in mine.items() if name not in parts}
+
+    def hide(self, message: str) -> str:
+        """A message of libpq on one line, without the password."""
+        password = self._parts().get("password")
+        message = " ".join(message.split())
+        return message.replace(str(password), "***") if password else message
+
+    def __str__(self) -> str:
+        parts = self._parts()
+        host, port = parts.get("host") or "localhost", parts.get("port") or 5432
+        return f"postgresql://{host}:{port}/{parts.get('dbname', '')}?schema={self.schema}"
+
+
+# ---- url ----------------------------------------------------------------------------------------
+# Where a store in MongoDB lies, as its URL says it.
+
+
+MONGO_FORM = "mongodb://USER:PASSWORD@HOST:PORT/DATABASE"
+_DATABASE_NAME = re.compile(r'[^/\\. "$*<>:|?\0]{1,63}')
+_TAKEN = ("admin", "config", "local")
+
+
+@dataclass(frozen=True, slots=True)
+class MongoAddress:
+    """A server, or the members of a replica set, and a database there, which holds one store and
+    nothing else. Its text shows neither user nor password."""
+
+    url: str = field(repr=False)
+    """What the driver understands; it may hold a password."""
+    hosts: str
+    database: str
+    pool_size: int = POOL_SIZE
+    timeout: int = TIMEOUT
+    ring: str | None = field(default=None, repr=False)
+    """Where the keys of an encrypted store lie: a file, or the URL of other storage."""
+
+    @classmethod
+    def of(cls, url: str) -> MongoAddress:
+        """Read a URL: `pool_size`, `timeout` and `ring` are ours, others are the driver's."""
+        theirs, ours = take_options(url)
+        hosts, _, name = shown(url).partition("://")[2].partition("/")
+        database = unquote(name)
+        if not hosts or not _DATABASE_NAME.fullmatch(database) or database in _TAKEN:
+            raise InvalidInputError(
+                f"the URL of a store in MongoDB is {MONGO_FORM}, where the database is one that "
+                "holds nothing else"
+            )
+        return cls(
+            theirs,
+            hosts,
+            database,
+            whole(ours, "pool_size", POOL_SIZE),
+            whole(ours, "timeout", TIMEOUT),
+            ours.get("ring"),
+        )
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What tells stores apart."""
+        return "mongodb", self.hosts, self.database
+
+    def __str__(self) -> str:
+        return shown(self.url)

@@ -28,19 +28,15 @@ from holdfast.errors import (
     WitnessError,
     WrongKeyError,
 )
-from holdfast.seal.codec import Codec
-from holdfast.seal.keys import EnvKey, FileKey, KeySource, key_for
-from holdfast.seal.limits import ValueLimits
+from holdfast.seal.codec import Codec, ValueLimits
+from holdfast.seal.keys import EnvKey, FileKey, KeySource, check_home, key_for
 from holdfast.seal.registry import Registry, default_registry
-from holdfast.seal.ring import Ring, RingStorage
-from holdfast.seal.ring_masters import damaged, stored_masters
+from holdfast.seal.ring import Ring, RingStorage, damaged, stored_masters
 from holdfast.seal.sealer import PlainSeal
-from holdfast.seal.secret_files import check_home
 from holdfast.seal.signer import Identity, Signer, parse_identity
 from holdfast.storage import address_of, check_names_file, file_of, on_server, open_storage, shown
 from holdfast.storage.contract import Batch, Moment, Storage
-from holdfast.storage.wrappers.cache import Cached
-from holdfast.storage.wrappers.redis import FORM, Address, RedisCache, check_driver
+from holdfast.storage.redis import FORM, Address, Cached, RedisCache, check_driver
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.outside_cache import Near
 from holdfast.store.names import rowkinds

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.seal.limits import ValueLimits
+from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import store as blocking

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from holdfast.exports import PARTS, BlockingPart
-from holdfast.seal.limits import ValueLimits
+from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store.history.handle import StoreHandle

@@ -9,7 +9,7 @@ an undisturbed run.
 
 from __future__ import annotations
 
-from holdfast.storage.wrappers.faults import Counting, Faulty
+from holdfast.storage.wrappers import Counting, Faulty
 from holdfast.testing.conformance import CHECKS, CheckFailedError, Report, check_storage
 from holdfast.testing.crashes import CrashFinding, CrashReport, crash
 

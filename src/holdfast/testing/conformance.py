@@ -30,7 +30,7 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.storage.contract import MAX_KEY, Batch, Storage
-from holdfast.storage.wrappers.faults import Fault, Faulty
+from holdfast.storage.wrappers import Fault, Faulty
 
 # ---- what checks are made of -------------------------------------------------------------------
 

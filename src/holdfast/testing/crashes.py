@@ -35,7 +35,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.seal.keys import variable_of
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers.faults import Counting
+from holdfast.storage.wrappers import Counting
 from holdfast.store.inner import handle_of, same
 from holdfast.store.names.arguments import check_flag, check_run, check_seconds, is_async, ran
 

@@ -23,8 +23,7 @@ from msgspec import convert
 
 from holdfast.agents.state.shapes import TASK_PLACES
 from holdfast.errors import InvalidValueError
-from holdfast.seal.limits import ValueLimits
-from holdfast.seal.typed import complaints
+from holdfast.seal.codec import ValueLimits, complaints
 from holdfast.store.names.arguments import unawaited
 
 # ---- checks -------------------------------------------------------------------------------------

@@ -27,8 +27,7 @@ import msgspec
 
 from holdfast.checkpoints.export.file import ExportFile, damaged
 from holdfast.errors import HoldfastError, LimitExceededError
-from holdfast.seal.codec import Codec, Unbuilt
-from holdfast.seal.limits import ValueLimits
+from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
 from holdfast.seal.signer import Signer
 from holdfast.store.inner import LATEST, Meta, check_class, moment, read_meta
 from holdfast.store.names.cause import Cause

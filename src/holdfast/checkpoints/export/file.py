@@ -36,7 +36,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.compress import NONE, expand, squeeze
 from holdfast.seal.keys import KeySource
-from holdfast.seal.ring_masters import (
+from holdfast.seal.ring import (
     NONCE,
     fitting,
     master_of,

@@ -42,9 +42,8 @@ from holdfast.errors import (
     StateIntegrityError,
     UntrustedSignerError,
 )
-from holdfast.seal.codec import Codec, Unbuilt
+from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
 from holdfast.seal.keys import key_for
-from holdfast.seal.limits import ValueLimits
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import (
     ASKING,

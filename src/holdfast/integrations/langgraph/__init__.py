@@ -15,7 +15,7 @@ except ImportError as error:
     ) from error
 
 from holdfast.integrations.langgraph.saver import HoldfastSaver, open_saver
-from holdfast.integrations.langgraph.types.types import Types
+from holdfast.integrations.langgraph.types import Types
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.store.langgraph_store import HoldfastStore

@@ -143,6 +143,7 @@ def _change(
     try:
         return [ticket.outcome()[0].sequence for ticket in tickets][-1]
     except Conflict:
+        # Copied entries name each other by numbers that are others now: it cannot go on.
         raise Conflict(
             f"thread {target.id!r} was written to while it was copied to, perhaps by another copy; "
             "look at what it is now, and delete it to copy again"

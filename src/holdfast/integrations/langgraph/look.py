@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Any, NamedTuple
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
@@ -10,13 +9,13 @@ from langgraph.checkpoint.serde.types import TASKS
 
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph.messages import number_of, numbers, whole
-from holdfast.integrations.langgraph.runs import answered, node_of, triggered, unanswered
+from holdfast.integrations.langgraph.runs import answered, node_of, nodes_left
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import Record, Space, merged
-from holdfast.integrations.langgraph.types.types import MESSAGE, Types
+from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.seal.codec import Typed
-from holdfast.store.inner import MISSING, Diff, Difference, core_of, value_changes
+from holdfast.store.inner import MISSING, Diff, core_of, value_changes
 
 
 class Seen(NamedTuple):
@@ -120,97 +119,32 @@ class Looking:
         return Seen(record, channels, pending, coming, unknown)
 
 
-class _Sent(NamedTuple):
-    node: str
-
-
 def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
     """(nodes that run next, those of them that may have run), without building any object."""
-    sends = [
-        _Sent(str(one.value["node"]))
+    record = loaded.record
+    sent = [
+        str(one.value["node"])
         for one in (tasks if type(tasks) is list else [])
         if type(one) is Typed and one.name == "Send"
     ]
-
-    def but_for(done: set[str]) -> list[str]:
-        """Nodes without those whose tasks have these paths."""
-        return sorted((triggered(loaded.record) - {*map(node_of, done)}) | unanswered(sends, done))
-
     if not loaded.newest:  # what ran after an older one is known: nothing is open
-        return but_for(set()), []
-    calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
+        return nodes_left(record, sent, set()), []
+    calls = [call for call in loaded.calls if call.checkpoint == record.id]
     stored = {
         call.path
         for call in calls
         if any(channel not in WRITES_IDX_MAP for _, channel, _ in call.items)
     }
-    return but_for(stored), but_for(answered(calls))
+    return nodes_left(record, sent, stored), nodes_left(record, sent, answered(calls))
 
 
 def difference(before: Seen | None, after: Seen) -> Diff:
-    """What changed from one checkpoint to another, messages by their ids.
-
-    One that changed places was removed at the one and added at the other.
-    """
+    """What changed from one checkpoint to another."""
     found = Diff(before.record.id if before else "nothing", after.record.id)
     old, new = before.channels if before else {}, after.channels
     for name in sorted({**old, **new}):
-        was, now = old.get(name, MISSING), new.get(name, MISSING)
-        if _by_id(was) is not None and _by_id(now) is not None:
-            _messages(name, was, now, found)
-        elif _alike(was, now):
-            value_changes(name, name, was.value, now.value, found)
-        else:
-            value_changes(name, name, was, now, found)
+        value_changes(name, name, old.get(name, MISSING), new.get(name, MISSING), found)
     return found
-
-
-def _messages(name: str, was: Any, now: Any, found: Diff) -> None:
-    old, new = _by_id(was) or {}, _by_id(now) or {}
-    stay = _in_order([(old[id][0], id) for id in new if id in old])
-    for id, (number, message) in old.items():
-        if id not in stay:
-            path = f"{name}[{number}]"
-            found.changes.append(Difference(name, path, "removed", message, None))
-    for id, (number, message) in new.items():
-        path = f"{name}[{number}]"
-        if id not in stay:
-            found.changes.append(Difference(name, path, "added", None, message))
-        elif old[id][1] != message:
-            found.changes.append(Difference(name, path, "changed", old[id][1], message))
-
-
-def _in_order(moves: list[tuple[int, str]]) -> set[str]:
-    """Of (position before, id) in the order after: as many ids as can be that did not change
-    places; the others were taken out here and put in there."""
-    ends: list[int] = []
-    """The least position that a row of so many can end with."""
-    lengths = []
-    for position, _ in moves:
-        lengths.append(bisect_left(ends, position))
-        ends[lengths[-1] : lengths[-1] + 1] = [position]
-    found: set[str] = set()
-    wanted, last = len(ends) - 1, float("inf")
-    for (position, id), length in zip(reversed(moves), reversed(lengths), strict=True):
-        if length == wanted and position < last:
-            found.add(id)
-            wanted, last = wanted - 1, position
-    return found
-
-
-def _by_id(value: Any) -> dict[str, tuple[int, Typed]] | None:
-    """Messages by their ids; None if it is something else, or not all have one."""
-    if value is MISSING:
-        return {}
-    if not all_messages(value):
-        return None
-    found = {message.value.get("id"): (n, message) for n, message in enumerate(value)}
-    return found if len(found) == len(value) and None not in found else None
-
-
-def _alike(was: Any, now: Any) -> bool:
-    kinds = [(one.name, one.version) if type(one) is Typed else None for one in (was, now)]
-    return kinds[0] is not None and kinds[0] == kinds[1]
 
 
 def all_messages(value: Any) -> bool:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from urllib.parse import unquote
-
-from langgraph.checkpoint.base import WRITES_IDX_MAP
-from langgraph.checkpoint.serde.types import ERROR
 
 from holdfast.errors import Conflict
 from holdfast.integrations.langgraph.messages import BEGIN, Kept, short_list
@@ -27,7 +24,7 @@ from holdfast.integrations.langgraph.thread_records import (
     run_in,
     short_entries,
 )
-from holdfast.integrations.langgraph.types.types import LISTED, Types
+from holdfast.integrations.langgraph.types import LISTED, Types
 from holdfast.integrations.langgraph.write_turns import Job
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import Operation, Written, build_change
@@ -59,6 +56,7 @@ def put(
         try:
             check(before.record if before else None)
         except Conflict:
+            # What its tasks wrote on top of it is refused, too: it would wait for it for ever.
             thread.note_life(checkpoint["id"], REFUSED)
             if before and parent and thread.find(space, parent) is None:
                 raise Conflict(
@@ -203,40 +201,19 @@ def put_writes(
     thread: Thread,
     space: Space,
     checkpoint: str,
-    writes: Iterable[tuple[str, Any]],
-    task: str,
-    path: str,
-    run: str | None,
-    life: int,
-) -> None:
-    """Note what a task wrote on top of a checkpoint, which may be put only later.
-
-    If the thread was deleted since the checkpoint was put, or its run has seen it, `Conflict`.
-    """
-    given = [
-        # An error is kept as the text that LangGraph's own savers give back.
-        (WRITES_IDX_MAP.get(name, n), name, _told(value) if name == ERROR else value)
-        for n, (name, value) in enumerate(writes)
-    ]
-    if given:
-        put_calls(thread, space, checkpoint, given, task, path, run, life)
-
-
-def _told(error: Any) -> Any:
-    return repr(error) if isinstance(error, BaseException) else error
-
-
-def put_calls(
-    thread: Thread,
-    space: Space,
-    checkpoint: str,
     writes: list[tuple[int, str, Any]],
     task: str,
     path: str,
     run: str | None,
     life: int = 0,
+    *,
+    patient: bool = True,
 ) -> None:
-    """The same, with the index of each write."""
+    """Note (index, channel, value) of what a task wrote on top of a checkpoint, which may be put
+    only later. `patient`: a checkpoint may follow at once.
+
+    If the thread was deleted since the checkpoint was put, or its run has seen it, `Conflict`.
+    """
 
     def apply(draft: Draft) -> None:
         known = thread.lives.get(checkpoint, life or draft.life)
@@ -264,7 +241,7 @@ def put_calls(
 
     # Errors and interrupts end a step: no checkpoint follows that they could go along with. And
     # with delta channels, LangGraph holds the checkpoint back until the writes are stored.
-    patient = all(n >= 0 for n, _, _ in writes) and not thread.has_deltas(space)
+    patient = patient and all(n >= 0 for n, _, _ in writes) and not thread.has_deltas(space)
     thread.turns.run(Job(apply, cause_now(correlation=run), patient=patient))
 
 

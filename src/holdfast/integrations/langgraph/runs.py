@@ -6,7 +6,7 @@ checkpoint (or one by its id) and then puts checkpoints on top of it, in the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
@@ -198,14 +198,6 @@ def _unseen(record: Record, channel: str, node: str) -> bool:
     return seen is None or bool(record.versions.get(channel, seen) > seen)
 
 
-def finished(checkpoint: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint triggers nothing more; not known of graphs of another make."""
-    updated = checkpoint.get("updated_channels")
-    if updated is None or any(name.startswith(_TRIGGERS) for name in updated):
-        return False
-    return any(name.startswith(_TRIGGERS) for name in checkpoint.get("channel_versions", ()))
-
-
 def answered(calls: Iterable[Writes]) -> set[str]:
     """Paths of the tasks that stored something, or that wait for an answer.
 
@@ -225,9 +217,13 @@ def answered(calls: Iterable[Writes]) -> set[str]:
     return {path for path, what in found.items() if what}
 
 
-def unanswered(sends: list[Any], paths: set[str]) -> set[str]:
-    """Nodes that something was sent to, but for the tasks that have these paths."""
-    return {send.node for n, send in enumerate(sends) if f"{_PUSH}{n:010d}" not in paths}
+def nodes_left(record: Record, sent: list[str], paths: set[str]) -> list[str]:
+    """Nodes that a checkpoint makes run, by its channels or by what was sent to them in this
+    order; but for the tasks that have these paths."""
+    found = triggered(record) - {*map(node_of, paths)}
+    return sorted(
+        found.union(node for n, node in enumerate(sent) if f"{_PUSH}{n:010d}" not in paths)
+    )
 
 
 def node_of(path: str) -> str:

@@ -9,14 +9,24 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial, wraps
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -26,11 +36,20 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import ERROR
 
 from holdfast.errors import InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph import put as putting
 from holdfast.integrations.langgraph.copy import copy
-from holdfast.integrations.langgraph.history import delta_history, listed, put_by
+from holdfast.integrations.langgraph.history import (
+    config_of,
+    delta_history,
+    listed,
+    open_nodes,
+    put_by,
+    tuple_later,
+    tuple_of,
+)
 from holdfast.integrations.langgraph.runs import Sight, remember
 from holdfast.integrations.langgraph.thread import Loaded, Thread
 from holdfast.integrations.langgraph.thread_records import (
@@ -41,14 +60,7 @@ from holdfast.integrations.langgraph.thread_records import (
     run_in,
     thread_of,
 )
-from holdfast.integrations.langgraph.thread_tuples import (
-    config_of,
-    open_nodes,
-    tuple_later,
-    tuple_of,
-)
-from holdfast.integrations.langgraph.types.serializer import Serialised
-from holdfast.integrations.langgraph.types.types import Types
+from holdfast.integrations.langgraph.types import Serialised, Types
 from holdfast.integrations.langgraph.write_turns import Queue
 from holdfast.store.inner import Follower, StoreHandle, erase_scope
 from holdfast.store.names.arguments import listed as several
@@ -61,6 +73,7 @@ MOST_THREADS = 256
 MOST_KEPT = 128 << 20
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 PAGE = 20
 
@@ -68,6 +81,19 @@ Places = list[tuple[Thread, Space]]
 Listed = tuple[Thread, Space, Loaded | None]
 
 logger = logging.getLogger(__name__)
+
+
+def _away(
+    method: Callable[Concatenate[HoldfastSaver, P], T],
+) -> Callable[Concatenate[HoldfastSaver, P], Coroutine[Any, Any, T]]:
+    """The awaited form of a method, which does not hold the loop."""
+
+    @wraps(method)
+    async def away(self: HoldfastSaver, /, *given: P.args, **named: P.kwargs) -> T:
+        return await self._off(partial(getattr(self, method.__name__), *given, **named))
+
+    away.__name__ = f"a{method.__name__}"
+    return away
 
 
 class HoldfastSaver(BaseCheckpointSaver[Any]):
@@ -149,7 +175,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """The newest checkpoint of a thread, or the one with the given id."""
         thread, space, id = self._place(config)
         if self._queue is not None:
-            for pause in self._queue.turn(thread.id, space.ns, config, blocking=True):
+            for pause in self._queue.turn(thread.id, space.ns, blocking=True):
                 time.sleep(pause)
         found = self._get(thread, space, id, config)
         self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
@@ -160,7 +186,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread, space, id = self._place(config)
         if self._queue is not None:
             # Runs of several threads and loops wait for each other: there is no one event.
-            for pause in self._queue.turn(thread.id, space.ns, config, blocking=False):
+            for pause in self._queue.turn(thread.id, space.ns, blocking=False):
                 await asyncio.sleep(pause)
         found = await self._off(self._get, thread, space, id, config)
         self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
@@ -261,13 +287,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread, space, id = self._place(config)
         return delta_history(thread, space, id, channels)
 
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """The same, without holding the loop."""
-        return await self._off(
-            lambda: self.get_delta_channel_history(config=config, channels=channels)
-        )
+    aget_delta_channel_history = _away(get_delta_channel_history)
 
     def may_have_run(self, config: RunnableConfig) -> Sequence[str]:
         """Nodes that the newest checkpoint makes run and that stored nothing yet.
@@ -323,20 +343,12 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check)
         thread.note_run(config, thread.lives.get(id, 0))
         if self._queue is not None and not space.ns:
-            self._queue.noticed(thread.id, config, checkpoint)
+            self._queue.noticed(thread.id)
         thread.weigh()
         self._bound()
         return config_of(config["configurable"]["thread_id"], space.ns, id)
 
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """The same, without holding the loop."""
-        return await self._off(self.put, config, checkpoint, metadata, new_versions)
+    aput = _away(put)
 
     def put_writes(
         self,
@@ -351,19 +363,17 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
         run = run_in(get_checkpoint_metadata(config, {}))
         life = thread.life_of_run(config)
-        putting.put_writes(thread, space, id, writes, task_id, task_path, run, life)
+        given = [
+            # An error is kept as the text that LangGraph's own savers give back.
+            (WRITES_IDX_MAP.get(name, n), name, repr(one) if _is_error(name, one) else one)
+            for n, (name, one) in enumerate(writes)
+        ]
+        if given:
+            putting.put_writes(thread, space, id, given, task_id, task_path, run, life)
         if self._queue is not None and not space.ns:
-            self._queue.noticed(thread.id, config)
+            self._queue.noticed(thread.id)
 
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """The same, without holding the loop."""
-        await self._off(self.put_writes, config, writes, task_id, task_path)
+    aput_writes = _away(put_writes)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """The next version of a channel: a number, or a text where a thread was imported so."""
@@ -384,9 +394,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             erase_scope(StoreHandle(self._core), thread.scope)
         self._forget(thread.id)
 
-    async def adelete_thread(self, thread_id: str) -> None:
-        """The same, without holding the loop."""
-        await self._off(self.delete_thread, thread_id)
+    adelete_thread = _away(delete_thread)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Take out the checkpoints that these runs put, with what was written on top of them, and
@@ -406,17 +414,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             for space in thread.namespaces():
                 putting.remove(thread, space, put_by(thread, space, wanted), wanted)
 
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """The same, without holding the loop."""
-        await self._off(self.delete_for_runs, run_ids)
+    adelete_for_runs = _away(delete_for_runs)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread to another one, which must be empty."""
         copy(self._thread(source_thread_id), self._thread(target_thread_id))
 
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """The same, without holding the loop."""
-        await self._off(self.copy_thread, source_thread_id, target_thread_id)
+    acopy_thread = _away(copy_thread)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Take out all but the newest checkpoint of each namespace, or (`delete`) erase all.
@@ -433,9 +437,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             for space in thread.namespaces():
                 putting.remove(thread, space, putting.superseded(thread, space))
 
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """The same, without holding the loop."""
-        await self._off(lambda: self.prune(thread_ids, strategy=strategy))
+    aprune = _away(prune)
 
     # inside
 
@@ -494,6 +496,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
                 held -= self._threads.popitem(last=False)[1].size
 
 
+def _is_error(channel: str, value: Any) -> bool:
+    return channel == ERROR and isinstance(value, BaseException)
+
+
 def open_saver() -> Opening[HoldfastSaver]:
     """`HoldfastSaver.open()` for `checkpointer.path` in `langgraph.json`."""
     return HoldfastSaver.open()
@@ -517,25 +523,22 @@ class Opening(Generic[T]):
         self._options = options
         self._make = make
         self._end = end
-        self._made: tuple[Store, T] | None = None
+        self._opened: ExitStack | None = None
 
     def __enter__(self) -> T:
-        if self._made is not None:
+        if self._opened is not None:
             raise InvalidInputError("this store is open already; call open() again for another")
-        store = Store(StoreHandle(open_core(self._url, **self._options)))
-        try:
+        with ExitStack() as stack:  # which closes the store if what stands on it cannot be made
+            store = stack.enter_context(Store(StoreHandle(open_core(self._url, **self._options))))
             made = self._make(store)
-        except BaseException:
-            store.close()
-            raise
-        self._made = (store, made)
+            stack.callback(self._end, made)
+            self._opened = stack.pop_all()
         return made
 
     def __exit__(self, *_: object) -> None:
-        if self._made is not None:
-            (store, made), self._made = self._made, None
-            self._end(made)
-            store.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
     async def __aenter__(self) -> T:
         return await to_the_end(self.__enter__, undo=lambda _: self.__exit__())

@@ -9,10 +9,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import DamagedRecordError, InvalidValueError, PrunedError, ScopeNotFoundError
-from holdfast.integrations.langgraph.delta_snapshots import Snapshot
 from holdfast.integrations.langgraph.messages import (
     Kept,
     Parts,
+    Snapshot,
     long_list,
     number_of,
     numbers,
@@ -35,7 +35,7 @@ from holdfast.integrations.langgraph.thread_records import (
     scope_of,
     thread_of,
 )
-from holdfast.integrations.langgraph.types.types import MESSAGE, Types
+from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.integrations.langgraph.write_turns import Turns
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import PATCHED, Core, LineHandle, Reader, trace

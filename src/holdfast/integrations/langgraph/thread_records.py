@@ -89,10 +89,21 @@ def thread_of(scope: Scope) -> str:
     return "" if quoted == _NO_TEXT else unquote(quoted, errors="surrogatepass")
 
 
-class Space(NamedTuple):
+class Space:
     """The keys of one namespace of a thread."""
 
-    ns: str
+    def __init__(self, ns: str) -> None:
+        self.ns = ns
+        self.head = self._key("head")
+        """Key of the newest checkpoint."""
+        self.log = self._key("log")
+        """Key of the list of those before."""
+        self.mixed = self._key("mixed")
+        """Key of the greatest id that a lesser one followed."""
+        self.writes = self._key("writes")
+        """Key of the list of what tasks wrote."""
+        self.needs = NEEDS + self._key("deltas")
+        """Key of the first entry that delta channels of the newest checkpoint are made of."""
 
     def _key(self, kind: str) -> str:
         return f"{kind}:{quote(self.ns, safe=':|_-')}" if self.ns else kind
@@ -101,31 +112,6 @@ class Space(NamedTuple):
     def of(cls, head: str) -> Space:
         """The namespace that a head belongs to."""
         return cls(unquote(head[5:]))
-
-    @property
-    def head(self) -> str:
-        """Key of the newest checkpoint."""
-        return self._key("head")
-
-    @property
-    def log(self) -> str:
-        """Key of the list of those before."""
-        return self._key("log")
-
-    @property
-    def mixed(self) -> str:
-        """Key of the greatest id that a lesser one followed."""
-        return self._key("mixed")
-
-    @property
-    def writes(self) -> str:
-        """Key of the list of what tasks wrote."""
-        return self._key("writes")
-
-    @property
-    def needs(self) -> str:
-        """Key of the first entry that delta channels of the newest checkpoint are made of."""
-        return NEEDS + self._key("deltas")
 
     def late(self, id: str) -> str:
         """Key of what tasks wrote too late."""

@@ -14,12 +14,11 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict
-from holdfast.integrations.langgraph.runs import finished
 from holdfast.store.names.cause import Cause
 
 if TYPE_CHECKING:
@@ -165,51 +164,52 @@ _UPDATES = ("perform_superstep", "aperform_superstep")
 class Queue:
     """Lets one run at a time work on a thread, within this process.
 
-    A run has its turn until its loop is left. Who waits for `patience` seconds without a sign of
-    it gets `Conflict`. Where its loop is not to be seen (a saver that is called in another thread
-    than the loop's, a loop that could not be entered), it is over when its last checkpoint triggers
-    nothing, when its objects are gone, or after `patience` seconds without a sign.
+    A run has its turn until its loop is left, or is gone. Who waits for `patience` seconds without
+    a sign of it gets `Conflict`. One whose loop is not to be seen, because a saver around this one
+    is called in another thread, does not queue: it is refused as without a queue.
     """
 
     def __init__(self, patience: float) -> None:
         self.patience = patience
         self._runs: dict[str, _Run] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # whose turn it is, is found out and noted in one step
 
-    def turn(self, thread: str, ns: str, config: Any, *, blocking: bool) -> Iterator[float]:
+    def turn(self, thread: str, ns: str, *, blocking: bool) -> Iterator[float]:
         """Pauses to make until the run that asks has the thread to itself.
 
         An update of the state waits as well, and takes no turn. Who only looks need not wait, nor
         a subgraph, which runs within a run.
         """
         loop, updates = _asking()
-        mark = None if updates or ns else _mark(config)
-        if mark is None and not updates:
+        if (ns or loop is None) and not updates:
             return
-        begun = time.monotonic()
-        while (ahead := self._ahead(thread, mark, loop)) is not None:
+        begun, looked = time.monotonic(), False
+        while (ahead := self._ahead(thread, loop)) is not None:
             if blocking:
                 _check_may_wait(thread)
-            if time.monotonic() - max(begun, ahead.last) >= self.patience:
+            waited = time.monotonic() - max(begun, ahead.last)
+            if waited >= self.patience:
                 raise Conflict(
                     f"thread {thread!r}: waited {self.patience:g} seconds for the run that is at "
                     "work on it, without a sign of it; nothing was read or stored. Let it end (a "
                     "stream that was begun: read it to its end, or close it), or open the saver "
                     "with more patience"
                 )
-            ahead.look_for_end()
+            if waited >= _LOOK and not looked:
+                # A loop that could not be entered refers to itself, and goes with the collector.
+                gc.collect()
+                looked = True
             yield _PAUSE
 
-    def _ahead(self, thread: str, mark: Any, loop: Any) -> _Run | None:
+    def _ahead(self, thread: str, loop: Any) -> _Run | None:
         """The run that has to end first; if there is none, it is the turn of the one that asks."""
         with self._lock:
             run = self._runs.get(thread)
             if run is not None and run.busy(self.patience):
-                return run if run.mark() is not mark else None
-            if mark is not None:
-                run = self._runs[thread] = _Run(mark, loop)
-                if loop is not None:
-                    loop.stack.callback(self._over, thread, run)
+                return run if run.loop() is not loop else None
+            if loop is not None:
+                run = self._runs[thread] = _Run(loop)
+                loop.stack.callback(self._over, thread, run)
             return None
 
     def _over(self, thread: str, run: _Run) -> None:
@@ -221,53 +221,32 @@ class Queue:
         """Refuse a checkpoint that no run puts while one is at work: it would be passed over."""
         with self._lock:
             run = self._runs.get(thread)
-            if run is None or _mark(config) is not None or not run.busy(self.patience):
+            if run is None or _of_run(config) or not run.busy(self.patience):
                 return
         raise Conflict(
             f"thread {thread!r}: a run is at work on it, which an update would overtake; nothing "
             "of the update is stored. Update again when the run has ended"
         )
 
-    def noticed(
-        self, thread: str, config: Any, checkpoint: Mapping[str, Any] | None = None
-    ) -> None:
-        """A run put something, perhaps a checkpoint. Only who has the turn counts."""
+    def noticed(self, thread: str) -> None:
+        """The run that has the turn put something: a sign of it."""
         run = self._runs.get(thread)
-        if run is None or run.mark() is not _mark(config):
-            return
-        run.last = time.monotonic()
-        if checkpoint is not None and not run.tells() and finished(checkpoint):
-            self._over(thread, run)
+        if run is not None:
+            run.last = time.monotonic()
 
 
 class _Run:
-    def __init__(self, mark: Any, loop: Any) -> None:
-        self.mark = weakref.ref(mark)
-        self._loop = None if loop is None else weakref.ref(loop)
+    def __init__(self, loop: Any) -> None:
+        self.loop = weakref.ref(loop)
         self.last = time.monotonic()
-        self.look: float | None = None
-        """When to look whether it is gone, while others wait."""
-
-    def tells(self) -> bool:
-        """Whether it will tell its end: it does if its loop was entered."""
-        loop = self._loop() if self._loop is not None else None
-        return loop is not None and getattr(loop, "status", "input") != "input"
 
     def busy(self, patience: float) -> bool:
-        if self.mark() is None:
+        """Whether it has not ended. A loop that could not be entered does not tell its end."""
+        loop = self.loop()
+        if loop is None:
             return False
-        return self.tells() or time.monotonic() - self.last < patience
-
-    def look_for_end(self) -> None:
-        """Now and then, while somebody waits: what is left of a run that failed refers to itself,
-        and is gone only once the collector has found it."""
-        begun = time.monotonic()
-        if self.look is not None and begun >= self.look:
-            gc.collect()
-            self.look = None
-        if self.look is None:
-            took = time.monotonic() - begun
-            self.look = begun + max(_LOOK, 20 * took)
+        entered = getattr(loop, "status", "input") != "input"
+        return entered or time.monotonic() - self.last < patience
 
 
 def _asking() -> tuple[Any, bool]:
@@ -287,10 +266,10 @@ def _asking() -> tuple[Any, bool]:
     return None, False
 
 
-def _mark(config: Any) -> Any:
-    """An object that lives as long as the run; None if it is not a run that reads."""
+def _of_run(config: Any) -> bool:
+    """Whether a config is that of a run, not of an update."""
     runtime = config["configurable"].get("__pregel_runtime")
-    return getattr(runtime, "stream_writer", None)
+    return getattr(runtime, "stream_writer", None) is not None
 
 
 def _check_may_wait(thread: str) -> None:

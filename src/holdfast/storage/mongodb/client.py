@@ -28,7 +28,7 @@ from holdfast.errors import (
     Unavailable,
     UnsafePlaceError,
 )
-from holdfast.storage.mongodb.url import FORM, Address
+from holdfast.storage.server import MONGO_FORM, MongoAddress
 
 Document = dict[str, Any]
 COUNT = "store"
@@ -40,7 +40,7 @@ STOPPED = 5
 class Client:
     """Connections to the servers, and the three collections of a store."""
 
-    def __init__(self, address: Address, *, full: bool) -> None:
+    def __init__(self, address: MongoAddress, *, full: bool) -> None:
         self.address = address
         more: dict[str, Any] = {}
         if "appname=" not in address.url.lower():
@@ -56,7 +56,7 @@ class Client:
             )
         except (PyMongoError, ValueError):  # its text may show pieces of the URL
             raise InvalidInputError(
-                f"the URL of a store in MongoDB is {FORM}; this one has another form, or an "
+                f"the URL of a store in MongoDB is {MONGO_FORM}; this one has another form, or an "
                 "option that the driver does not know, or not with this value"
             ) from None
         self.safe = WriteConcern("majority", j=True if full else None)
@@ -158,7 +158,7 @@ _CODES: dict[int, tuple[type[HoldfastError], str]] = {
 }
 
 
-def _no_transactions(address: Address) -> HoldfastError:
+def _no_transactions(address: MongoAddress) -> HoldfastError:
     return UnsafePlaceError(
         f"{address} is a single server without transactions, on which nothing is kept safe; start "
         "it as a replica set, which may have one member: mongod --replSet NAME, then "

@@ -33,8 +33,7 @@ from holdfast.storage.contract import Batch, Limits, Moment
 from holdfast.storage.mongodb import schema as schema
 from holdfast.storage.mongodb.batch import Commit, pages
 from holdfast.storage.mongodb.client import COUNT, Client, row
-from holdfast.storage.mongodb.url import Address
-from holdfast.storage.server import Life, Tally
+from holdfast.storage.server import Life, MongoAddress, Tally
 
 
 class MongoStorage:
@@ -47,7 +46,7 @@ class MongoStorage:
         self, url: str, *, durability: str = "full", create: bool = True, read_only: bool = False
     ) -> None:
         check_durability(durability, self.limits)
-        self.address = Address.of(url)
+        self.address = MongoAddress.of(url)
         self._read_only = read_only
         self._life = Life()
         self._tally = Tally()
@@ -57,7 +56,7 @@ class MongoStorage:
             with self._client.talking():
                 self._client.check_server()
                 schema.prepare(self._client, create=create and not read_only)
-        except BaseException:
+        except BaseException:  # nobody gets the handle that would close it
             self._client.close()
             raise
 

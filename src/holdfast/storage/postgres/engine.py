@@ -50,8 +50,7 @@ from holdfast.storage.postgres.link import (
     text,
     unreachable,
 )
-from holdfast.storage.postgres.url import Address
-from holdfast.storage.server import Life, Tally
+from holdfast.storage.server import Life, PostgresAddress, Tally
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 # A role or a database may have a lower level as its default, or a higher one.
@@ -89,7 +88,7 @@ class PostgresStorage:
         self, url: str, *, durability: str = "full", create: bool = True, read_only: bool = False
     ) -> None:
         check_durability(durability, self.limits)
-        self.address = Address.of(url)
+        self.address = PostgresAddress.of(url)
         self.address.check()
         full = durability == "full"
         self._level = "on" if full else "off"
@@ -116,7 +115,7 @@ class PostgresStorage:
         )
         try:
             self._prepare(create=create and not read_only)
-        except BaseException:
+        except BaseException:  # nobody gets the handle that would close it
             self._pool.close()
             raise
 
@@ -361,7 +360,7 @@ def _committed(results: Sequence[Result]) -> bool:
     return len(results) == 5 and not results[4].failed and results[4].done == b"COMMIT"
 
 
-def _welcome(address: Address, full: bool, link: Link) -> None:
+def _welcome(address: PostgresAddress, full: bool, link: Link) -> None:
     """Refuse a server that could not keep what is promised."""
     (result,) = link.flight([(_SERVER, [])], time.monotonic() + address.timeout / 1000)
     if result.failed:

@@ -31,7 +31,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage import contract
-from holdfast.storage.postgres.url import Address
+from holdfast.storage.server import PostgresAddress
 
 try:
     import psycopg
@@ -151,7 +151,7 @@ def _error(code: str, message: str) -> HoldfastError:
 class Link:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: PostgresAddress) -> None:
         try:
             connection = psycopg.connect(
                 address.conninfo, autocommit=True, prepare_threshold=None, **address.defaults()
@@ -246,7 +246,7 @@ class Link:
             self.close()
 
 
-def unreachable(address: Address, lost: Lost) -> Unavailable:
+def unreachable(address: PostgresAddress, lost: Lost) -> Unavailable:
     """The error for a link that broke before anything was asked for, or while reading."""
     return Unavailable(f"{address} cannot be reached: {lost}; nothing was applied, try again")
 
@@ -258,7 +258,7 @@ def _plain(error: psycopg.Error) -> str:
 class Pool:
     """Up to so many links at once; those that are free are kept. `welcome` may refuse a new one."""
 
-    def __init__(self, address: Address, welcome: Callable[[Link], None]) -> None:
+    def __init__(self, address: PostgresAddress, welcome: Callable[[Link], None]) -> None:
         self._address = address
         self._welcome = welcome
         self._free: list[Link] = []

@@ -15,7 +15,7 @@ from holdfast.errors import (
     StoreNotFoundError,
 )
 from holdfast.storage.postgres.link import Link, Statement, text
-from holdfast.storage.postgres.url import Address
+from holdfast.storage.server import PostgresAddress
 
 FORMAT = 1
 _TABLES = (
@@ -78,12 +78,14 @@ _FASTER = ("23505", "42P06", "42P07")
 """Codes that say that another process has just made a schema, a table or its row."""
 
 
-def differences(link: Link, address: Address, deadline: float) -> list[str]:
+def differences(link: Link, address: PostgresAddress, deadline: float) -> list[str]:
     """What is in the schema and should not be, or the other way round; [] if it is ours."""
     return _differences(_described(link, address, deadline))
 
 
-def prepare(link: Link, address: Address, deadline: float, *, create: bool, level: str) -> bool:
+def prepare(
+    link: Link, address: PostgresAddress, deadline: float, *, create: bool, level: str
+) -> bool:
     """Check the tables, or make them where nothing is, at that level of `synchronous_commit`.
     False if another process was just doing so: look again, on another link."""
     found = _described(link, address, deadline)
@@ -106,7 +108,7 @@ def quoted(schema: str) -> str:
     return f'"{schema}"'
 
 
-def _described(link: Link, address: Address, deadline: float) -> frozenset[str]:
+def _described(link: Link, address: PostgresAddress, deadline: float) -> frozenset[str]:
     (result,) = link.flight([(_DESCRIBE, [text(address.schema)])], deadline)
     if result.failed:
         raise result.error()
@@ -119,7 +121,7 @@ def _differences(found: frozenset[str]) -> list[str]:
     return more + [f"{line} is missing" for line in missing]
 
 
-def _foreign(address: Address, wrong: list[str]) -> HoldfastError:
+def _foreign(address: PostgresAddress, wrong: list[str]) -> HoldfastError:
     named = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
     return ForeignSchemaError(
         f"the schema of {address} is not as it was made: {named}. Nothing was touched: remove what "
@@ -127,7 +129,7 @@ def _foreign(address: Address, wrong: list[str]) -> HoldfastError:
     )
 
 
-def _check_format(link: Link, address: Address, deadline: float) -> None:
+def _check_format(link: Link, address: PostgresAddress, deadline: float) -> None:
     sql = f"SELECT format::bigint FROM {quoted(address.schema)}.store"
     (result,) = link.flight([(sql, [])], deadline)
     if result.failed:

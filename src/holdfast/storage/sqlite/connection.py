@@ -45,9 +45,9 @@ class Reading:
                 found = self._connection.executemany(sql, [(key,) for key in keys]).fetchall()
                 self._connection.execute("COMMIT")
                 return found
-            except BaseException:
+            except BaseException:  # now, for an open read keeps the log from being shortened
                 with suppress(apsw.Error):
-                    self._settle()  # now, for an open read keeps the log from being shortened
+                    self._settle()
                 raise
 
     def _settle(self) -> None:
@@ -211,7 +211,7 @@ class Turn:
             # Not by a call, behind which an interrupt can come before its result is noted.
             [self._held] = map(self._lock.acquire, (True,))
             self._begin()
-        except BaseException:
+        except BaseException:  # Ctrl-C before all: the block is not entered, so nothing leaves it
             self.__exit__()
             raise
 

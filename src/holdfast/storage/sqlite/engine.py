@@ -39,7 +39,6 @@ from holdfast.storage.batch import (
 from holdfast.storage.contract import Batch, Limits, Moment
 from holdfast.storage.sqlite import connection as sqlite_moment
 from holdfast.storage.sqlite import connection as write_ahead_log
-from holdfast.storage.sqlite import file_check
 from holdfast.storage.sqlite import files as files
 from holdfast.storage.sqlite import guard as guard
 from holdfast.storage.sqlite import process_fork as forks
@@ -103,7 +102,7 @@ class SqliteStorage:
             try:
                 self._lock.share(self._ready, partial(self._prepare, before))
                 self._open()
-            except BaseException:
+            except BaseException:  # whatever it is, it leaves the folder as it was
                 self._tidy()
                 if not os.path.exists(self.path):
                     self._lock.remove()
@@ -142,7 +141,7 @@ class SqliteStorage:
                 self._finish()
             except apsw.Error as error:
                 self._apply_failed(error)
-            except BaseException:
+            except BaseException:  # a conflict, Ctrl-C: nothing of the batch may stay
                 self._rollback()
                 raise
         if (batch.drops or batch.swaps) and self._wal_pages >= files.WAL_PAGES // 2:
@@ -180,7 +179,7 @@ class SqliteStorage:
     def check(self) -> list[str]:
         self._usable()
         try:
-            return file_check.check(self.path, self._on_busy)
+            return files.check(self.path, self._on_busy)
         except apsw.Error as error:
             self._reading_failed(error)
 
@@ -231,16 +230,13 @@ class SqliteStorage:
             if self._full and not self._read_only:
                 # The log's name must be on the disk before a commit in it is acknowledged.
                 guard.sync_folder(self.path)
-        except OSError as error:
+        except BaseException as error:  # whatever it is, nobody else closes them
             files.close_all(opened)
-            raise Unavailable(
-                f"the folder of {self.path!r} cannot be synced ({error.strerror}); check the disk"
-            ) from None
-        except apsw.Error as error:
-            files.close_all(opened)
-            raise guard.translate(error, self.path) from None
-        except BaseException:
-            files.close_all(opened)
+            if isinstance(error, OSError):
+                told = f"the folder of {self.path!r} cannot be synced ({error.strerror})"
+                raise Unavailable(f"{told}; check the disk") from None
+            if isinstance(error, apsw.Error):
+                raise guard.translate(error, self.path) from None
             raise
         self._reader, self._writer = opened
         self._reading = Reading(self._reader, self._read_lock)
@@ -290,11 +286,10 @@ class SqliteStorage:
         except apsw.IOError as error:
             self._die(f"reading {self.path!r} failed")
             raise guard.translate(error, self.path) from None
-        except apsw.Error as error:
+        except BaseException as error:  # also Ctrl-C: a transaction left open would lock out others
             self._rollback()
-            raise guard.translate(error, self.path) from None
-        except BaseException:
-            self._rollback()
+            if isinstance(error, apsw.Error):
+                raise guard.translate(error, self.path) from None
             raise
 
     def _begin_turn(self) -> None:

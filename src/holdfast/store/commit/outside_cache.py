@@ -21,7 +21,7 @@ from holdfast.store.commit.meter import CACHE, Meter
 from holdfast.store.journal.entry import split_row
 
 if TYPE_CHECKING:
-    from holdfast.storage.wrappers.redis import RedisCache
+    from holdfast.storage.redis import RedisCache
     from holdfast.store.journal.ledger import Found, Ledger, Wanted
 
 

@@ -22,7 +22,7 @@ from holdfast.errors import (
     UnknownTypeError,
 )
 from holdfast.seal.codec import Codec
-from holdfast.seal.ring_masters import subkey
+from holdfast.seal.ring import subkey
 from holdfast.seal.sealer import Commitments, Seal, sealed_under
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope

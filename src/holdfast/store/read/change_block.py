@@ -147,7 +147,7 @@ class ScopedChange:
         if value is ERASED:
             raise erased(self._reader.scope, key)
         if as_ is not None:
-            from holdfast.seal.typed import convert
+            from holdfast.seal.codec import convert
 
             return convert(value, as_, f"{self._reader.scope}: {key!r}")
         return value

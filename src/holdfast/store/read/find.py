@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast.errors import InvalidInputError, LookupNotBuiltError, LookupNotFoundError
-from holdfast.seal.ring_masters import subkey
+from holdfast.seal.ring import subkey
 from holdfast.store.commit.lookup_terms import Terms, read_progress
 from holdfast.store.journal.key_range import timeline_range
 from holdfast.store.journal.slot import Slot

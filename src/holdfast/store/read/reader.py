@@ -18,9 +18,8 @@ from holdfast.errors import (
     LookupNotFoundError,
     ScopeNotFoundError,
 )
-from holdfast.seal.codec import Codec
+from holdfast.seal.codec import Codec, convert
 from holdfast.seal.subject_keys import ERASED
-from holdfast.seal.typed import convert
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.outside_cache import Near
 from holdfast.store.journal.declared import NOTHING, Declared

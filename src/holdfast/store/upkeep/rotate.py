@@ -31,8 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.seal import rotation
 from holdfast.seal.keys import KeySource, key_for
-from holdfast.seal.ring import ID, SCOPE, SUBJECT, Ring, epoch_of, generation_of, scope_of
-from holdfast.seal.ring_masters import RETIRED
+from holdfast.seal.ring import ID, RETIRED, SCOPE, SUBJECT, Ring, epoch_of, generation_of, scope_of
 from holdfast.storage.contract import Batch
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core

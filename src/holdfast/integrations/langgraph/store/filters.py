@@ -10,25 +10,15 @@ from langgraph.store.base import MatchCondition
 
 from holdfast.errors import InvalidInputError
 
-Accept = Callable[[Mapping[str, Any]], bool]
-
-
-def accepts(wanted: Mapping[str, Any] | None) -> Accept | None:
-    """A test of values; None if everything fits. An unknown operator is refused at once."""
-    if not wanted:
-        return None
-    _check(wanted)
-    conditions = list(wanted.items())
-    return lambda value: all(fits(value.get(field), one) for field, one in conditions)
-
 
 def check_filter(wanted: Any) -> None:
-    """Refuse what is no filter."""
+    """Refuse what is no filter; also one with an unknown operator."""
     if wanted is not None and not isinstance(wanted, Mapping):
         raise InvalidInputError(
             "a filter is a mapping of fields to what they are, for example {'kind': 'note'}, not a "
             f"{type(wanted).__name__}"
         )
+    _check(wanted)
 
 
 def fits(value: Any, wanted: Any) -> bool:

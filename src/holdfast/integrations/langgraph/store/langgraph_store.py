@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from langgraph.store.base import (
     BaseStore,
@@ -27,16 +29,16 @@ from holdfast.integrations.langgraph.saver import Opening
 from holdfast.integrations.langgraph.store.filters import check_filter, common_prefix, matches
 from holdfast.integrations.langgraph.store.item_keys import Name, check_labels, encode, vectors_of
 from holdfast.integrations.langgraph.store.mirror import MEMORY, Mirror
-from holdfast.integrations.langgraph.store.sweeper import Sweeper
 from holdfast.integrations.langgraph.store.vectors import Embedder, Found
+from holdfast.storage.rows import again
 from holdfast.store.inner import Change, Operation, build_change, copied, handle_of, moment
 from holdfast.store.names.arguments import check_count, check_filters, listed
+from holdfast.store.names.background import Background
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.threads import here_or_away, read_away, to_the_end
 from holdfast.store.store import Store
 from holdfast.store.store_async import Store as AsyncStore
 
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 SCOPE = "custom:langgraph-store"
 MINUTE = 60_000_000
@@ -122,7 +124,7 @@ class HoldfastStore(BaseStore):
 
     supports_ttl = True
     __slots__ = (
-        "_core", "_embedder", "_handle", "_latest", "_lock", "_mirror", "_pump", "_sweeper",
+        "_core", "_embedder", "_handle", "_latest", "_lock", "_mirror", "_sweeping",
         "ttl_config",
     )  # fmt: skip
 
@@ -142,13 +144,13 @@ class HoldfastStore(BaseStore):
             )
         self._handle = handle_of(store).line(scope)
         self._core = self._handle.core
-        self._pump = store._pump if isinstance(store, AsyncStore) else None
         self._embedder = Embedder(index) if index else None
         dims = self._embedder.dims if self._embedder is not None else None
         self._mirror = Mirror(self._handle, dims, memory)
         self._lock = threading.Lock()
         self._latest = 0
-        self._sweeper = Sweeper(self.sweep_ttl)
+        self._sweeping: Future[None] = Future()
+        self._sweeping.set_result(None)
         self.ttl_config = ttl
 
     @classmethod
@@ -182,16 +184,7 @@ class HoldfastStore(BaseStore):
             texts = [text for some in job.texts.values() for text in some]
             job.found = self._embedder.embed(texts, job.queries)
         results = self._read(job)
-        for attempt in range(1, TRIES + 1):
-            change = self._change(job, attempt)
-            if change is None:
-                break
-            try:
-                self._core.run(change)
-                break
-            except (Conflict, Unavailable) as error:
-                if not self._again(job, attempt, error):
-                    break
+        self._write(job)
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -201,30 +194,12 @@ class HoldfastStore(BaseStore):
             texts = [text for some in job.texts.values() for text in some]
             job.found = await self._embedder.aembed(texts, job.queries)
         if job.only_gets:
-            results = await self._do(self._read, job)
+            results = await here_or_away(self._core.storage, self._read, job)
         else:
             results = await read_away(self._read, job)
-        for attempt in range(1, TRIES + 1):
-            change = await self._do(self._change, job, attempt)
-            if change is None:
-                break
-            try:
-                await self._commit(change)
-                break
-            except (Conflict, Unavailable) as error:
-                if not self._again(job, attempt, error):
-                    break
+        if job.puts or job.renew:
+            await to_the_end(self._write, job)
         return results
-
-    async def _do(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Run what is short: here if the engine does not wait for a network, else in a thread."""
-        return await here_or_away(self._core.storage, function, *args)
-
-    async def _commit(self, change: Change) -> None:
-        if self._pump is not None:
-            await self._pump.commit((change, lambda written: written))
-        else:
-            await to_the_end(self._core.run, change)
 
     def _job(self, ops: Iterable[Op]) -> _Job:
         """Everything that can be refused is refused here, before a text is embedded."""
@@ -317,14 +292,23 @@ class HoldfastStore(BaseStore):
 
     # writing
 
-    def _again(self, job: _Job, attempt: int, error: Conflict | Unavailable) -> bool:
-        """Whether to try again what failed. A renewal that cannot be written fails no read."""
-        if isinstance(error, Conflict) and attempt < TRIES:
-            return True  # another put was faster than a renewal; the last try renews nothing
-        if job.puts:
-            raise error
-        _log.warning("times to live could not be renewed: %s", error)
-        return False
+    def _write(self, job: _Job) -> None:
+        for attempt in range(1, TRIES + 1):
+            change = self._change(job, attempt)
+            if change is None:
+                return
+            try:
+                self._core.run(change)
+                return
+            except (Conflict, Unavailable) as error:
+                # Another put was faster than a renewal; the last try renews nothing.
+                if isinstance(error, Conflict) and attempt < TRIES:
+                    continue
+                if job.puts:
+                    raise
+                # A renewal that cannot be written fails no read.
+                _log.warning("times to live could not be renewed: %s", error)
+                return
 
     def _change(self, job: _Job, attempt: int) -> Change | None:
         if not job.puts and not job.renew:
@@ -333,7 +317,7 @@ class HoldfastStore(BaseStore):
         expects: dict[str, int] = {}
         if job.renew and attempt < TRIES and not self._core.read_only:
             put = {operation.key for operation in operations}
-            records = self._versioned(job.renew - put)
+            records = self._handle.reader.versioned(job.renew - put)
             now = self._core.clock.claimed()
             for key, (record, version) in records.items():
                 if _stale(record.get("ttl"), record.get("expires"), now):
@@ -342,11 +326,11 @@ class HoldfastStore(BaseStore):
                     expects[key] = version
         if not operations:
             return None
-        return self._built(operations, expects, attempt)
+        return self._built(operations, expects)
 
-    def _built(self, operations: list[Operation], expects: dict[str, int], attempt: int) -> Change:
+    def _built(self, operations: list[Operation], expects: dict[str, int]) -> Change:
         target = (self._handle.scope, self._handle.timeline, operations, expects, None)
-        return build_change(self._core, [target], cause=cause_now(), attempt=attempt)
+        return build_change(self._core, [target], cause=cause_now())
 
     def _put_operations(self, job: _Job) -> list[Operation]:
         keys = {name: encode(*name) for name in job.puts}
@@ -389,10 +373,6 @@ class HoldfastStore(BaseStore):
             self._latest = first + count - 1
             return now, first
 
-    def _versioned(self, keys: Iterable[str]) -> dict[str, tuple[Any, int]]:
-        """Records with their versions, of one moment."""
-        return self._handle.reader.versioned(keys)
-
     # time to live
     #
     # It is not the store's own expiry: there every read puts off what slides, here each read says
@@ -408,20 +388,18 @@ class HoldfastStore(BaseStore):
             expired = self._mirror.expired(now)
         removed = 0
         for start in range(0, len(expired), SWEEP):
-            for attempt in range(1, TRIES + 1):
-                records = self._versioned(expired[start : start + SWEEP])
-                gone = {key: v for key, (record, v) in records.items() if _expired(record, now)}
-                if not gone:
-                    break
-                try:
-                    both = [*gone, *map(vectors_of, gone)]
-                    operations = [Operation("delete", key) for key in both]
-                    self._core.run(self._built(operations, gone, attempt))
-                    removed += len(gone)
-                    break
-                except Conflict:
-                    continue  # one of them was put or renewed; what stays is swept next time
+            with suppress(Conflict):  # they were put or renewed: what stays is swept next time
+                remove = partial(self._remove, expired[start : start + SWEEP], now)
+                removed += again(remove, "others always renew them", times=TRIES)
         return removed
+
+    def _remove(self, keys: list[str], now: int) -> int:
+        records = self._handle.reader.versioned(keys)
+        gone = {key: v for key, (record, v) in records.items() if _expired(record, now)}
+        if gone:
+            both = [*gone, *map(vectors_of, gone)]
+            self._core.run(self._built([Operation("delete", key) for key in both], gone))
+        return len(gone)
 
     async def asweep_ttl(self) -> int:
         """The same, awaited."""
@@ -433,16 +411,29 @@ class HoldfastStore(BaseStore):
         Without a `ttl` configuration there is nothing to sweep: the future is done at once. The
         interval is the one given, else `sweep_interval_minutes` of the configuration, else 5.
         """
+        future: Future[None] = Future()
         if self.ttl_config is None:
-            done: Future[None] = Future()
-            done.set_result(None)
-            return done
+            future.set_result(None)
+            return future
+        if not self._sweeping.done():
+            return self._sweeping
+
+        def ended() -> None:
+            with suppress(InvalidStateError):  # it was cancelled
+                future.set_result(None)
+
         minutes = sweep_interval_minutes or self.ttl_config.get("sweep_interval_minutes") or 5
-        return self._sweeper.start(60.0 * minutes)
+        sweeper = Background(self._core, "holdfast-ttl", 60.0 * minutes, self.sweep_ttl, ended)
+        sweeper.start()
+        future.add_done_callback(lambda _: sweeper.stop())
+        self._sweeping = future
+        return future
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """End the sweeper; tells whether it has ended within the timeout (seconds)."""
-        return self._sweeper.stop(timeout)
+        """End the sweeper, behind the sweep that is at work; tells that it has ended."""
+        with suppress(InvalidStateError):  # it has ended already
+            self._sweeping.set_result(None)
+        return True
 
 
 def _prefixes(ops: Iterable[Op]) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langgraph.store.base import (
     IndexConfig,
@@ -17,32 +17,24 @@ from langgraph.store.base import (
 
 from holdfast.errors import InvalidInputError, MissingExtraError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+try:
+    import numpy
+except ImportError as error:
+    raise MissingExtraError(
+        "long-term memory needs numpy: pip install 'holdfast[langgraph]'"
+    ) from error
 
-    Floats = NDArray[np.float32]
-
+np: Any = numpy
+Floats = Any
+"""An array of float32."""
 FIRST_LOOK = 256
 """The best so many are looked at before everything is ranked."""
-
-
-def import_numpy() -> Any:
-    """numpy, which only semantic search needs."""
-    try:
-        import numpy
-    except ImportError:
-        raise MissingExtraError(
-            "semantic search needs numpy: pip install 'holdfast[langgraph]'"
-        ) from None
-    return numpy
 
 
 class Embedder:
     """Turns texts into vectors with the function of the index configuration."""
 
     def __init__(self, config: IndexConfig) -> None:
-        self._np = import_numpy()
         dims = config.get("dims")
         if type(dims) is not int or dims < 1:
             raise InvalidInputError('index needs "dims", the number of dimensions of a vector')
@@ -89,7 +81,6 @@ class Embedder:
         return Found(vectors, {text: self._checked(one) for text, one in asked.items()})
 
     def _checked(self, vector: Any) -> Floats:
-        np = self._np
         try:
             with np.errstate(over="ignore"):  # what does not fit is infinite, and refused below
                 made: Floats = np.asarray(vector, dtype="<f4")
@@ -135,10 +126,9 @@ class Matrix:
     """
 
     def __init__(self, dims: int) -> None:
-        self._np = import_numpy()
         self._dims = dims
-        self._vectors: Floats = self._np.zeros((1024, dims), dtype="<f4")
-        self._owners = self._np.full(1024, -1, dtype=self._np.int64)
+        self._vectors: Floats = np.zeros((1024, dims), dtype="<f4")
+        self._owners = np.full(1024, -1, dtype=np.int64)
         self._used = 0
         self._free: list[int] = []
 
@@ -146,8 +136,8 @@ class Matrix:
         """Take in an item's vectors, so many; those of another size are left out."""
         if len(packed) != 4 * self._dims * count:
             return ()
-        vectors = self._np.frombuffer(packed, dtype="<f4").reshape(-1, self._dims)
-        lengths = self._np.sqrt(self._np.einsum("ij,ij->i", vectors, vectors))
+        vectors = np.frombuffer(packed, dtype="<f4").reshape(-1, self._dims)
+        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
         lengths[lengths == 0] = 1.0  # a vector of zeros has no direction: it scores 0
         places = tuple(self._place() for _ in range(len(vectors)))
         for place, vector, length in zip(places, vectors, lengths, strict=True):
@@ -167,10 +157,10 @@ class Matrix:
         """Make room for so many more at once: making it again and again copies all of them."""
         more = self._used + count - len(self._owners)
         if more > 0:
-            empty = self._np.zeros((more, self._dims), dtype="<f4")
-            self._vectors = self._np.concatenate([self._vectors, empty])
-            nobody = self._np.full(more, -1, dtype=self._np.int64)
-            self._owners = self._np.concatenate([self._owners, nobody])
+            empty = np.zeros((more, self._dims), dtype="<f4")
+            self._vectors = np.concatenate([self._vectors, empty])
+            nobody = np.full(more, -1, dtype=np.int64)
+            self._owners = np.concatenate([self._owners, nobody])
 
     def drop(self, places: Iterable[int]) -> None:
         """Forget an item's vectors."""
@@ -180,7 +170,7 @@ class Matrix:
 
     def nearest(self, query: Floats, mask: Any, count: int) -> dict[int, float]:
         """The numbers of the best items of a selection with their best scores, best first."""
-        np, used = self._np, self._used
+        used = self._used
         length = float(np.linalg.norm(query))
         unit = query / length if length else query
         owners = self._owners[:used]
@@ -198,13 +188,12 @@ class Matrix:
 
     def without(self, mask: Any) -> Any:
         """The items of a selection that have no vector."""
-        found = self._np.append(mask, False)
+        found = np.append(mask, False)
         found[self._owners[: self._used]] = False
         return found[:-1]
 
     def _ranked(self, scores: Floats, first: int) -> Iterator[int]:
         """Places of the scores, best first; sorted whole only if the first ones do not do."""
-        np = self._np
         if len(scores) > first:
             top = np.argpartition(scores, len(scores) - first)[-first:]
             yield from top[np.argsort(-scores[top], kind="stable")].tolist()

@@ -31,8 +31,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from holdfast.errors import MissingExtraError
-from holdfast.seal import datetimes
-from holdfast.seal.codec import Refusal, Typed
+from holdfast.seal.codec import Refusal, Typed, pack_datetime
 
 
 class Kind(NamedTuple):
@@ -104,7 +103,7 @@ def _zoneinfo_apart(value: ZoneInfo) -> str:
 
 def storable(value: datetime) -> bool:
     """Whether the core keeps a datetime as it is."""
-    return value.tzinfo is not None and datetimes.pack(value) is not None
+    return value.tzinfo is not None and pack_datetime(value) is not None
 
 
 # ---- the rest of Python --------------------------------------------------------------------

@@ -7,13 +7,17 @@ parts were one and the same object; what a `cached_property` computed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from importlib import import_module
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_methods
 
 from holdfast.errors import (
     HoldfastError,
@@ -22,15 +26,14 @@ from holdfast.errors import (
     LimitExceededError,
     UnknownTypeError,
 )
-from holdfast.integrations.langgraph.types import class_names as names
-from holdfast.integrations.langgraph.types.kinds import (
+from holdfast.integrations.langgraph.kinds import (
     BUILDERS,
     BUILTIN,
     listed,
     numpy_kind,
     storable,
 )
-from holdfast.integrations.langgraph.types.objects import BASES, kind_of
+from holdfast.integrations.langgraph.objects import BASES, kind_of
 from holdfast.seal.codec import Refusal, Typed
 from holdfast.seal.registry import MAX_NAME, Entry, Registry, Upgrade, construct
 from holdfast.store.names.arguments import listed as several
@@ -89,9 +92,9 @@ class Types:
         if isinstance(cls, type):
             if cls in BASES or cls in BUILTIN:
                 raise InvalidInputError(f"{cls.__qualname__} need not be registered")
-            name = names.name_of(cls) if name is None else name
+            name = name_of(cls) if name is None else name
         for each in (name, *also):
-            if each in _KINDS or (each in names.SHORT and names.find(str(each)) is not cls):
+            if each in _KINDS or (each in SHORT and find_class(str(each)) is not cls):
                 raise InvalidInputError(f"{each!r} is the name of another type; choose another one")
         return self._registered.register(
             cls, name=name, version=version, upgrade=upgrade, also=also
@@ -116,7 +119,7 @@ class Types:
 
     def trusts(self, cls: type) -> bool:
         """Whether a class may be found by its name, without being registered."""
-        if not self.strict or names.is_own(cls):
+        if not self.strict or is_own(cls):
             return True
         module = cls.__module__
         return not self._allowed.isdisjoint(((module, cls.__name__), (module, cls.__qualname__)))
@@ -168,11 +171,11 @@ class Types:
         line = f"add saver.types.register({cls.__name__})"
         if not self.trusts(cls):
             raise Refusal(f"a {_told(cls)} is not registered, and strict is on; {line}")
-        name = names.name_of(cls)
+        name = name_of(cls)
         if "<locals>" in name and len(name) <= MAX_NAME:
             # No name leads to it. Here it is remembered; elsewhere reading asks to register it.
             self._local[name] = cls
-        elif names.find(name) is not cls or len(name) > MAX_NAME or not name.isprintable():
+        elif find_class(name) is not cls or len(name) > MAX_NAME or not name.isprintable():
             raise Refusal(f"a {_told(cls)} would not be found by its name when it is read; {line}")
         found = self._found[cls] = kind(cls, name, 1, None)
         return found
@@ -182,10 +185,10 @@ class Types:
         found = self._registered.by_name(name)
         if found is not None:
             return found
-        cls = self._short.get(name) or self._local.get(name) or names.find(name)
+        cls = self._short.get(name) or self._local.get(name) or find_class(name)
         if cls is None:
-            raise names.unknown(name)
-        if name in names.SHORT:  # others are looked up again: a class may have been made anew
+            raise unknown_class(name)
+        if name in SHORT:  # others are looked up again: a class may have been made anew
             self._short[name] = cls
         try:
             return self.entry(cls)
@@ -349,3 +352,127 @@ class _Built:
             f"a stored {name!r} cannot be built ({type(error).__name__}); it was not written by "
             "this saver"
         ) from None
+
+
+# ---- serializer ---------------------------------------------------------------------------------
+# Values that a serializer of the user's own turns into bytes.
+
+
+_NAME = "serialized"
+
+
+class Serialised(Types):
+    """Takes whatever the serializer takes, as bytes that nobody looks into.
+
+    Such values are stored whole each time they change, and what the serializer does when it
+    reads them, running code perhaps, is its own.
+    """
+
+    keeps_messages_apart = False
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        super().__init__()
+        self._serde = maybe_add_typed_methods(serde)
+
+    def plain(self, value: Any, message: Out | None = None) -> Any:
+        """The value as the serializer writes it."""
+        kind, data = self._serde.dumps_typed(value)
+        return Typed(_NAME, 1, [kind, data])
+
+    def build(self, plain: Any, message: In | None = None) -> Any:
+        """The value as the serializer reads it; others as `Types` does."""
+        if type(plain) is Typed and plain.name == _NAME:
+            return self._serde.loads_typed((plain.value[0], plain.value[1]))
+        if type(plain) is list:
+            return [self.build(part, message) for part in plain]
+        return super().build(plain, message)
+
+    def register(self, *_: Any, **__: Any) -> Any:
+        """Refused: the serializer decides."""
+        raise InvalidValueError("a saver with a serializer of its own registers no classes", "$")
+
+
+# ---- class names --------------------------------------------------------------------------------
+# Names of classes, and the classes that they lead to.
+#
+# A class is called `module:qualname`. A name leads to what is loaded already: reading never imports
+# a module that the data names, and looks into namespaces without running what they may define.
+# Classes of LangChain and LangGraph that many graphs store have short names, which stay the same
+# when their modules move; only these are imported.
+
+
+_MESSAGES = {
+    "base": "BaseMessage BaseMessageChunk",
+    "human": "HumanMessage HumanMessageChunk",
+    "ai": "AIMessage AIMessageChunk",
+    "system": "SystemMessage SystemMessageChunk",
+    "chat": "ChatMessage ChatMessageChunk",
+    "tool": "ToolMessage ToolMessageChunk",
+    "function": "FunctionMessage FunctionMessageChunk",
+    "modifier": "RemoveMessage",
+}
+SHORT = {
+    **{
+        name: f"langchain_core.messages.{module}:{name}"
+        for module, names in _MESSAGES.items()
+        for name in names.split()
+    },
+    **{
+        name: f"langgraph.types:{name}"
+        for name in ("Command", "Interrupt", "Overwrite", "Send", "TimeoutPolicy")
+    },
+    "DeltaSnapshot": "langgraph.checkpoint.serde.types:_DeltaSnapshot",
+    "Document": "langchain_core.documents.base:Document",
+    "Item": "langgraph.store.base:Item",
+    "SearchItem": "langgraph.store.base:SearchItem",
+}
+_SHORT_OF = {name: short for short, name in SHORT.items()}
+_OWN = frozenset(("langchain", "langchain_core", "langgraph", "langgraph_sdk"))
+
+
+def long_name(cls: type) -> str:
+    """module:qualname."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def name_of(cls: type) -> str:
+    """What a class is called in records."""
+    name = long_name(cls)
+    return _SHORT_OF.get(name, name)
+
+
+def is_own(cls: type) -> bool:
+    """Whether a class is of LangChain, LangGraph or Python itself."""
+    package = str(cls.__module__).partition(".")[0]
+    return package in _OWN or package == "builtins"
+
+
+def find_class(name: str) -> type | None:
+    """The class that a name leads to in this process; None if it is not there."""
+    module, _, path = SHORT.get(name, name).partition(":")
+    if name in SHORT:
+        with suppress(ImportError):
+            import_module(module)
+    found: Any = sys.modules.get(module)
+    for step in path.split("."):
+        # Not getattr: a module or a class may import or compute what it is asked for.
+        try:
+            found = object.__getattribute__(found, "__dict__").get(step)
+        except AttributeError:
+            return None
+    return found if isinstance(found, type) else None
+
+
+def unknown_class(name: str) -> UnknownTypeError:
+    """The error for a name that leads to nothing here."""
+    module, colon, path = name.partition(":")
+    if colon and module not in sys.modules:
+        told = f"the module {module} is not loaded; import it before reading"
+    elif colon:
+        told = f"{module} has no class {path}"
+    else:
+        told = "no class is registered under that name"
+    return UnknownTypeError(
+        f"a stored value is a {name!r}, but {told}; if the class has another name now: "
+        f"saver.types.register(TheClass, also=[{name!r}])"
+    )

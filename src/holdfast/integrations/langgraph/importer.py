@@ -12,23 +12,27 @@ What `holdfast langgraph import` does, from a program that has the graph's class
 
 from __future__ import annotations
 
+import hashlib
+import marshal
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from langchain_core.messages import BaseMessage
+
 from holdfast.errors import Conflict, InvalidInputError, RefusedError, StateIntegrityError
 from holdfast.integrations.langgraph import put
-from holdfast.integrations.langgraph.imports.digests import Digests
-from holdfast.integrations.langgraph.imports.sources import Place, Row, Source, Write
-from holdfast.integrations.langgraph.put import Draft
+from holdfast.integrations.langgraph.history import tuple_of
+from holdfast.integrations.langgraph.messages import only_messages
 from holdfast.integrations.langgraph.runs import parent_of
 from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph.sources import Place, Row, Source, Write
 from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
-from holdfast.integrations.langgraph.thread_records import Space, Writes
-from holdfast.integrations.langgraph.types.types import Types
+from holdfast.integrations.langgraph.thread_records import Space
+from holdfast.integrations.langgraph.types import Types
+from holdfast.seal.codec import Codec
 from holdfast.store.inner import core_of
-from holdfast.store.names.cause import cause_now
 
 Print = dict[str, bytes]
 """What a checkpoint holds: a digest of each part, by its name."""
@@ -94,8 +98,8 @@ class Import:
         self._verify = verify
         self._tell = tell or (lambda *_: None)
         self._digests = Digests(core_of(store).codec, self._types)
-        self._ids: dict[str, str] = {}
-        """By the id that a thread has here, the one it has in the source."""
+        self._from = ""
+        """The id in the source of the thread at hand."""
 
     def run(self, thread: str, under: str | None = None) -> Outcome:
         """Import one thread, by choice under another id; what stands in its way is told by the
@@ -104,20 +108,19 @@ class Import:
         Raises if store or source cannot be used at all.
         """
         outcome = Outcome(thread)
-        self._ids = {thread if under is None else under: thread}
+        self._from = thread
         try:
             with self._source.moment():
-                self._run(outcome)
+                self._run(outcome, thread if under is None else under)
         except (RefusedError, Conflict, StateIntegrityError) as error:
+            # It stands in the way of this thread only: the others are taken.
             outcome.error = str(error)
         return outcome
 
-    def _run(self, outcome: Outcome) -> None:
-        source, id = self._source, outcome.thread
-        places = source.places(id)
+    def _run(self, outcome: Outcome, here: str) -> None:
+        places = self._source.places(outcome.thread)
         outcome.checkpoints = len(places)
-        outcome.strays = source.strays(id)
-        [here] = self._ids
+        outcome.strays = self._source.strays(outcome.thread)
         try:
             thread = Thread(core_of(self._store), here, self._types)
         except InvalidInputError as error:
@@ -131,49 +134,51 @@ class Import:
                     f"thread {here!r} is here already and differs: {_told(plan.differences)}; "
                     "--replace deletes it here and imports it anew"
                 )
-            plan = _Plan(missing=places)
+            plan.missing, plan.writes, plan.same = places, {}, set()
             outcome.replaced = True
-        wanted = self._survey(thread, plan)
-        if outcome.replaced and not self._dry_run:
-            HoldfastSaver(self._store).delete_thread(here)
-            thread = Thread(core_of(self._store), here, self._types)
+            if not self._dry_run:
+                HoldfastSaver(self._store).delete_thread(here)
+                thread = Thread(core_of(self._store), here, self._types)
         outcome.present = len(places) - len(plan.missing)
+        outcome.verified = len(plan.same)
         self._put(thread, plan, outcome)
-        if self._verify and not self._dry_run and wanted:
-            self._check(thread, wanted, outcome)
-        outcome.verified += len(plan.same)
+        if self._verify and not self._dry_run:
+            self._check(thread, plan, outcome)
 
     # what is there
 
-    def _row(self, thread: Thread, place: Place) -> Row:
-        return self._source.row(self._ids[thread.id], place)
-
     def _compare(self, thread: Thread, places: list[Place]) -> _Plan:
-        """What is missing here, and what stands in the way of it."""
+        """What is missing here, and what stands in the way of it.
+
+        All is read before anything is put: what cannot be taken is found now.
+        """
         here = self._prints(thread)
-        plan = _Plan(missing=[place for place in places if place not in here])
-        plan.more = bool(here.keys() - set(places))
-        known = [place for place in places if place in here]
+        plan = _Plan(more=bool(here.keys() - set(places)))
         newest: dict[str, str] = {}
-        for ns, id in known:
-            newest[ns] = max(id, newest.get(ns, ""))
+        for place in places:
+            self._tell(thread.id, "reading", len(plan.wanted), len(places))
+            row = self._source.row(self._from, place)
+            plan.wanted[place] = self._print(row)
+            if place in here:
+                self._compare_one(place, row, here[place], plan)
+                newest[place[0]] = max(place[1], newest.get(place[0], ""))
+            else:
+                plan.missing.append(place)
         between = [id for ns, id in plan.missing if id < newest.get(ns, "")]
         plan.differences += [f"checkpoint {id} is missing between others" for id in between]
-        for place in known:
-            self._compare_one(place, self._row(thread, place), here[place], plan)
         if plan.more and (plan.missing or plan.writes):
             plan.differences.append("it went on both here and there")
         return plan
 
     def _compare_one(self, place: Place, row: Row, here: Print, plan: _Plan) -> None:
-        there = self._print(row)
+        there = plan.wanted[place]
         parts = set(_differing(there, here))
-        if not parts:
-            plan.same.add(place)
         # Those that were to follow when the import was cut short are put now.
         missing = [write for write in row.writes if _name(write.task, write.idx) not in here]
         if missing:
             plan.writes[place] = missing
+        elif not parts:
+            plan.same.add(place)
         more = {name for name in here.keys() - there.keys() if name.startswith(_WRITE)}
         plan.more |= bool(more)
         if missing or more:
@@ -183,14 +188,6 @@ class Import:
 
     # putting
 
-    def _survey(self, thread: Thread, plan: _Plan) -> dict[Place, Print]:
-        """What is to come, as it should be: what cannot be taken is found before anything is."""
-        wanted: dict[Place, Print] = {}
-        for place in [*plan.writes, *plan.missing]:
-            self._tell(thread.id, "reading", len(wanted), len(plan.missing))
-            wanted[place] = self._print(self._row(thread, place))
-        return wanted
-
     def _put(self, thread: Thread, plan: _Plan, outcome: Outcome) -> None:
         """Put what is missing."""
         for place, writes in plan.writes.items():
@@ -198,7 +195,7 @@ class Import:
             outcome.writes += len(writes)
         for place in plan.missing:
             self._tell(thread.id, "importing", outcome.imported, len(plan.missing))
-            row = self._row(thread, place)
+            row = self._source.row(self._from, place)
             if not self._dry_run:
                 space = Space(place[0])
                 put.put(thread, space, row.checkpoint, row.metadata, row.parent, lambda _: None)
@@ -207,26 +204,17 @@ class Import:
             outcome.writes += len(row.writes)
 
     def _put_writes(self, thread: Thread, place: Place, writes: list[Write]) -> None:
-        """Writes of all tasks on one checkpoint, as one change."""
-        if not writes or self._dry_run:
+        if self._dry_run:
             return
-        space, id = Space(place[0]), place[1]
-        draft = Draft(thread)
-        newest = thread.newest(space)
-        assert newest is not None
-        key = space.writes if id == newest.record.id else space.late(id)
         for (task, path), group in groupby(writes, lambda write: (write.task, write.path)):
-            items = [
-                (write.idx, write.channel, self._types.plain(write.value, thread.parts.ref))
-                for write in group
-            ]
-            draft.write(key, Writes(id, task, path, items).pack(thread.names))
-        draft.expects[space.head] = newest.entry
-        draft.commit(cause_now())
+            items = [(write.idx, write.channel, write.value) for write in group]
+            space = Space(place[0])
+            put.put_writes(thread, space, place[1], items, task, path, None, patient=False)
 
     # checking
 
-    def _check(self, thread: Thread, wanted: dict[Place, Print], outcome: Outcome) -> None:
+    def _check(self, thread: Thread, plan: _Plan, outcome: Outcome) -> None:
+        wanted = {place: plan.wanted[place] for place in [*plan.writes, *plan.missing]}
         found = self._prints(thread, wanted)
         for place, print in wanted.items():
             parts = _differing(print, found[place]) if place in found else ["it is missing"]
@@ -234,19 +222,19 @@ class Import:
             outcome.differences += [f"checkpoint {place[1]}: {part}" for part in parts]
 
     def _prints(self, thread: Thread, wanted: Container[Place] | None = None) -> dict[Place, Print]:
-        """Checkpoints as a saver reads them that knows nothing of them yet."""
+        """Checkpoints as somebody reads them who knows nothing of them yet."""
         found: dict[Place, Print] = {}
-        saver = HoldfastSaver(self._store, types=self._types)
-        for space in thread.namespaces():
-            where = {"thread_id": thread.id, "checkpoint_ns": space.ns}
-            stored = Past(thread, space)
-            for one, loaded in zip(saver.list({"configurable": where}), stored, strict=True):
-                place = (space.ns, one.checkpoint["id"])
+        fresh = Thread(thread.core, thread.id, self._types)
+        for space in fresh.namespaces():
+            past = Past(fresh, space)
+            for loaded in past:
+                place = (space.ns, loaded.record.id)
                 if wanted is None or place in wanted:
-                    self._tell(thread.id, "verifying", len(found), len(stored))
+                    self._tell(thread.id, "verifying", len(found), len(past))
+                    one = tuple_of(fresh, space, loaded, fresh.values(space, loaded))
                     pending = one.pending_writes or []
                     print = self._parts(one.checkpoint, one.metadata, parent_of(one), pending)
-                    found[place] = print | self._writes(_written(thread, loaded))
+                    found[place] = print | self._writes(_written(fresh, loaded))
         return found
 
     def _print(self, row: Row) -> Print:
@@ -287,7 +275,9 @@ _BY_NAME = {
 class _Plan:
     """What an import has to do."""
 
-    missing: list[Place]
+    wanted: dict[Place, Print] = field(default_factory=dict)
+    """what the source has"""
+    missing: list[Place] = field(default_factory=list)
     writes: dict[Place, list[Write]] = field(default_factory=dict)
     """missing on top of checkpoints that are there"""
     same: set[Place] = field(default_factory=set)
@@ -318,3 +308,56 @@ def _differing(one: Print, other: Print) -> list[str]:
 def _told(differences: list[str]) -> str:
     more = len(differences) - MOST
     return "; ".join(differences[:MOST]) + (f"; and {more} more" if more > 0 else "")
+
+
+# ---- digests ------------------------------------------------------------------------------------
+# Digests of values, to compare what a source holds with what was stored of it.
+
+
+MOST_KNOWN = 100_000
+"""Messages that are recognised."""
+
+
+class Digests:
+    """Digests that are equal just for values that are the same, types and order included.
+
+    Every checkpoint of a conversation holds the messages of the one before. Those met again are
+    recognised by their bytes, in a tenth of the time that taking them apart needs.
+    """
+
+    def __init__(self, codec: Codec, types: Types) -> None:
+        self._codec = codec
+        self._types = types
+        self._known: dict[bytes, bytes] = {}
+
+    def of(self, value: Any) -> bytes:
+        """The digest of a value."""
+        if only_messages(value):
+            return _digest(b"messages" + b"".join(map(self._message, value)))
+        return _digest(self._codec.encode(self._codec.plain(self._types.plain(value))))
+
+    def _message(self, message: BaseMessage) -> bytes:
+        try:
+            # Exact for the types of Python itself, and refuses all others.
+            state = (
+                message.__dict__,
+                message.__pydantic_extra__,
+                message.__pydantic_private__,
+                sorted(message.__pydantic_fields_set__),
+            )
+            key = _digest(repr(type(message)).encode() + marshal.dumps(state, 2))
+        except ValueError:
+            return self._whole(message)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = self._whole(message)
+        return known
+
+    def _whole(self, message: BaseMessage) -> bytes:
+        return _digest(self._codec.encode(self._codec.plain(self._types.plain(message))))
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

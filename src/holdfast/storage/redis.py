@@ -14,15 +14,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 from urllib.parse import parse_qsl
 
-from holdfast.errors import InvalidInputError, MissingExtraError
+from holdfast.errors import InvalidInputError, MissingExtraError, OutcomeUnknown
 from holdfast.storage import contract
-from holdfast.storage.contract import MAX_RECORD
+from holdfast.storage.contract import MAX_RECORD, Batch, Storage
 from holdfast.storage.server import hosts_and_path, take_options, whole
-from holdfast.storage.wrappers.cache import Filler, Rows
+from holdfast.storage.wrappers import Around
 
 REST, SHARE = 5.0, 20
 """Seconds for which a server that failed is left alone; more, if it took more than one part in so
@@ -224,3 +225,97 @@ class Address:
 
     def __str__(self) -> str:
         return self.place
+
+
+# ---- cache --------------------------------------------------------------------------------------
+# A storage with a cache of records in front of it.
+
+
+class Cached(Around):
+    """The storage itself, but that what leaves it leaves the cache, too.
+
+    Its reads are the engine's: all that is decided by rows is decided by those. Who knows what a
+    record must be asks `cache` for it first, and puts there what it had to read from the engine.
+    """
+
+    def __init__(self, storage: Storage, cache: RedisCache) -> None:
+        super().__init__(storage)
+        self.cache = cache
+
+    def commit(self, batch: Batch) -> None:
+        try:
+            super().commit(batch)
+        except OutcomeUnknown:  # what is missing in a cache is no loss
+            self._forget(batch)
+            raise
+        self._forget(batch)
+
+    def _forget(self, batch: Batch) -> None:
+        if batch.drops or batch.blanks or batch.swaps:
+            self.cache.drop({*batch.drops, *batch.blanks, *(swap[0] for swap in batch.swaps)})
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self.cache.close()
+
+
+# ---- cache filler -------------------------------------------------------------------------------
+# Giving records to a cache behind whoever had them, so that nobody waits for that.
+
+
+MOST = 8 << 20
+"""Bytes that wait at most; what is more is left out."""
+Rows = list[tuple[bytes, bytes]]
+
+
+class Filler:
+    """Writes what it is given in a thread of its own, in few calls.
+
+    `write` is called with records, one call at a time; it bounds its own time and does not raise.
+    """
+
+    def __init__(self, write: Callable[[Rows], None]) -> None:
+        self._write = write
+        self._waiting: dict[bytes, bytes] = {}
+        self._held = 0
+        self._over = False
+        self._lock = threading.Lock()  # for what waits: it is added by all, and taken by one thread
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-cache")
+
+    def add(self, rows: Iterable[tuple[bytes, bytes]]) -> int:
+        """Have records written; how many are left out because too much waits already."""
+        left = 0
+        with self._lock:
+            for key, row in rows:
+                if self._over or self._held + len(row) > MOST:
+                    left += 1
+                    continue
+                self._held += len(row) - len(self._waiting.get(key, b""))
+                self._waiting[key] = row
+            if self._waiting and not self._over:
+                self._pool.submit(self._run)
+        return left
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        """Leave records out that wait; when it returns, none of them is on its way any more."""
+        with self._lock:
+            for key in keys:
+                self._held -= len(self._waiting.pop(key, b""))
+            # The thread does one thing after the other: behind this, what it wrote has arrived.
+            arrived = None if self._over else self._pool.submit(int)
+        if arrived is not None:
+            arrived.result()
+
+    def close(self) -> None:
+        """Wait until all that was given is written, and end the thread."""
+        with self._lock:
+            self._over = True
+        self._pool.shutdown()
+
+    def _run(self) -> None:
+        with self._lock:
+            rows, self._waiting, self._held = list(self._waiting.items()), {}, 0
+        if rows:
+            self._write(rows)

@@ -1,1 +1,0 @@
-"""Threads of LangGraph's own savers, imported and verified."""

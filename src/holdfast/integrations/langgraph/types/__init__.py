@@ -1,1 +1,0 @@
-"""Python objects of a graph's state, in plain form and back."""

@@ -1,1 +1,0 @@
-"""Storages around a storage, with the same contract."""
