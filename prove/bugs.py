@@ -707,7 +707,7 @@ BUGS = (
     ),
     Bug(
         "values that no entry names pass for sound",
-        "store/proof/verify_uploads.py",
+        "store/proof/verify_nodes.py",
         "        if unknown and not self._tells():",
         "        if False:",
         "tests/store/test_long_values.py::test_damage_is_found_and_named",

@@ -34,9 +34,15 @@ from holdfast.store.history.ancestry import Ancestry, Point
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes, shown_value
 from holdfast.store.history.handle import UPDATES, LineHandle
-from holdfast.store.history.merge_meta import merge_meta, meta_along, meta_beside
-from holdfast.store.history.merge_values import Both, free_name, merge_values
-from holdfast.store.history.owned_records import told
+from holdfast.store.history.merge_values import (
+    Both,
+    free_name,
+    merge_meta,
+    merge_values,
+    meta_along,
+    meta_beside,
+)
+from holdfast.store.history.restore import told
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.entry import Body

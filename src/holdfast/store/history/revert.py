@@ -22,7 +22,7 @@ from holdfast.errors import (
 from holdfast.store.commit.change import Written
 from holdfast.store.commit.change_request import build_change
 from holdfast.store.history.handle import UPDATES, LineHandle, StoreHandle
-from holdfast.store.history.owned_records import told
+from holdfast.store.history.restore import told
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.declared import PREFIX, Declared
 from holdfast.store.journal.entry import Body

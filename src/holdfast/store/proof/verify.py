@@ -33,7 +33,7 @@ from holdfast.store.names.threads import safe_point
 from holdfast.store.proof.cosign import Trust
 from holdfast.store.proof.schedule_cells import check_schedules
 from holdfast.store.proof.verify_line import LineCheck, find_floors, pruned_meanwhile
-from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck
+from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck, UploadCheck, check_pins
 from holdfast.store.proof.verify_report import Finding, Report
 from holdfast.store.proof.verify_rows import (
     Accounts,
@@ -49,7 +49,6 @@ from holdfast.store.proof.verify_rows import (
     find_timelines,
     read_standing,
 )
-from holdfast.store.proof.verify_uploads import UploadCheck, check_pins
 from holdfast.store.proof.witness import Witness, read_witness, store_identity
 
 ATTEMPTS = 5

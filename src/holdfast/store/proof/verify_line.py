@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
 from holdfast.store.commit.lookup_terms import Progress, Terms, read_progress
+from holdfast.store.history.checkpoint import check_values, leaves
 from holdfast.store.journal import entry
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body, Envelope
@@ -32,11 +33,15 @@ from holdfast.store.journal.signatures import signers_of
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds as rows
-from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck, damaged_row, newest_index
+from holdfast.store.proof.verify_nodes import (
+    DAMAGE,
+    NodeCheck,
+    UploadCheck,
+    damaged_row,
+    newest_index,
+)
 from holdfast.store.proof.verify_report import KnownLoss, name_keys
 from holdfast.store.proof.verify_rows import Head
-from holdfast.store.proof.verify_uploads import UploadCheck
-from holdfast.store.read.state_check import check_values, leaves
 from holdfast.store.rules.lookup import Lookup
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Node

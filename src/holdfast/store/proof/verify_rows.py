@@ -29,8 +29,7 @@ from holdfast.store.journal.ledger import Ledger
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import safe_point
-from holdfast.store.proof.verify_nodes import DAMAGE
-from holdfast.store.proof.verify_uploads import is_pinned
+from holdfast.store.proof.verify_nodes import DAMAGE, is_pinned
 from holdfast.store.upkeep.holds import DEPENDS, depends_in
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import check_bounds, check_flag, check_limit, check_text
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.public_entry import public_entry
+from holdfast.store.read.points import public_entry
 
 MOST_OTHERS = 100_000
 LEDGERS = 500

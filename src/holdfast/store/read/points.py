@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -22,13 +22,16 @@ from holdfast.store.commit.core import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.floor import Floor, floor_of, pruned
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.save import BEFORE, read_save
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_own
-from holdfast.store.names.items import Checkpoint, Entry
+from holdfast.store.names.cause import Cause
+from holdfast.store.names.items import Checkpoint, Entry, Position
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.reader import microseconds
+from holdfast.store.read.reader import microseconds, moment
+from holdfast.store.rules.lookup import derived
 
 VIEWS = 8
 _HASH = re.compile("[0-9a-f]{64}")
@@ -316,3 +319,61 @@ def _still(line: Timeline, sequence: int) -> Timeline | None:
         copy.take_over(line)
         copy.overlay = dict(line.overlay)
         return copy
+
+
+# ---- public entry -------------------------------------------------------------------------------
+# Entries as users see them: names in place of numbers, and no values.
+
+
+NO_CAUSE = Cause()
+DELETED, ENDED = "deleted", "?"
+"""What stands for the name of a scope, and of a timeline, that is there no longer."""
+
+
+def public_entry(
+    core: Core,
+    ledger: Ledger,
+    timeline: str,
+    key: bytes,
+    envelope: Envelope,
+    body: Body,
+    position: Position | None = None,
+) -> Entry:
+    """An entry for people."""
+    return Entry(
+        ledger.scope,
+        timeline,
+        rowkinds.sequence_of(key),
+        moment(body.time),
+        tuple(pair for pair in entry.shown(body.ops) if not derived(pair[1])),
+        body.cause or NO_CAUSE,
+        ledger.entry_hash(key, envelope.data).hex(),
+        body.change,
+        _place_names(core, body.also) if body.also else (),
+        body.step,
+        _point_of(core, ledger, body),
+        position,
+    )
+
+
+def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
+    for op in body.ops:
+        if op[0] in (entry.RESTORE, entry.FORK, entry.MERGE):
+            return f"{core.numbers.timeline(ledger, op[1]) or '?'}@{op[2]}"
+    return ""
+
+
+def _place_names(
+    core: Core, places: Sequence[tuple[int, int, int]]
+) -> tuple[tuple[str, str, int], ...]:
+    """(scope, timeline, sequence) with names for numbers, where they are still known."""
+    names = core.numbers.scopes(number for number, _, _ in places)
+    found = []
+    for number, line, sequence in places:
+        scope, name = names.get(number), None if line else "main"
+        if scope is not None and name is None:
+            ledger = core.known(Scope.parse(scope))
+            if ledger is not None and ledger.number == number:
+                name = core.numbers.timeline(ledger, line)
+        found.append((scope or DELETED, name or ENDED, sequence))
+    return tuple(found)

@@ -80,8 +80,7 @@ from holdfast.store.rules.classes import any_sensitive
 from holdfast.store.rules.pins import SWEPT
 from holdfast.store.tree.tree import Node, Place
 from holdfast.store.tree.value import AHEAD
-from holdfast.store.upkeep.mark import Marks, mark_all, saves_of, sources_of
-from holdfast.store.upkeep.past_needs import PastNeeds
+from holdfast.store.upkeep.mark import Marks, PastNeeds, mark_all, saves_of, sources_of
 
 if TYPE_CHECKING:
     from holdfast.store.journal.ledger import Ledger
