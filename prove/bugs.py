@@ -336,8 +336,8 @@ BUGS = (
     Bug(
         "verify takes an erase that is under way for one cut short",
         "store/proof/verify_rows.py",
-        "        return self.trace() != self.seen",
-        "        return False",
+        "one[1]() == one[2]}",
+        "one[1]()}",
         "tests/store/test_verify_meanwhile.py::test_an_erase_that_takes_long",
     ),
     Bug(
