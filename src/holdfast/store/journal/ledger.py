@@ -77,9 +77,6 @@ def gone(scope: Scope) -> ScopeNotFoundError:
 class Ledger:
     """What is needed to read and write one scope."""
 
-    others_turn = 0.0
-    """Until then, by the monotonic clock, it is others' turn to prune it: see `pruner`."""
-
     def __init__(
         self,
         scope: Scope,

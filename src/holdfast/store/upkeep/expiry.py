@@ -82,7 +82,7 @@ def _remove(handle: LineHandle, keys: list[str]) -> int:
     change, done = judging(handle.scope, handle.timeline, keys, gone, SWEPT)
     try:
         handle.core.run(change)
-    except (Conflict, ScopeNotFoundError):
+    except (Conflict, ScopeNotFoundError):  # somebody wrote, or erased it: the next sweep looks
         return 0
     return len(done)
 

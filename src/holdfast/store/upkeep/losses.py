@@ -19,11 +19,12 @@ nobody's past.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from holdfast.errors import Conflict, StateIntegrityError
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import pages
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.stage import Stage
@@ -82,15 +83,12 @@ class _Commits:
     def look(self) -> Iterator[tuple[FeedItem, bool]]:
         """Each commit, and whether the entry that it ended with is here."""
         for lane, until in self._until.items():
-            low, high = (
-                rowkinds.feed(lane, self._since.get(lane, 0) + 1),
-                rowkinds.feed(lane, until + 1),
-            )
-            while page := self._ledger.storage.scan(low, high, limit=PAGE):
+            numbers = self._since.get(lane, 0) + 1, until + 1
+            low, high = (rowkinds.feed(lane, number) for number in numbers)
+            for page in pages(self._ledger.storage.scan, low, high, limit=PAGE):
                 yield from self._looked_up(page)
-                low = page[-1][0] + b"\0"
 
-    def _looked_up(self, page: list[tuple[bytes, bytes]]) -> Iterator[tuple[FeedItem, bool]]:
+    def _looked_up(self, page: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[FeedItem, bool]]:
         ledger, mine = self._ledger, []
         for _, row in page:
             with suppress(StateIntegrityError):  # one that cannot be read names nothing
@@ -141,13 +139,12 @@ def _drop_behind(handle: LineHandle, head: int, kinds: tuple[bytes, ...]) -> int
     storage, following, dropped = line.ledger.storage, rowkinds.entry(line.prefix, head + 1), 0
     for kind in kinds:
         prefix = rowkinds.line(kind, line.ledger.number, line.number)
-        while page := storage.scan(
-            rowkinds.entry(prefix, head + 1), rowkinds.after(prefix), limit=PAGE
-        ):
+        low, high = rowkinds.entry(prefix, head + 1), rowkinds.after(prefix)
+        for page in pages(storage.scan, low, high, limit=PAGE):
             batch = Batch(drops=[key for key, _ in page], absent=[following])
             try:
                 handle.core.leases.commit(batch)
-            except Conflict:
+            except Conflict:  # somebody has written: what is left belongs to the new entry
                 return dropped
             dropped += len(page)
     return dropped

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.errors import StateIntegrityError
+from holdfast.storage.rows import each
 from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.floor import LOST, Floor, floor_of, read_base
 from holdfast.store.journal.key_range import (
@@ -111,10 +112,8 @@ def saves_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, Sav
     """(sequence, save) of the saved indexes of a timeline from an entry on."""
     line = rowkinds.line(b"S", ledger.number, timeline)
     start, high = rowkinds.entry(line, low), rowkinds.after(line)
-    while page := ledger.storage.scan(start, high, limit=64):
-        for key, row in page:
-            yield rowkinds.sequence_of(key), read_save(ledger.open_row(key, row))
-        start = page[-1][0] + b"\0"
+    for key, row in each(ledger.storage.scan, start, high, limit=64):
+        yield rowkinds.sequence_of(key), read_save(ledger.open_row(key, row))
 
 
 def sources_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, int]]:

@@ -46,7 +46,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -60,6 +60,7 @@ from holdfast.errors import (
     StillNeededError,
 )
 from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import Row, again, each, pages
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.stage import Stage, node_packs
 from holdfast.store.history.handle import LineHandle
@@ -95,7 +96,6 @@ MOST_BASES = 10_000
 """States kept below a floor: they are all named in one entry."""
 
 _encode = msgspec.msgpack.Encoder().encode
-Row = tuple[bytes, bytes]
 Needed = Callable[[], Iterable[int]]
 
 
@@ -134,16 +134,18 @@ def prune_state(
             )
     kept = None if wanted is None else {sequence for _, sequence in wanted}
     pruner = Pruner(points.line().ledger)
+
+    def step() -> Pruned:
+        work = _Pruning(handle, pruner, last, kept, needed, rested, dry_run)
+        if alone and work.kept != {last}:
+            raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
+        return work.count() if dry_run else work.run(reason)
+
+    said = f"{handle.scope}: others forked, restored or marked all the time; try again"
     try:
-        for _ in range(ATTEMPTS):
-            work = _Pruning(handle, pruner, last, kept, needed, rested, dry_run)
-            if alone and work.kept != {last}:
-                raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
-            with suppress(_Again):
-                return work.count() if dry_run else work.run(reason)
-        raise Conflict(f"{handle.scope}: others forked, restored or marked all the time; try again")
+        return again(step, said, on=_Again, times=ATTEMPTS)
     except BaseException:
-        pruner.give_up()
+        pruner.give_up()  # also when cancelled: else others would wait for who is gone
         raise
 
 
@@ -333,7 +335,7 @@ class _Pruning:
         target.special = self._special(op, made, rekeyed)
         try:
             written = self.core.run(Change([target], cause_now(reason=reason)))
-        except Conflict:
+        except Conflict:  # somebody came to rest on what would go: what is kept is found anew
             raise _Again from None
         finally:
             del self.ledger.pruning[self.line.number]
@@ -388,7 +390,7 @@ class _Pruning:
         """Drop bases that no anchor names: of one that was released, or never came to be."""
         line = rowkinds.line(b"B", self.ledger.number, self.line.number)
         named = self.old.bases.keys() | bases.keys()
-        for page in self._pages(line, rowkinds.after(line)):
+        for page in pages(self.storage.scan, line, rowkinds.after(line), limit=SLICE):
             drops = [key for key, _ in page if rowkinds.sequence_of(key) not in named]
             if drops:
                 self._commit(Batch(drops=drops))
@@ -422,22 +424,12 @@ class _Pruning:
         found = self.storage.scan(low, high, limit=1, reverse=True)
         ordinal = int.from_bytes(found[0][0][14:17], "big") + 1 if found else rowkinds.BASES
         places: dict[int, Place] = {}
-        waiting: list[Row] = []
-        for row in node_packs(ledger, (number, at, ordinal), nodes, places, quiet=quiet):
-            waiting.append(row)
-            if len(waiting) >= SLICE:
-                self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
-                waiting = []
-        if waiting:
+        packs = node_packs(ledger, (number, at, ordinal), nodes, places, quiet=quiet)
+        while waiting := list(islice(packs, SLICE)):
             self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
         return places
 
     # dropping
-
-    def _pages(self, low: bytes, high: bytes) -> Iterator[list[Row]]:
-        while page := self.storage.scan(low, high, limit=SLICE):
-            yield page
-            low = page[-1][0] + b"\0"
 
     def _slices(self, marks: Marks, floor: Floor) -> Iterator[tuple[Batch, int]]:
         """What is to be dropped, in commits of bounded size, and the bytes of the rows that go.
@@ -446,7 +438,8 @@ class _Pruning:
         """
         line = rowkinds.line(b"E", self.ledger.number, marks.timeline)
         end = rowkinds.entry(line, floor.sequence) + b"\0"
-        for page in self._pages(rowkinds.entry(line, 0), end):
+        scan = self.storage.scan
+        for page in pages(scan, rowkinds.entry(line, 0), end, limit=SLICE):
             batch = Batch()
             for key, row in page:
                 self._entry(batch, key, row, marks, floor)
@@ -458,7 +451,7 @@ class _Pruning:
             high = (
                 rowkinds.after(line) if kind == b"A" else rowkinds.entry(line, floor.sequence + 1)
             )
-            for page in self._pages(line, high):
+            for page in pages(scan, line, high, limit=SLICE):
                 gone = [(key, row) for key, row in page if not stays(key)]
                 if gone:
                     size = sum(len(key) + len(row) for key, row in gone)
@@ -515,10 +508,9 @@ class _Pruning:
 # Who prunes a scope now, as a cell says, and who is told when something comes to rest on it.
 #
 # One prunes at a time. Others wait for it as long as they see it at work: its cell holds a beat
-# that goes up with its commits, and beside long work without any. They ask for their turn in the
-# cell, so that who prunes again and again lets them have it. Where the cell stands still for `TERM`
-# seconds, by the clock of who waits, or says that it was given up, it is taken over. Nothing rests
-# on that wait: whoever lost the cell is told by its next commit, and nothing is wrong.
+# that goes up with its commits, and beside long work without any. Where the cell stands still for
+# `TERM` seconds, by the clock of who waits, or says that it was given up, it is taken over. Nothing
+# rests on that wait: whoever lost the cell is told by its next commit, and nothing is wrong.
 
 
 TOKEN = 16
@@ -526,11 +518,11 @@ PAGE = 256
 """Cells that are read, or dropped, together."""
 BEAT, TERM = 0.2, 2.0
 """Seconds after which who prunes shows that it goes on; and how long others wait for that."""
-POLL, TURN = 0.01, 0.1
-"""Seconds between two looks of who waits; and how long who was asked for it lets others begin."""
-AT_WORK, ASKED, GIVEN_UP = range(3)
-"""What the cell says of who prunes, behind the token: it goes on; and somebody waits; or nobody is
-at work, and what was begun is to be finished."""
+POLL = 0.01
+"""Seconds between two looks of who waits."""
+AT_WORK, GIVEN_UP = 0, 2
+"""What the cell says of who prunes, behind the token: it goes on; or nobody is at work, and what
+was begun is to be finished."""
 
 
 class Pruner:
@@ -560,42 +552,35 @@ class Pruner:
         Whoever had it before is told by its next commit. Who has it still, and begins anew, keeps
         it.
         """
-        for _ in range(ATTEMPTS):
-            held = self._free()
-            if held is not None and self._is_mine(held):
-                self.cell = held
-                return
-            self.cell, tombstone = os.urandom(TOKEN), [self._ledger.tombstone]
-            self._taken = True  # or it may be, whatever comes of the commit
-            try:
-                self._storage.commit(Batch(cells=[(self.key, held, self.cell)], absent=tombstone))
-                self.inherited = held is not None
-                self._forget(mine=False)  # of others who were cut short
-                return
-            except Conflict:
-                if self._ledger.erased():
-                    raise gone(self._ledger.scope) from None
-        raise Conflict(f"{self._ledger.scope}: others prune it, too; try again")
+        again(self._take, f"{self._ledger.scope}: others prune it, too; try again", times=ATTEMPTS)
+
+    def _take(self) -> None:
+        held = self._free()
+        if held is not None and self._is_mine(held):
+            self.cell = held
+            return
+        self.cell, tombstone = os.urandom(TOKEN), [self._ledger.tombstone]
+        self._taken = True  # or it may be, whatever comes of the commit
+        self._storage.commit(Batch(cells=[(self.key, held, self.cell)], absent=tombstone))
+        self.inherited = held is not None
+        self._forget(mine=False)  # of others who were cut short
 
     def _free(self) -> bytes | None:
         """What the cell holds once who has it is done, has given it up, or stands still."""
-        time.sleep(max(0.0, self._ledger.others_turn - time.monotonic()))
-        held, since = cell_at(self._storage, self.key), time.monotonic()
-        while held is not None and not self._is_mine(held) and _said(held)[0] != GIVEN_UP:
-            if time.monotonic() - since > TERM:
-                break
-            if _said(held)[0] == AT_WORK:
-                with suppress(Conflict):  # it went on; asked again next time
-                    self._storage.commit(Batch(cells=[(self.key, held, _saying(held, ASKED))]))
-            safe_point()
-            time.sleep(POLL)
+        since, shown = time.monotonic(), (b"", 0)
+        while True:
             if self._ledger.erased():
                 raise gone(self._ledger.scope)
-            now = cell_at(self._storage, self.key)
-            if now is None or now[:TOKEN] != held[:TOKEN] or _said(now)[1] != _said(held)[1]:
+            held = cell_at(self._storage, self.key)
+            if held is None or self._is_mine(held) or _said(held)[0] == GIVEN_UP:
+                return held
+            before, shown = shown, (held[:TOKEN], _said(held)[1])
+            if shown != before:
                 since = time.monotonic()
-            held = now
-        return held
+            elif time.monotonic() - since > TERM:
+                return held
+            safe_point()
+            time.sleep(POLL)
 
     def _is_mine(self, held: bytes) -> bool:
         return held[:TOKEN] == self.cell[:TOKEN]
@@ -627,26 +612,21 @@ class Pruner:
         """All is pruned."""
         self._commit(Batch(), leave=True)
         self._taken = False
-        if _said(self.cell)[0] == ASKED:
-            self._ledger.others_turn = time.monotonic() + TURN
         self._forget(mine=True)
 
     def came(self, timeline: int) -> set[int]:
         """Entries of a timeline that others came to rest on since it was taken."""
         mine = rowkinds.arrivals(self._ledger.number, self.cell[:TOKEN])
-        named = (rowkinds.arrived_at(key) for page in self._pages(mine) for key, _ in page)
+        cells = each(self._storage.cells, mine, rowkinds.after(mine), limit=PAGE)
+        named = (rowkinds.arrived_at(key) for key, _ in cells)
         return {sequence for line, sequence in named if line == timeline}
-
-    def _pages(self, prefix: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
-        low = prefix + b"\0" if prefix == self.key else prefix
-        while page := self._storage.cells(low, rowkinds.after(prefix), limit=PAGE):
-            yield page
-            low = page[-1][0] + b"\0"
 
     def _forget(self, *, mine: bool) -> None:
         """Drop what came while it pruned, or what others left."""
         own = rowkinds.arrivals(self._ledger.number, self.cell[:TOKEN])
-        for page in self._pages(own if mine else self.key):
+        low = own if mine else self.key + b"\0"
+        high = rowkinds.after(own if mine else self.key)
+        for page in pages(self._storage.cells, low, high, limit=PAGE):
             over = [(key, by, None) for key, by in page if mine or not key.startswith(own)]
             with suppress(Conflict):  # somebody else was faster
                 self._storage.commit(Batch(cells=[*over]))
@@ -664,7 +644,7 @@ class Pruner:
                 if new != self.cell and not leave:
                     self.cell, self._shown = new, time.monotonic()
                 return True
-            except Conflict as conflict:
+            except Conflict as conflict:  # others rest on it, or have taken over: `look` tells
                 if self._ledger.erased():
                     raise gone(self._ledger.scope) from None
                 if self.key not in conflict.keys:
