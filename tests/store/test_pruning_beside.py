@@ -21,8 +21,7 @@ from holdfast.store.names.cells import cell_at
 from holdfast.store.open import open_core
 from holdfast.store.upkeep import prune
 from holdfast.store.upkeep import prune as pruner
-from holdfast.store.upkeep.mark import Marks
-from holdfast.store.upkeep.prune import Pruner
+from holdfast.store.upkeep.prune import Marks, Pruner
 
 
 def test_who_takes_over_knows_what_the_other_has_just_announced(tmp_path: Path) -> None:

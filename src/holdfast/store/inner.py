@@ -237,7 +237,7 @@ if TYPE_CHECKING:
     from holdfast.store.upkeep.losses import make_room as make_room
     from holdfast.store.upkeep.losses import newest_entry as newest_entry
     from holdfast.store.upkeep.losses import tell as tell
-    from holdfast.store.upkeep.mark import NEEDS as NEEDS
+    from holdfast.store.upkeep.prune import NEEDS as NEEDS
     from holdfast.store.upkeep.prune import Needed as Needed
     from holdfast.store.upkeep.prune import prune_state as prune_state
     from holdfast.store.upkeep.rotate import Resealed as Resealed
@@ -324,8 +324,7 @@ HOMES = {
         "marked_entries marks_of rest_on rests_on"
     ),
     "holdfast.store.upkeep.losses": "find_loss make_room newest_entry tell",
-    "holdfast.store.upkeep.mark": "NEEDS",
-    "holdfast.store.upkeep.prune": "Needed prune_state",
+    "holdfast.store.upkeep.prune": "NEEDS Needed prune_state",
     "holdfast.store.upkeep.rotate": "Resealed",
 }
 _HOME = {name: home for home, names in HOMES.items() for name in names.split()}

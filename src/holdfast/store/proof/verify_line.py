@@ -42,7 +42,7 @@ from holdfast.store.rules.lookup import Lookup
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Node
 from holdfast.store.upkeep.losses import find_loss, newest_entry
-from holdfast.store.upkeep.mark import Marks
+from holdfast.store.upkeep.prune import Marks
 
 PAGE = 2000
 LOOK = 100

@@ -29,8 +29,7 @@ from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import undivided
-from holdfast.store.upkeep.mark import Marks, mark_all, sources_of
-from holdfast.store.upkeep.prune import Needed, prune_state
+from holdfast.store.upkeep.prune import Marks, Needed, mark_all, prune_state, sources_of
 
 Special = Callable[[Stage, Body], None]
 

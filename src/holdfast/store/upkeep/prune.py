@@ -66,9 +66,15 @@ from holdfast.store.commit.stage import Stage, node_packs
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import Floor, floor_of
-from holdfast.store.journal.ledger import gone
-from holdfast.store.journal.save import INDEX, Save
+from holdfast.store.journal.floor import LOST, Floor, floor_of, read_base
+from holdfast.store.journal.key_range import (
+    behind,
+    count_below,
+    slot_from,
+    timeline_range,
+)
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.journal.slot import slots_in
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
@@ -79,13 +85,13 @@ from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import Breath, safe_point
 from holdfast.store.rules.classes import any_sensitive
 from holdfast.store.rules.pins import SWEPT
+from holdfast.store.tree import refs
+from holdfast.store.tree.build import Element
 from holdfast.store.tree.tree import Node, Place
 from holdfast.store.tree.value import AHEAD
-from holdfast.store.upkeep.mark import Marks, PastNeeds, mark_all, saves_of, sources_of
 
 if TYPE_CHECKING:
     from holdfast.store.journal.ledger import Ledger
-
 
 SLICE = 64
 """Rows that are dropped together: what bounds memory and the time that writers wait."""
@@ -703,3 +709,192 @@ def _saying(held: bytes, state: int, beat: int | None = None) -> bytes:
     _, before, count = _said(held)
     beats = before if beat is None else beat
     return held[:TOKEN] + bytes([state]) + beats.to_bytes(3, "big") + count.to_bytes(4, "big")
+
+
+# ---- mark ---------------------------------------------------------------------------------------
+# Marking: which rows of a timeline, up to an entry, are in use by states that are kept.
+
+
+class Marks:
+    """Rows of timeline `timeline` up to entry `last`, and uploads, that something leads to.
+
+    Memory grows with the nodes that are saved and with the rows that stay.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        timeline: int,
+        last: int,
+        breathe: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.ledger = ledger
+        self.timeline = timeline
+        self.last = last
+        self.values: set[tuple[int, int]] = set()
+        """(sequence, ordinal) of entries (0) and of packs of atoms."""
+        self.nodes: set[tuple[int, int]] = set()
+        """(sequence, ordinal) of packs of nodes."""
+        self.uploads: set[int] = set()
+        self._seen: set[Any] = set()
+        self._breathe = breathe
+        """Called once a node."""
+
+    def saves(self, timeline: int, floor: Floor) -> None:
+        """Mark what the saved indexes of a timeline, and what is kept below its floor, use."""
+        for _, save in saves_of(self.ledger, timeline, floor.sequence + 1):
+            self.save(save)
+        for at, commitment in floor.bases.items():
+            if commitment == LOST and floor.anchor:
+                continue  # an anchor says so: nothing has it any more
+            self.save(read_base(self.ledger, timeline, at, commitment))
+
+    def save(self, save: Save) -> None:
+        """Mark what a saved index uses."""
+        if save.kind != DELTA:
+            if save.place:
+                self._tree(tuple(save.place), save.root, index=True)
+            return
+        for key, packed in zip(save.keys, save.slots, strict=True):
+            if packed:
+                self._element(read_slot(key, packed), index=True)
+
+    def root(self, root: Node) -> None:
+        """Mark what an index uses that is not saved itself."""
+        if root.count:
+            self._tree(root, root.hash, index=True)
+
+    def _tree(self, hint: Any, hash_: bytes, *, index: bool) -> None:
+        place = hint.place if type(hint) is Node else hint
+        if place is not None:
+            if place in self._seen:
+                return
+            self._seen.add(place)
+            self._mark(self.nodes, place)
+        self._breathe()
+        node = self.ledger.trees.load(hint, hash_)
+        for element in node.elements:
+            if node.level:
+                self._tree(element[2], element[1], index=index)
+            else:
+                self._element(element, index=index)
+
+    def _element(self, element: Element, *, index: bool) -> None:
+        _, ref, hint = element
+        if index:  # the entry that wrote a key says when and why it was written
+            self._mark(self.values, (*hint[:2], 0))
+        bare = refs.bare(ref)
+        if bare[0] == refs.ATOM:
+            self._mark(self.values, hint[-4:])
+        elif bare[0] == refs.TREE:
+            if type(hint) is not Node:
+                hint = hint[-1] if type(hint[-1]) is Node else hint[-4:]
+            self._tree(hint, refs.read_tree(bare)[1], index=False)
+
+    def _mark(self, found: set[tuple[int, int]], place: Any) -> None:
+        timeline, sequence, ordinal = place[:3]
+        if timeline == rowkinds.UPLOADS:
+            self.uploads.add(sequence)
+        elif timeline == self.timeline and sequence <= self.last:
+            found.add((sequence, ordinal))
+
+
+def saves_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, Save]]:
+    """(sequence, save) of the saved indexes of a timeline from an entry on."""
+    line = rowkinds.line(b"S", ledger.number, timeline)
+    start, high = rowkinds.entry(line, low), rowkinds.after(line)
+    for key, row in each(ledger.storage.scan, start, high, limit=64):
+        yield rowkinds.sequence_of(key), read_save(ledger.open_row(key, row))
+
+
+def sources_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, int]]:
+    """(timeline, entry) that restores and forks of a timeline, from an entry on, begin from."""
+    line = rowkinds.line(b"E", ledger.number, timeline)
+    for sequence, save in saves_of(ledger, timeline, low):
+        if save.kind == BEFORE:
+            key = rowkinds.entry(line, sequence)
+            op = ledger.open_entry(key, ledger.storage.get([key])[0])[1].ops[0]
+            yield op[1], op[2]
+
+
+def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:
+    """Mark what all timelines of a scope use, but for one whose floor is not set yet."""
+    for timeline in timelines:
+        if timeline != without:
+            marks.saves(timeline, floor_of(marks.ledger, timeline))
+
+
+# ---- past needs ---------------------------------------------------------------------------------
+# State that is made of its past: what must not be pruned as long as it is so.
+#
+# Most state is whole by itself, and its past can go. A part of Holdfast that keeps only changes
+# for a while, to be put together when they are read, says so in the state, with a key below
+# `$needs/` for each thing of that kind: its value is the first entry of main that is needed.
+# Pruning main stops before it, for the newest state and for every other one that is to stay, of
+# whatever timeline. The key is state like any other: it is restored, forked and erased with what
+# it speaks of.
+
+
+NEEDS = "$needs/"
+
+
+class PastNeeds:
+    """What states of a scope need of a timeline that is pruned, but what is gone already.
+
+    Older states are looked at only if what is saved of the timeline tells that there are such keys
+    in any: most scopes have none, and reading the state of every checkpoint takes long. A key that
+    was set and deleted between two saves without a restore may be missed.
+    """
+
+    def __init__(self, line: Timeline) -> None:
+        self._ledger = line.ledger
+        self._number = line.number
+        self._gone = max(line.floor.sequence, line.ledger.before)
+        self._known: dict[tuple[int, int], list[int]] = {}
+        self._noted = line.number == 0 and (bool(self.of(line)) or self._saved())
+
+    def of(self, state: Timeline | Stage) -> list[int]:
+        """The entries from which on a state is made of its past; none if it is whole."""
+        if self._number:
+            return []  # such keys speak of main
+        high = behind(NEEDS)
+        if isinstance(state, Stage):
+            held = state.range(NEEDS, high)
+        else:
+            held = timeline_range(state, NEEDS, high)
+        slots = map(slot_from, held)
+        found = [self._ledger.value(slot.ref, slot.location, None) for slot in slots]
+        return [entry for entry in found if type(entry) is int and entry > self._gone]
+
+    def of_points(self, points: Iterable[tuple[int, int]]) -> Iterator[int]:
+        """The same of the states at some (timeline, entry); each is read once."""
+        for point in points if self._noted else ():
+            if point not in self._known:
+                self._known[point] = self._of_point(*point)
+            yield from self._known[point]
+
+    def _of_point(self, timeline: int, entry: int) -> list[int]:
+        if timeline == self._number and entry <= self._gone:
+            return []  # what came before it is pruned, all of it
+        try:
+            return self.of(Timeline(self._ledger, timeline).load(entry))
+        except StateIntegrityError:
+            return []  # a state that cannot be read keeps nothing; `verify` names the damage
+
+    def _saved(self) -> bool:
+        """Whether what is saved of the timeline tells of keys that say so."""
+        try:
+            found = saves_of(self._ledger, self._number, self._gone + 1)
+            return any(self._tells(at, save) for at, save in found)
+        except StateIntegrityError:
+            return True  # then the states themselves are looked at
+
+    def _tells(self, at: int, save: Save) -> bool:
+        if save.kind == DELTA:
+            return any(key.startswith(NEEDS) for key in save.keys)
+        if save.kind == BEFORE and self._of_point(self._number, at - 1):
+            return True  # a restore took it away
+        trees = self._ledger.trees
+        return bool(save.place) and bool(
+            count_below(trees, trees.load(tuple(save.place), save.root), NEEDS)
+        )
