@@ -18,7 +18,6 @@ from holdfast.errors import PrunedError
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.names import rowkinds
 
 Point = tuple[int, int]
 """Number of the timeline, and entry."""
@@ -108,8 +107,7 @@ class Ancestry:
     def _body(self, point: Point) -> Body:
         found = self._bodies.get(point)
         if found is None:
-            key = rowkinds.entry(rowkinds.line(b"E", self._ledger.number, point[0]), point[1])
-            found = self._ledger.open_entry(key, self._ledger.storage.get([key])[0])[1]
+            *_, found = self._ledger.entry_at(*point)
             self._bodies[point] = found
         return found
 

@@ -417,8 +417,7 @@ class _Walk:
     def _body(self, at: At) -> Body:
         if self.newest is not None and self.newest[0] == at:
             return self.newest[1]
-        key = rowkinds.entry(rowkinds.line(b"E", self.ledger.number, at[0]), at[1])
-        body = self.ledger.open_entry(key, self.ledger.storage.get([key])[0])[1]
+        *_, body = self.ledger.entry_at(*at)
         self.told[at] = (body.time, body.cause or _NOTHING)
         self.newest = (at, body)
         return body

@@ -16,6 +16,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
+from holdfast.storage.rows import each
 from holdfast.store.commit.change import Change, Target, Written
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.expected import Keep, stand_on, sticky_of
@@ -93,24 +94,6 @@ class History:
         cause: Cause | None,
     ) -> Plan:
         """A checkpoint of the newest state."""
-        op = self._checkpoint_op(name, type, tags, description, metadata)
-        made: list[Checkpoint] = []
-
-        def special(stage: Stage, body: Body) -> None:
-            body.ops = [op]
-            made[:] = [self.signed(stage, body)]
-
-        target = Target(self.scope, self.timeline, special=special)
-        return Change([target], cause), lambda _: made[0]
-
-    def _checkpoint_op(
-        self,
-        name: str,
-        type: str,
-        tags: Sequence[str],
-        description: str,
-        metadata: dict[str, Any] | None,
-    ) -> list[Any]:
         if type not in TYPES:
             raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
         check_text(name, "the name of a checkpoint", 256)
@@ -127,7 +110,14 @@ class History:
         op = [entries.CHECKPOINT, name, type, str(self.scope), tags, description, packed]
         while not op[-1]:
             op.pop()
-        return op
+        made: list[Checkpoint] = []
+
+        def special(stage: Stage, body: Body) -> None:
+            body.ops = [op]
+            made[:] = [self.signed(stage, body)]
+
+        target = Target(self.scope, self.timeline, special=special)
+        return Change([target], cause), lambda _: made[0]
 
     def signed(self, stage: Stage, body: Body) -> Checkpoint:
         """Build a checkpoint. Reading it back could fail after it is durable."""
@@ -186,8 +176,7 @@ class History:
         line = self.points.line(timeline)
         if sequence <= line.ledger.before:
             raise CheckpointNotFoundError(f"{self.scope}: no checkpoint lies before all entries")
-        key = rows.entry(line.prefix, sequence)
-        envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+        _, envelope, body = line.ledger.entry_at(line.number, sequence)
         if envelope.statement is None:
             raise CheckpointNotFoundError(
                 f"{self.scope}: {timeline}@{sequence} is no checkpoint; only those are signed: "
@@ -347,8 +336,7 @@ class History:
             raise InvalidInputError("verify is 'full', 'references' or 'none'")
         root = fold_once(source)
         if sequence > source.ledger.before and verify != "none":
-            key = rows.entry(source.prefix, sequence)
-            envelope, _ = source.ledger.open_entry(key, source.ledger.storage.get([key])[0])
+            key, envelope, _ = source.ledger.entry_at(source.number, sequence)
             if envelope.statement is not None:
                 self._check_statement(source, key, envelope, root)
         if verify == "none":
@@ -426,19 +414,14 @@ class History:
             return
         high = line.sequence if high is None else min(high, line.sequence)
         low = max(low, line.floor.sequence + 1, line.ledger.before + 1)
-        left = range(high, low - 1, -1) if newest_first else range(low, high + 1)
-        while left:
-            page = line.ledger.storage.scan(
-                rows.entry(line.prefix, min(left[0], left[-1])),
-                rows.entry(line.prefix, max(left[0], left[-1])) + b"\0",
-                limit=200,
-                reverse=newest_first,
-            )
-            for number, (key, row) in zip(left, page or [(b"", b"")], strict=False):
-                if rows.sequence_of(key) != number:
-                    raise line.ledger.damage(rows.entry(line.prefix, number), "it is missing")
-                yield (key, *line.ledger.open_entry(key, row))
-            left = left[len(page) :]
+        first, behind = (rows.entry(line.prefix, at) for at in (low, high + 1))
+        scan = line.ledger.storage.scan
+        found = each(scan, first, behind, limit=200, reverse=newest_first)
+        for number in range(high, low - 1, -1) if newest_first else range(low, high + 1):
+            key, row = next(found, (b"", b""))
+            if key != rows.entry(line.prefix, number):
+                raise line.ledger.damage(rows.entry(line.prefix, number), "it is missing")
+            yield (key, *line.ledger.open_entry(key, row))
 
     def log(
         self,

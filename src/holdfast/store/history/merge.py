@@ -545,8 +545,7 @@ class Merging:
 
     def _entry(self, point: Point) -> Entry:
         history = History(self.handle.core, self.handle.scope, self._name(point[0]))
-        key = rowkinds.entry(rowkinds.line(b"E", self.ledger.number, point[0]), point[1])
-        return history.entry(key, *self.ledger.open_entry(key, self.ledger.storage.get([key])[0]))
+        return history.entry(*self.ledger.entry_at(*point))
 
     def _name(self, timeline: int) -> str:
         if timeline not in self._names:

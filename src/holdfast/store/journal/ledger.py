@@ -175,6 +175,11 @@ class Ledger:
         """An entry, with its body checked against the envelope's commitment."""
         return self._checked(key, row, self._open_entry)
 
+    def entry_at(self, timeline: int, sequence: int) -> tuple[bytes, Envelope, Body]:
+        """An entry by its place: its row's key, and what it says; a missing one is damage."""
+        key = rows.entry(rows.line(b"E", self.number, timeline), sequence)
+        return key, *self.open_entry(key, self.storage.get([key])[0])
+
     def envelope(self, key: bytes, row: bytes) -> Envelope:
         """The clear part of an entry that others made; its key epoch is the one to seal under."""
         found = self._checked(key, row, lambda _, row: entry.split_row(row)[0])

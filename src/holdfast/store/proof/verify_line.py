@@ -176,8 +176,7 @@ class LineCheck:
             self.find("feed", rows.entry(line.prefix, self.begin), message)
         try:
             line.load(self.begin)
-            key = rows.entry(line.prefix, self.begin)
-            _, body = self.ledger.open_entry(key, self.storage.get([key])[0])
+            *_, body = self.ledger.entry_at(line.number, self.begin)
             if body.save:
                 self.announced[body.save[0]] = (body.save[1], body.save[2])
         except DAMAGE:

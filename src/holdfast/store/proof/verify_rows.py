@@ -810,11 +810,10 @@ def begun_at(ledger: Ledger, number: int) -> tuple[object, ...] | None:
     all that it says; None if the entry that began it cannot be read."""
     if number == 0:
         return MAIN
-    key = rowkinds.entry(rowkinds.line(b"E", ledger.number, number), ledger.before + 1)
     with suppress(*DAMAGE):
-        op = ledger.open_entry(key, ledger.storage.get([key])[0])[1].ops[0]
-        if op[0] == entry.FORK:
-            return tuple(op[1:3])
+        *_, body = ledger.entry_at(number, ledger.before + 1)
+        if body.ops[0][0] == entry.FORK:
+            return tuple(body.ops[0][1:3])
     return None
 
 

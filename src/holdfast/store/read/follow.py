@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from holdfast.errors import (
     DamagedRecordError,
@@ -23,6 +23,7 @@ from holdfast.errors import (
     PrunedError,
     ScopeNotFoundError,
 )
+from holdfast.storage.rows import each, pages
 from holdfast.store.commit.core import Core
 from holdfast.store.journal.directory import erased_since, numbers_of
 from holdfast.store.journal.entry import Body, Envelope
@@ -377,20 +378,17 @@ class Follower:
         check_limit(limit)
         prefix = b"R" + core.tag(b"correlation", correlation)
         found: list[Entry] = []
-        low = prefix
-        while page := core.storage.scan(low, rows.after(prefix), limit=1000):
-            for key, _ in page:
-                number = int.from_bytes(key[17:23], "big")
-                block = int.from_bytes(key[25:29], "big") * rows.BLOCK
-                line = int.from_bytes(key[23:25], "big")
-                found += [
-                    entry
-                    for entry in self._entries(number, line, max(1, block), block + rows.BLOCK - 1)
-                    if entry.cause.correlation == correlation
-                    and (since is None or entry.time >= since)
-                    and (until is None or entry.time <= until)
-                ]
-            low = page[-1][0] + b"\0"
+        for key, _ in each(core.storage.scan, prefix, rows.after(prefix)):
+            number = int.from_bytes(key[17:23], "big")
+            block = int.from_bytes(key[25:29], "big") * rows.BLOCK
+            line = int.from_bytes(key[23:25], "big")
+            found += [
+                entry
+                for entry in self._entries(number, line, max(1, block), block + rows.BLOCK - 1)
+                if entry.cause.correlation == correlation
+                and (since is None or entry.time >= since)
+                and (until is None or entry.time <= until)
+            ]
         found.sort(key=lambda entry: (entry.time, str(entry.scope), entry.sequence))
         return found[:limit]
 
@@ -415,10 +413,8 @@ class Follower:
             return
         if ledger is None or name is None:
             return
-        while low <= high:
-            page = ledger.storage.scan(
-                rows.entry(prefix, low), rows.entry(prefix, high) + b"\0", limit=200
-            )
+        first, behind = rows.entry(prefix, low), rows.entry(prefix, high + 1)
+        for page in pages(ledger.storage.scan, first, behind, limit=200):
             if ledger.erased():  # asked for after reading: what is given was there before
                 self._ledgers.pop(number, None)  # with its keys
                 return
@@ -429,9 +425,6 @@ class Follower:
                     yield key, error
                 except ScopeNotFoundError:
                     return  # erased since
-            if len(page) < 200:
-                return
-            low = rows.sequence_of(page[-1][0]) + 1
 
     def ledger(self, number: int) -> Ledger | None:
         """The scope, opened; None if it is erased."""
@@ -500,20 +493,10 @@ LOOK = 1.0
 """Seconds after which to look although nothing seems to have changed."""
 
 
-class Judge(Protocol):
-    """Who knows what timelines have lost."""
-
-    def tells(self, scope: int, timeline: int) -> bool:
-        """Whether a timeline tells, as of now, that it lost something."""
-
-    def left(self, item: FeedItem, lane: int, number: int) -> FeedItem | None:
-        """What a row names without what is told to be lost; None if nothing is left."""
-
-
 class Tail:
     """Reads all lanes behind a position."""
 
-    def __init__(self, lanes: Lanes, position: Mapping[int, int], judge: Judge) -> None:
+    def __init__(self, lanes: Lanes, position: Mapping[int, int], judge: Follower) -> None:
         self._lanes = lanes
         self._judge = judge
         self._cut: set[tuple[int, int]] = set()

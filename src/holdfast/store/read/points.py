@@ -18,6 +18,7 @@ from holdfast.errors import (
     StateIntegrityError,
     TimelineNotFoundError,
 )
+from holdfast.storage.rows import each
 from holdfast.store.commit.core import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
@@ -53,7 +54,7 @@ class Points:
         name = name or self.timeline
         try:
             timeline = self.core.current(self.scope, name)
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # only the newest state is out of reach
             timeline = self.core.stranded(self.scope, name, error)
         if timeline is None:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
@@ -199,7 +200,7 @@ class Points:
                 if _kept(floor, sequence) == sequence:
                     raise
                 continue
-            except DamagedRecordError as error:
+            except DamagedRecordError as error:  # the others can be used
                 if damaged == "refuse":
                     raise StateIntegrityError(
                         f"{error}. It is a checkpoint whose name cannot be read: give the one that "
@@ -219,15 +220,11 @@ class Points:
 
     def _statement_before(self, line: Timeline, sequence: int) -> int:
         """The checkpoint before a damaged one, whose own word for it is not to be trusted."""
-        first = rowkinds.entry(line.prefix, 1)
-        while page := line.ledger.storage.scan(
-            first, rowkinds.entry(line.prefix, sequence), limit=256, reverse=True
-        ):
-            for key, row in page:
-                sequence = rowkinds.sequence_of(key)
-                with suppress(DamagedRecordError):  # what cannot be read at all is none
-                    if entry.split_row(row)[0].statement is not None:
-                        return sequence
+        low, high = (rowkinds.entry(line.prefix, at) for at in (1, sequence))
+        for key, row in each(line.ledger.storage.scan, low, high, limit=256, reverse=True):
+            with suppress(DamagedRecordError):  # what cannot be read at all is none
+                if entry.split_row(row)[0].statement is not None:
+                    return rowkinds.sequence_of(key)
         return 0
 
     def at_time(self, time: int) -> int:
@@ -241,17 +238,15 @@ class Points:
         high = timeline.sequence
         line = rowkinds.line(b"S", ledger.number, timeline.number)
         low_key, high_key = rowkinds.entry(line, floor.sequence + 1), rowkinds.after(line)
-        while found := ledger.storage.scan(low_key, high_key, limit=64, reverse=True):
-            for key, row in found:
-                save = read_save(ledger.open_row(key, row))
-                sequence = rowkinds.sequence_of(key) - (save.kind == BEFORE)
-                answer = self._in_block(timeline, sequence, high, time)
-                if answer is not None:
-                    return answer
-                high = min(high, sequence)
-                if save.earliest > time:
-                    high = save.previous  # all of the block below is later
-            high_key = found[-1][0]
+        for key, row in each(ledger.storage.scan, low_key, high_key, limit=64, reverse=True):
+            save = read_save(ledger.open_row(key, row))
+            sequence = rowkinds.sequence_of(key) - (save.kind == BEFORE)
+            answer = self._in_block(timeline, sequence, high, time)
+            if answer is not None:
+                return answer
+            high = min(high, sequence)
+            if save.earliest > time:
+                high = save.previous  # all of the block below is later
         answer = self._in_block(timeline, max(ledger.before, floor.sequence), high, time)
         if answer is None and floor.sequence:
             raise pruned(ledger, self.timeline, floor.sequence, floor)
@@ -261,17 +256,10 @@ class Points:
 
     def _in_block(self, timeline: Timeline, low: int, high: int, time: int) -> int | None:
         """The last entry of low+1..high that is not later than a time."""
-        while high > low:
-            page = timeline.ledger.storage.scan(
-                rowkinds.entry(timeline.prefix, max(low, high - 256) + 1),
-                rowkinds.entry(timeline.prefix, high) + b"\0",
-                limit=256,
-                reverse=True,
-            )
-            for key, row in page:
-                if timeline.ledger.open_entry(key, row)[1].time <= time:
-                    return rowkinds.sequence_of(key)
-            high = max(low, high - 256)
+        first, behind = (rowkinds.entry(timeline.prefix, at + 1) for at in (low, high))
+        for key, row in each(timeline.ledger.storage.scan, first, behind, limit=256, reverse=True):
+            if timeline.ledger.open_entry(key, row)[1].time <= time:
+                return rowkinds.sequence_of(key)
         return None
 
     def view(self, timeline: str, sequence: int) -> Timeline:

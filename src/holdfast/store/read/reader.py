@@ -29,7 +29,6 @@ from holdfast.store.journal.floor import floor_of, pruned
 from holdfast.store.journal.lifetime import Terms, read_meta
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import (
     check_count,
     check_flag,
@@ -79,10 +78,10 @@ def _rebuilding(method: _Method) -> _Method:
     def read(self: Reader, *args: Any) -> Any:
         try:
             return method(self, *args)
-        except DamagedIndexError:
+        except DamagedIndexError:  # entries hold the same state
             self.rebuild()
             return method(self, *args)
-        except DamagedRecordError:
+        except DamagedRecordError:  # or it was pruned meanwhile, which is none
             self.check_kept()
             raise
         except ScopeNotFoundError:
@@ -129,8 +128,7 @@ class Reader:
             return self._time
         if self.at is None:
             return self.core.clock.checked()
-        row_key = rowkinds.entry(self.at.prefix, self.at.sequence)
-        _, body = self.at.ledger.open_entry(row_key, self.at.ledger.storage.get([row_key])[0])
+        *_, body = self.at.ledger.entry_at(self.at.number, self.at.sequence)
         self._time = body.time
         return body.time
 
@@ -312,10 +310,7 @@ class Reader:
         if type(slot) is Held:
             origin = slot
         else:
-            line = rowkinds.line(b"E", timeline.ledger.number, slot.timeline)
-            row_key = rowkinds.entry(line, slot.sequence)
-            row = timeline.ledger.storage.get([row_key])[0]
-            _, origin = timeline.ledger.open_entry(row_key, row)
+            *_, origin = timeline.ledger.entry_at(slot.timeline, slot.sequence)
         expires = read_meta(slot.meta).expires
         item = Item(
             key,

@@ -24,7 +24,6 @@ from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import floor_of
 from holdfast.store.journal.save import BEFORE
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Pruned
@@ -134,9 +133,8 @@ def _merged(line: Timeline, other: int) -> bool:
     """Whether the newest state of a timeline has another one merged into it."""
     at = line.merged
     while at:
-        key = rowkinds.entry(line.prefix, at)
-        row = line.ledger.storage.get([key])[0]
-        _, number, _, _, at = line.ledger.open_entry(key, row)[1].ops[0]
+        *_, body = line.ledger.entry_at(line.number, at)
+        _, number, _, _, at = body.ops[0]
         if number == other:
             return True
     return False

@@ -809,12 +809,10 @@ def saves_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, Sav
 
 def sources_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, int]]:
     """(timeline, entry) that restores and forks of a timeline, from an entry on, begin from."""
-    line = rowkinds.line(b"E", ledger.number, timeline)
     for sequence, save in saves_of(ledger, timeline, low):
         if save.kind == BEFORE:
-            key = rowkinds.entry(line, sequence)
-            op = ledger.open_entry(key, ledger.storage.get([key])[0])[1].ops[0]
-            yield op[1], op[2]
+            *_, body = ledger.entry_at(timeline, sequence)
+            yield body.ops[0][1], body.ops[0][2]
 
 
 def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:
