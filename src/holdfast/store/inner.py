@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from holdfast.store.commit.stage import Stage as Stage
     from holdfast.store.commit.storage_view import seen_in as seen_in
     from holdfast.store.commits_async import pump_of as pump_of
-    from holdfast.store.history.ancestry import Ancestry as Ancestry
-    from holdfast.store.history.ancestry import Point as Point
     from holdfast.store.history.blame import PATCHED as PATCHED
     from holdfast.store.history.blame import Blame as Blame
     from holdfast.store.history.blame import Trace as Trace
@@ -52,8 +50,10 @@ if TYPE_CHECKING:
     from holdfast.store.history.handle import ChangeParts as ChangeParts
     from holdfast.store.history.handle import LineHandle as LineHandle
     from holdfast.store.history.handle import StoreHandle as StoreHandle
+    from holdfast.store.history.merge import Ancestry as Ancestry
     from holdfast.store.history.merge import MergeConflict as MergeConflict
     from holdfast.store.history.merge import Merged as Merged
+    from holdfast.store.history.merge import Point as Point
     from holdfast.store.history.merge_values import meta_along as meta_along
     from holdfast.store.history.restore import PAUSE as PAUSE
     from holdfast.store.history.restore import beside_pruning as beside_pruning
@@ -143,14 +143,14 @@ if TYPE_CHECKING:
     from holdfast.store.read.change_block import subject_of as subject_of
     from holdfast.store.read.find import Begins as Begins
     from holdfast.store.read.find import Range as Range
-    from holdfast.store.read.follow import Follower as Follower
-    from holdfast.store.read.follow import Tail as Tail
-    from holdfast.store.read.follow import check_position as check_position
     from holdfast.store.read.points import ENDED as ENDED
     from holdfast.store.read.points import public_entry as public_entry
     from holdfast.store.read.reader import Reader as Reader
     from holdfast.store.read.reader import microseconds as microseconds
     from holdfast.store.read.reader import moment as moment
+    from holdfast.store.read.watch import Follower as Follower
+    from holdfast.store.read.watch import Tail as Tail
+    from holdfast.store.read.watch import check_position as check_position
     from holdfast.store.rules.checkpoint_marks import ASKING as ASKING
     from holdfast.store.rules.checkpoint_marks import LOOP as LOOP
     from holdfast.store.rules.checkpoint_marks import RESTART as RESTART
@@ -253,12 +253,11 @@ HOMES = {
     "holdfast.store.commit.stage": "Stage",
     "holdfast.store.commit.storage_view": "seen_in",
     "holdfast.store.commits_async": "pump_of",
-    "holdfast.store.history.ancestry": "Ancestry Point",
     "holdfast.store.history.blame": "PATCHED Blame Trace blame_value trace",
     "holdfast.store.history.checkpoint": "Plan leaves",
     "holdfast.store.history.diff": "expiry_changes index_of show_changes shown_value",
     "holdfast.store.history.handle": "UPDATES ChangeParts LineHandle StoreHandle",
-    "holdfast.store.history.merge": "MergeConflict Merged",
+    "holdfast.store.history.merge": "Ancestry MergeConflict Merged Point",
     "holdfast.store.history.merge_values": "meta_along",
     "holdfast.store.history.restore": "PAUSE beside_pruning restore_state settle_after told",
     "holdfast.store.history.revert": "AS_BEFORE Beside revert_state",
@@ -290,9 +289,9 @@ HOMES = {
     "holdfast.store.proof.verify_rows": "begun_at readable_timelines",
     "holdfast.store.read.change_block": "Exact ScopedChange exact put sensitive subject_of",
     "holdfast.store.read.find": "Begins Range",
-    "holdfast.store.read.follow": "Follower Tail check_position",
     "holdfast.store.read.points": "ENDED public_entry",
     "holdfast.store.read.reader": "Reader microseconds moment",
+    "holdfast.store.read.watch": "Follower Tail check_position",
     "holdfast.store.rules.checkpoint_marks": "ASKING LOOP RESTART",
     "holdfast.store.rules.classes": "SENSITIVE Classed",
     "holdfast.store.rules.ephemeral": "ephemeral_prefixes",

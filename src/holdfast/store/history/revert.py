@@ -36,7 +36,7 @@ from holdfast.store.names.arguments import check_flag, check_text, listed
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Entry, Left, Reverted
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.follow import Follower
+from holdfast.store.read.watch import Follower
 from holdfast.store.rules.checkpoint_marks import PREFIX as MARKS
 from holdfast.store.rules.checkpoint_marks import RESTARTS
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
