@@ -17,13 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.errors import (
-    DamagedIndexError,
-    DamagedRecordError,
-    InvalidInputError,
-    MissingError,
-    PrunedError,
-)
+from holdfast.errors import DamagedRecordError, InvalidInputError, MissingError, PrunedError
 from holdfast.seal.codec import Codec, Typed
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.handle import LineHandle
@@ -125,14 +119,11 @@ def blame_value(
         raise InvalidInputError("limit is the number of versions to look at: 1 or more")
     steps = _steps(path)
 
-    def walk() -> Blame:
-        try:
-            return _Walk(handle, key, reveal).run(steps, limit)
-        except DamagedIndexError:
-            handle.reader.rebuild()
-            return _Walk(handle, key, reveal, saves=False).run(steps, limit)
+    def walk(saves: bool) -> Blame:
+        return _Walk(handle, key, reveal, saves).run(steps, limit)
 
-    return walk() if handle.reader.at is not None else anew(walk)
+    reader = handle.reader
+    return reader.past_damage(walk) if reader.at else anew(lambda: reader.past_damage(walk))
 
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -203,7 +194,7 @@ class _Part:
 class _Walk:
     """From the newest version of one key to older ones."""
 
-    def __init__(self, handle: LineHandle, key: str, reveal: bool, *, saves: bool = True) -> None:
+    def __init__(self, handle: LineHandle, key: str, reveal: bool, saves: bool) -> None:
         self.handle = handle
         self.key = key
         self.saves = saves

@@ -16,12 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast.errors import (
     Conflict,
-    DamagedIndexError,
     InvalidInputError,
     LimitExceededError,
     MergeConflictError,
@@ -75,10 +74,6 @@ from holdfast.store.tree.difference import (
     tree_changes,
 )
 
-Span = tuple[Entry | None, Entry | None]
-"""Between which entries a side last wrote or removed a key; None: before the first one."""
-_NEVER = datetime.min.replace(tzinfo=UTC)
-
 
 @dataclass(frozen=True, slots=True)
 class MergeConflict:
@@ -124,20 +119,6 @@ class MergeConflict:
             f"  ours: {ours}{_told(one.our_entry)}\n"
             f"  theirs: {theirs}{_told(one.their_entry)}"
         )
-
-
-def newer(scope: Scope, key: str, ours: Span, theirs: Span) -> bool:
-    """Whether theirs was written, or removed, after ours; refused if nothing says so."""
-    (low, high), (after, until) = (
-        [entry.time if entry is not None else _NEVER for entry in span] for span in (ours, theirs)
-    )
-    if after <= high and low < until:
-        raise PrunedError(
-            f"{scope}: the entry that removed {key!r} was pruned, so nothing says which side is "
-            "the newest, and nothing was merged. Give another strategy: ours, theirs, both or a "
-            "function"
-        )
-    return after > high
 
 
 def _told(entry: Entry | None) -> str:
@@ -228,8 +209,7 @@ def merge_state(
     if not dry_run:
         handle.ask("merge", f"{point[0]}@{point[1]}")
     for attempt in range(1, UPDATES + 1):
-        merging = Merging(handle, point, strategy)
-        merging.settle()
+        merging = handle.reader.past_damage(partial(_settled, handle, point, strategy))
         if dry_run:
             merging.check()
         if dry_run or not merging.changed:
@@ -238,10 +218,16 @@ def merge_state(
             raise MergeConflictError(_asked(merging), merging.conflicts)
         try:
             return merging.result(_commit(merging, carried, reason, attempt))
-        except Conflict:
+        except Conflict:  # what was looked at has changed: looked at again
             if attempt == UPDATES:
                 raise
     raise AssertionError
+
+
+def _settled(handle: LineHandle, point: Any, strategy: Strategy, saves: bool) -> Merging:
+    merging = Merging(handle, point, strategy, saves)
+    merging.settle()
+    return merging
 
 
 def other_point(handle: LineHandle, other: Any) -> tuple[str, int]:
@@ -305,7 +291,9 @@ def _as_one_entry() -> Iterator[None]:
 class Merging:
     """What it takes to merge a point of another timeline, seen from the newest entry of this."""
 
-    def __init__(self, handle: LineHandle, point: tuple[str, int], strategy: Strategy) -> None:
+    def __init__(
+        self, handle: LineHandle, point: tuple[str, int], strategy: Strategy, saves: bool
+    ) -> None:
         self.handle = handle
         self.strategy = strategy
         self.label = f"{point[0]}@{point[1]}"
@@ -323,11 +311,8 @@ class Merging:
         self.theirs: Point = (other.number, point[1])
         self.bases = self.ancestry.common(self.ours, self.theirs)
         self._names = {0: "main", self.line.number: handle.timeline, other.number: point[0]}
-        self.saves = True
+        self.saves = saves
         self._removals: dict[Point, dict[str, int]] = {}
-        self._begin()
-
-    def _begin(self) -> None:
         self.changed: dict[str, tuple[list[Slot | None], Slot | None]] = {}
         self.conflicts: list[MergeConflict] = []
         self.operations: list[Operation] = []
@@ -342,17 +327,7 @@ class Merging:
     # deciding
 
     def settle(self) -> None:
-        """Decide for each key; also where the saved index is damaged, and entries must do."""
-        try:
-            self._settle()
-        except DamagedIndexError:
-            self.saves = False
-            self.handle.reader.rebuild()
-            self.line = self.points.line()
-            self._begin()
-            self._settle()
-
-    def _settle(self) -> None:
+        """Decide for each key."""
         self.changed = self._changed()
         for key, (bases, theirs) in self.changed.items():
             if self._follows(key):
@@ -482,11 +457,8 @@ class Merging:
         masked = sensitive(key, slots, self.rules)
 
         def decide(path: str, base: Any, here: Any, there: Any) -> Any:
-            spans = [
-                self._span(key, slots[0], self.line, self.ours),
-                self._span(key, slots[1], self.their_line, self.theirs),
-            ]
-            mine, other = (late if early is late else None for early, late in spans)
+            mine = self._writer(key, slots[0], self.line, self.ours)
+            other = self._writer(key, slots[1], self.their_line, self.theirs)
             was, *sides = [shown(self.handle.core.subjects, value) for value in (base, here, there)]
             ours, theirs = (side.value for side in sides)
             conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
@@ -494,13 +466,11 @@ class Merging:
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
                 self.handle.reader.told(self.line, found, self.rules)
-            return self._decide(conflict, sides, was, spans)
+            return self._decide(conflict, sides, was)
 
         return decide
 
-    def _decide(
-        self, conflict: MergeConflict, sides: list[Shown], base: Shown, spans: list[Span]
-    ) -> Any:
+    def _decide(self, conflict: MergeConflict, sides: list[Shown], base: Shown) -> Any:
         strategy, (ours, theirs) = self.strategy, (side.stored for side in sides)
         if callable(strategy):
             return self.decisions.stored(conflict.key, strategy(conflict), sides, base)
@@ -510,24 +480,27 @@ class Merging:
             # Of the library's own records nobody would read a second one.
             return ours if conflict.key[0] == RESERVED else Both(ours, theirs)
         if strategy == "newest":
-            return theirs if newer(self.handle.scope, conflict.key, *spans) else ours
+            mine, other = conflict.our_entry, conflict.their_entry
+            if mine is None or other is None:
+                raise PrunedError(
+                    f"{self.handle.scope}: the entry that removed {conflict.key!r} was pruned, so "
+                    "nothing says which side is the newest, and nothing was merged. Give another "
+                    "strategy: ours, theirs, both or a function"
+                )
+            return theirs if other.time > mine.time else ours
         return theirs if strategy == "theirs" else ours
 
-    def _span(self, key: str, slot: Slot | None, line: Timeline, side: Point) -> Span:
-        """Entries between which a side last wrote or removed a key: one, unless that is pruned."""
+    def _writer(self, key: str, slot: Slot | None, line: Timeline, side: Point) -> Entry | None:
+        """The entry by which a side last wrote or removed a key; None if that is pruned."""
         slot = slot or line.slot(key)  # what has expired was written all the same
         if slot is not None:
-            return (self._entry((slot.timeline, slot.sequence)),) * 2
+            return self._entry((slot.timeline, slot.sequence))
         first = self.ancestry.origin(side)
-        last = self._removed(side, first).get(key, 0)
-        if last:
-            first = last
-        else:  # by the restore or fork that it began with, or behind that and below the floor
-            last = max(first, min(floor_of(self.ledger, side[0]).sequence, side[1]))
-        late = self._entry((side[0], last)) if last else None
-        if first == last:
-            return late, late
-        return (self._entry((side[0], first)) if first else None), late
+        removed = self._removed(side, first).get(key, 0)
+        if not removed and floor_of(self.ledger, side[0]).sequence > first:
+            return None
+        at = removed or first  # else by the restore or fork that it began with
+        return self._entry((side[0], at)) if at else None
 
     def _removed(self, side: Point, origin: int) -> dict[str, int]:
         """Keys that a side has deleted since its last restore or fork, and the entry that did."""

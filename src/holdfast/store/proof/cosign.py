@@ -13,10 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.errors import (
-    Conflict,
-    InvalidInputError,
-)
+from holdfast.errors import Conflict, InvalidInputError
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import again

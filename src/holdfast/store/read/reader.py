@@ -198,6 +198,14 @@ class Reader:
             if not floor.holds(self.at.sequence, self.at.ledger.before):
                 raise pruned(self.at.ledger, self.timeline, self.at.sequence, floor)
 
+    def past_damage(self, look: Callable[[bool], _T]) -> _T:
+        """Do what looks back, with saved indexes; without them where one is damaged."""
+        try:
+            return look(True)
+        except DamagedIndexError:  # entries hold the same states
+            self.rebuild()
+            return look(False)
+
     def rebuild(self) -> None:
         """Read the state again, from entries alone."""
         if self.at is None:

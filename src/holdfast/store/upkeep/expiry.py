@@ -12,12 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import (
-    Conflict,
-    ScopeNotFoundError,
-    StateIntegrityError,
-    TimelineNotFoundError,
-)
+from holdfast.errors import Conflict, ScopeNotFoundError, StateIntegrityError, TimelineNotFoundError
 from holdfast.store.commit.expiry_renewal import judging
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import LineHandle, StoreHandle

@@ -67,12 +67,7 @@ from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import LOST, Floor, floor_of, read_base
-from holdfast.store.journal.key_range import (
-    behind,
-    count_below,
-    slot_from,
-    timeline_range,
-)
+from holdfast.store.journal.key_range import behind, count_below, slot_from, timeline_range
 from holdfast.store.journal.ledger import Ledger, gone
 from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.journal.slot import slots_in
