@@ -128,8 +128,8 @@ BUGS = (
     Bug(
         "verify stopped by rows that cannot be listed",
         "store/proof/verify.py",
-        "        except StateIntegrityError as error:\n            self.whole = False",
-        "        except ScopeNotFoundError as error:\n            self.whole = False",
+        "        except StateIntegrityError as error:\n            # Of what",
+        "        except ScopeNotFoundError as error:\n            # Of what",
         "pages",
     ),
     Bug(
@@ -476,8 +476,8 @@ BUGS = (
     Bug(
         "sealed again whatever is there now",
         "store/upkeep/rotate.py",
-        "swaps.append((key, row, again))",
-        "swaps.append((key, self.storage.get([key])[0] or row, again))",
+        "swaps.append((key, row, new))",
+        "swaps.append((key, self.storage.get([key])[0] or row, new))",
         "tests/store/test_data_keys.py::test_a_row_that_changed_since_it_was_read_is_not_overwritten",
     ),
     Bug(
@@ -926,8 +926,8 @@ BUGS = (
     Bug(
         "the right to prune taken from one who is at work",
         "store/upkeep/prune.py",
-        "            if time.monotonic() - since > TERM:\n",
-        "            if True:\n",
+        "            elif time.monotonic() - since > TERM:\n",
+        "            else:\n",
         "tests/store/test_pruning_beside.py::test_who_prunes_beside_another_waits_for_its_turn",
     ),
     Bug(

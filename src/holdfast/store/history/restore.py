@@ -42,7 +42,7 @@ def beside_pruning(step: Callable[[], _Made]) -> _Made:
         try:
             with done_again():
                 return step()
-        except Conflict:
+        except Conflict:  # who prunes was faster: what is kept now is looked at anew
             time.sleep(PAUSE)
     return step()
 

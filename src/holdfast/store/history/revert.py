@@ -342,7 +342,7 @@ class Undoing:
         """Decide for each key; also where the saved index is damaged, and entries must do."""
         try:
             diff = self._decide(dry_run, saves=True)
-        except DamagedIndexError:
+        except DamagedIndexError:  # entries hold the same states: begun anew from them
             self.operations, self.expects = [], {}
             self.left = [one for one in self.left if not one.key]
             self.now = self._at(self.head, saves=False)

@@ -79,7 +79,7 @@ class ScheduleCells:
             before, damaged = None, False
             try:
                 before = self.open(key, old) if old is not None else None
-            except DamagedRecordError:
+            except DamagedRecordError:  # putting another is how it is mended
                 damaged = True
             after = made(before)
             if after == before and not damaged:

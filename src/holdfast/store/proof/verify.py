@@ -126,6 +126,7 @@ class _Verification(Check):
         try:
             yield
         except StateIntegrityError as error:
+            # Of what could not be read nothing can be counted.
             self.whole = False
             self.find("damage", place, str(error), scope)
 
