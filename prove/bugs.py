@@ -1479,8 +1479,8 @@ BUGS = (
     Bug(
         "a loss that was told hides later ones",
         "store/upkeep/losses.py",
-        "known.position if known is not None else {}, position)",
-        "position if known is not None else {}, position)",
+        "since = known.position if known is not None",
+        "since = position if known is not None",
         "tests/recovery/test_lost_tails.py::test_a_later_loss_below_the_told_numbers_is_told",
     ),
     Bug(

@@ -84,6 +84,7 @@ from holdfast.store.tree import refs
 from holdfast.store.tree.build import Element
 from holdfast.store.tree.tree import Node, Place
 from holdfast.store.tree.value import AHEAD
+from holdfast.store.upkeep.losses import newest_entry
 
 if TYPE_CHECKING:
     from holdfast.store.journal.ledger import Ledger
@@ -185,18 +186,13 @@ class _Pruning:
         self.needs = PastNeeds(self.line)
         self.last = max(last, self.old.sequence, self.ledger.before)
         self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
-        self.heads = {number: self._head(number) for number in self.lines}
+        self.heads = {number: newest_entry(self.ledger, number) for number in self.lines}
         self.wanted = self._wanted(wanted)
         self.needed = needed
         self.kept = self._kept()
         self.entries = self.rows = self.bytes = 0
 
     # what is kept
-
-    def _head(self, number: int) -> int:
-        line = rowkinds.line(b"E", self.ledger.number, number)
-        found = self.storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
-        return rowkinds.sequence_of(found[0][0]) if found else self.ledger.before
 
     def _wanted(self, named: set[int] | None) -> set[int]:
         """Points that are to stay: all checkpoints, or those named and all behind the floor."""
@@ -375,7 +371,7 @@ class _Pruning:
         """Refuse if a restore, fork or mark that came meanwhile rests on what is not kept."""
         came: set[int] = set()
         for number, head in self.heads.items():
-            self.heads[number] = self._head(number)
+            self.heads[number] = newest_entry(self.ledger, number)
             came.update(self._sources(number, head))
         if self.pruner.look() != self.cell:  # others came to rest on the scope: on what is kept?
             self.cell = self.pruner.cell
