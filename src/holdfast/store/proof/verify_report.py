@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import FormatError, KeyMissingError, PrunedError, StateIntegrityError
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.slot import Slot
@@ -145,12 +147,15 @@ class Findings:
         self.find("unaccounted", rowkinds.describe(key), f"nothing accounts for this {what}")
 
     @contextmanager
-    def noting(self, key: bytes, ledger: Ledger | None = None) -> Iterator[None]:
-        """Around what opens a row: that it is damaged is a finding, and no end."""
+    def noting(
+        self, key: bytes, ledger: Ledger | None = None, *, cell: bool = False
+    ) -> Iterator[None]:
+        """Around what opens a row, or a cell: that it is damaged is a finding, and no end."""
+        scope, row = str(ledger.scope) if ledger is not None else "", b"" if cell else key
         try:
             yield
-        except DAMAGE as error:
-            self.row("damage", key, str(error), ledger)
+        except (*DAMAGE, msgspec.DecodeError) as error:
+            self.find("damage", rowkinds.describe(key), str(error), scope, row=row)
 
     def name_keys(
         self, ledger: Ledger, timelines: list[int], damaged: Callable[[Slot], bool]

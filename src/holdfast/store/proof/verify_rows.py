@@ -248,11 +248,9 @@ def _leases(check: Check) -> None:
         if len(key) != rowkinds.LEASE or token != rowkinds.token(key):
             check.find("unaccounted", rowkinds.describe(key), "it belongs to no lease")
             continue
-        try:
+        with check.noting(key, cell=True):
             check.core.leases.check(key, row)
             check.report.leases += key == token
-        except DAMAGE as error:
-            check.find("damage", rowkinds.describe(key), str(error))
 
 
 def _schedules(check: Check) -> None:
@@ -260,15 +258,13 @@ def _schedules(check: Check) -> None:
     counted = cells.count()
     pairs = [] if counted is None else [(rowkinds.SCHEDULES, counted)]
     for key, row in (*pairs, *cells.all()):
-        try:
+        with check.noting(key, cell=True):
             if key == rowkinds.SCHEDULES:
                 read_count(check.core, row)  # the next change of a schedule mends it
             elif len(key) == rowkinds.SCHEDULE:
                 cells.open(key, row)
             else:
                 check.find("unaccounted", rowkinds.describe(key), "it belongs to no schedule")
-        except (*DAMAGE, msgspec.DecodeError) as error:
-            check.find("damage", rowkinds.describe(key), str(error))
 
 
 def check_noted(check: Check, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
@@ -735,11 +731,10 @@ def check_subjects(check: Check) -> None:
     _tombstones(check)
     core, ring = check.core, check.core.ring
     for key, cell in core.subjects.cells():
-        place = rowkinds.describe(key)
         if ring is None or len(key) != rowkinds.SUBJECT:
             check.stray(key, "cell")
             continue
-        try:
+        with check.noting(key, cell=True):
             named = core.subjects.read(key, cell)
             if named.erasing:
                 check.leftovers.cell_of_subject(key, named.id)
@@ -748,9 +743,7 @@ def check_subjects(check: Check) -> None:
             if read_subject(ring, named.id) is None and core.subjects.cell(key) == cell:
                 known = says_erased(ring, named.id)
                 message = "the ring says that it is erased" if known else "its key is missing"
-                check.find("erasure" if known else "damage", place, message)
-        except DAMAGE as error:
-            check.find("damage", place, str(error))
+                check.find("erasure" if known else "damage", rowkinds.describe(key), message)
 
 
 def _tombstones(check: Check) -> None:

@@ -286,9 +286,15 @@ class Reader:
         with timeline.lock:
             found = [(key, self.live(timeline, name)) for key, name in names]
         present = [(key, slot) for key, slot in found if slot is not None]
-        self.fetch(timeline, present, rules := self.near_rules(timeline))
-        values = {key: self.value(timeline, key, slot, plain, rules) for key, slot in present}
-        self.told(timeline, present)
+        return dict(self._values(timeline, present, plain))
+
+    def _values(
+        self, timeline: Timeline, found: list[tuple[str, Slot]], plain: bool
+    ) -> list[tuple[str, Any]]:
+        """Keys and the values that slots describe, read with few calls."""
+        self.fetch(timeline, found, rules := self.near_rules(timeline))
+        values = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in found]
+        self.told(timeline, found)
         return values
 
     @_rebuilding
@@ -369,11 +375,7 @@ class Reader:
         timeline = self.now()
         if timeline is None:
             return []
-        found = list(self._slots(prefix, limit, after, timeline))
-        self.fetch(timeline, found, rules := self.near_rules(timeline))
-        values = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in found]
-        self.told(timeline, found)
-        return values
+        return self._values(timeline, list(self._slots(prefix, limit, after, timeline)), plain)
 
     def _slots(
         self, prefix: str, limit: int | None, after: str, timeline: Timeline | None = None
@@ -420,12 +422,7 @@ class Reader:
             if not values:
                 return Page(keys, after)
             slots = [(key, search.slot(key)) for key in keys]
-        rules = self.near_rules(timeline)
-        self.fetch(timeline, slots, rules)
-        read = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in slots]
-        page = Page(read, after)
-        self.told(timeline, slots)
-        return page
+        return Page(self._values(timeline, slots, plain), after)
 
     @_rebuilding
     def stored_keys(self, prefix: str) -> list[str]:
