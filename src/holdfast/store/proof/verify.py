@@ -31,8 +31,8 @@ from holdfast.store.proof.verify_line import LineCheck, find_floors, pruned_mean
 from holdfast.store.proof.verify_nodes import NodeCheck, UploadCheck
 from holdfast.store.proof.verify_report import Finding, Report
 from holdfast.store.proof.verify_rows import (
-    Budget,
-    Check,
+    OutOfTime,
+    Verification,
     check_cells,
     check_correlations,
     check_epochs,
@@ -64,16 +64,16 @@ def verify_store(
 ) -> Report:
     """Verify a scope or the whole store; see `Store.verify`."""
     core.check_open()
-    check = _Verification(core, budget, progress)
+    check = _Run(core, budget, progress)
     check.trust = Trust.of(trust, require)
     started = time.monotonic()
-    with suppress(Budget):
+    with suppress(OutOfTime):
         check.run(scope, expect, identity, resume)
     check.report.seconds = time.monotonic() - started
     return check.report
 
 
-class _Verification(Check):
+class _Run(Verification):
     epochs = 0
     """Rows of data keys that were found."""
 
@@ -196,14 +196,14 @@ class _Verification(Check):
         before = _copied(self.report)
         seen: set[Finding] = set()
         for attempt in range(1, ATTEMPTS + 1):
-            stopped: Budget | None = None
+            stopped: OutOfTime | None = None
             try:
                 with self._going_on("scope", str(ledger.scope)):  # judged like what it noted itself
                     self._scope(ledger, start)
             except ScopeNotFoundError:
                 if not ledger.erased():
                     raise
-            except Budget as budget:
+            except OutOfTime as budget:
                 stopped = budget
             found = self.report.findings[len(before.findings) :]
             erased = ledger.erased()

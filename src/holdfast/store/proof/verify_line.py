@@ -37,7 +37,7 @@ from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import cell_at
 from holdfast.store.proof.verify_nodes import NodeCheck, UploadCheck, damaged_row, newest_index
 from holdfast.store.proof.verify_report import DAMAGE, KnownLoss
-from holdfast.store.proof.verify_rows import Check, Head
+from holdfast.store.proof.verify_rows import Head, Verification
 from holdfast.store.rules.lookup import Lookup
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Node
@@ -62,7 +62,7 @@ class LineCheck:
 
     def __init__(
         self,
-        check: Check,
+        check: Verification,
         nodes: NodeCheck,
         uploads: UploadCheck,
         ledger: Ledger,
@@ -492,7 +492,7 @@ class LineCheck:
 FLOOR_PAGE = 500
 
 
-def find_floors(check: Check, ledger: Ledger, lines: list[int]) -> dict[int, Floor]:
+def find_floors(check: Verification, ledger: Ledger, lines: list[int]) -> dict[int, Floor]:
     """The floors of a scope's timelines; of rows that lead to none, only leftovers may be there."""
     found: dict[int, Floor] = {}
     for number in lines:
@@ -518,7 +518,7 @@ def find_floors(check: Check, ledger: Ledger, lines: list[int]) -> dict[int, Flo
     return found
 
 
-def pruned_meanwhile(check: Check, ledger: Ledger) -> bool:
+def pruned_meanwhile(check: Verification, ledger: Ledger) -> bool:
     """Whether a scope was, or may have been, pruned since its floors were read."""
     mine = {line: floor for (scope, line), floor in check.floors.items() if scope == ledger.number}
     try:
@@ -528,7 +528,7 @@ def pruned_meanwhile(check: Check, ledger: Ledger) -> bool:
     return moved or check.swept or _is_pruned_now(check, ledger)
 
 
-def _is_pruned_now(check: Check, ledger: Ledger) -> bool:
+def _is_pruned_now(check: Verification, ledger: Ledger) -> bool:
     """Whether somebody prunes a scope, or was cut short."""
     return cell_at(check.core.storage, rows.pruner(ledger.number)) is not None
 
@@ -687,7 +687,7 @@ NAMED = 1000
 """Keys that a finding names at most."""
 
 
-def check_lookups(check: Check, line: Timeline) -> None:
+def check_lookups(check: Verification, line: Timeline) -> None:
     """Compare every lookup that is built with the values."""
     try:
         lookups = line.declared.of(Lookup)
@@ -700,7 +700,7 @@ def check_lookups(check: Check, line: Timeline) -> None:
 
 
 class _LookupCheck:
-    def __init__(self, check: Check, line: Timeline, lookup: Lookup) -> None:
+    def __init__(self, check: Verification, line: Timeline, lookup: Lookup) -> None:
         self.check = check
         self.line = line
         self.lookup = lookup

@@ -1,6 +1,6 @@
 """Verifying what belongs to the store as a whole: directory, feed, what leads to entries, strays.
 
-`Check` is what all parts of one verification share.
+`Verification` is what all parts of one verification share.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from holdfast.store.proof.witness import Witness
 from holdfast.store.upkeep.holds import DEPENDS, depends_in
 
 
-class Budget(Exception):
+class OutOfTime(Exception):
     """The time is used up."""
 
 
-class Check(Findings):
+class Verification(Findings):
     """What the parts of one verification share."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Check(Findings):
         if self.late():
             stopping()
             self.report.resume = f"{ledger.number:x}/{timeline}/{sequence}/{ledger.scope}"
-            raise Budget
+            raise OutOfTime
 
 
 # ---- accounts -----------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Accounts:
     If all are there and no more are stored than were called for, nothing was added either.
     """
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: Verification) -> None:
         self._check = check
         self._wanted: dict[bytes, tuple[str, str]] = {}
         """Rows that entries call for: what is said if one is missing, and of which scope."""
@@ -178,7 +178,7 @@ class Accounts:
             check.find("unaccounted", rowkinds.describe(kind), message)
 
 
-def check_epochs(check: Check, ledger: Ledger) -> int:
+def check_epochs(check: Verification, ledger: Ledger) -> int:
     """Open the rows that announce a scope's data keys; how many there are."""
     prefix = rowkinds.epoch(ledger.number, 0)[:7]
     found = check.core.storage.scan(prefix, rowkinds.after(prefix))
@@ -188,7 +188,7 @@ def check_epochs(check: Check, ledger: Ledger) -> int:
     return len(found)
 
 
-def check_outcomes(check: Check) -> None:
+def check_outcomes(check: Verification) -> None:
     """Open the rows of changes with an id."""
     stored = 0
     for key, row in each(check.core.storage.scan, b"I", b"J"):
@@ -198,7 +198,7 @@ def check_outcomes(check: Check) -> None:
     check.accounts.compare(b"I", stored)
 
 
-def check_correlations(check: Check) -> None:
+def check_correlations(check: Verification) -> None:
     """Find rows of correlations that belong to no scope, or are none."""
     stored = 0
     for key, row in each(check.core.storage.scan, b"R", b"S"):
@@ -216,7 +216,7 @@ def check_correlations(check: Check) -> None:
 # ---- cells --------------------------------------------------------------------------------------
 
 
-def check_cells(check: Check) -> None:
+def check_cells(check: Verification) -> None:
     """Find cells that are none of ours, or damaged."""
     storage, knows = check.core.storage, check.directory.knows
     kinds = (rowkinds.LEASES, rowkinds.SUBJECTS, rowkinds.SCHEDULES, rowkinds.FOLLOWS)
@@ -240,7 +240,7 @@ def check_cells(check: Check) -> None:
             check.report.unfinished += 1
 
 
-def _leases(check: Check) -> None:
+def _leases(check: Verification) -> None:
     token = b""
     for key, row in check.core.leases.cells():
         if len(key) == rowkinds.LEASE and key == rowkinds.token(key):
@@ -253,7 +253,7 @@ def _leases(check: Check) -> None:
             check.report.leases += key == token
 
 
-def _schedules(check: Check) -> None:
+def _schedules(check: Verification) -> None:
     cells = ScheduleCells(check.core)
     counted = cells.count()
     pairs = [] if counted is None else [(rowkinds.SCHEDULES, counted)]
@@ -267,7 +267,7 @@ def _schedules(check: Check) -> None:
                 check.find("unaccounted", rowkinds.describe(key), "it belongs to no schedule")
 
 
-def check_noted(check: Check, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
+def check_noted(check: Verification, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
     """Tell which cells are missing that a checkpoint calls for: retention would drop its base."""
     op: list[Any] = body.ops[0] if body.ops else [0]
     if op[0] != entry.CHECKPOINT or len(op) < 7 or DEPENDS.encode() not in op[6]:
@@ -298,7 +298,7 @@ def _noted_at(core: Core, scope: str, timeline: str, sequence: int, hash_: str) 
     return key if same else b""
 
 
-def _rests(check: Check) -> None:
+def _rests(check: Verification) -> None:
     """Tell what is no cell of this kind, is about scopes that there never were, or misnames one."""
     directory_of = {ledger.number: ledger.tombstone for ledger in check.directory.ledgers}
     for key, directory in each(check.core.storage.cells, b"R", b"S"):
@@ -323,7 +323,7 @@ _decode = msgspec.msgpack.Decoder().decode
 class DirectoryCheck:
     """The scopes that the directory names."""
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: Verification) -> None:
         self._check = check
         self._core = check.core
         self.ledgers: list[Ledger] = []
@@ -465,7 +465,7 @@ class _Named:
 class FeedCheck:
     """The lanes, each read once from its first row to its newest."""
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: Verification) -> None:
         self._check = check
         self._lanes: dict[int, Head] = {}
         self._heads: dict[tuple[int, int], _Named] = {}
@@ -577,17 +577,17 @@ PAUSE = 0.02
 who erases may have stood still with it."""
 AGAIN = "erasing it was cut short; erase it again"
 
-State = Callable[[], object]
+Progress = Callable[[], object]
 """What erasing changes as it goes on; nothing once all of it is gone."""
 
 
 class Leftovers:
     """What was found of scopes and subjects that are erased, one thing of each kind of each."""
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: Verification) -> None:
         self._check = check
         self._core = check.core
-        self.found: dict[tuple[bytes, str], tuple[str, State, object]] = {}
+        self.found: dict[tuple[bytes, str], tuple[str, Progress, object]] = {}
         """By whose it is and what is said of it: the place, and the state when it was found."""
 
     def row(self, key: bytes, tombstone: Tombstone, at: bytes) -> None:
@@ -631,7 +631,7 @@ class Leftovers:
         for (_, message), (place, *_) in left.items():
             self._check.find("erasure", place, message)
 
-    def _note(self, whose: bytes, message: str, key: bytes, state: State) -> None:
+    def _note(self, whose: bytes, message: str, key: bytes, state: Progress) -> None:
         if (whose, message) not in self.found:
             self.found[whose, message] = rowkinds.describe(key), state, state()
 
@@ -674,7 +674,7 @@ _OF_TIMELINE = (b"E", b"V", b"S", b"N", b"C", b"A", b"B")
 _WITH_UPLOADS = (b"V", b"N")
 
 
-def check_kinds(check: Check) -> None:
+def check_kinds(check: Verification) -> None:
     """Find rows of kinds that there are not."""
     kinds = (b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q")
     ranges = [*((kind, rowkinds.after(kind)) for kind in kinds), (b"", b"A"), (b"W", b"\xff" * 64)]
@@ -684,7 +684,7 @@ def check_kinds(check: Check) -> None:
                 check.stray(key)
 
 
-def check_scopes(check: Check, kind: bytes) -> None:
+def check_scopes(check: Verification, kind: bytes) -> None:
     """Find rows of scopes that the directory does not name."""
     low = kind
     while found := check.core.storage.scan(low, rowkinds.after(kind), limit=1):
@@ -702,7 +702,7 @@ def check_scopes(check: Check, kind: bytes) -> None:
         low = rowkinds.after(key[:7])
 
 
-def check_timelines(check: Check, ledger: Ledger, known: set[int]) -> None:
+def check_timelines(check: Verification, ledger: Ledger, known: set[int]) -> None:
     """Find rows of timelines that a scope does not have, or of none."""
     for kind in _OF_TIMELINE:
         prefix = low = kind + ledger.number.to_bytes(rowkinds.SCOPE, "big")
@@ -726,7 +726,7 @@ def check_timelines(check: Check, ledger: Ledger, known: set[int]) -> None:
 # Cells of their names, tombstones, and the ring beside both.
 
 
-def check_subjects(check: Check) -> None:
+def check_subjects(check: Verification) -> None:
     """Check every subject that is there, and that nothing is left of those that are erased."""
     _tombstones(check)
     core, ring = check.core, check.core.ring
@@ -746,7 +746,7 @@ def check_subjects(check: Check) -> None:
                 check.find("erasure" if known else "damage", rowkinds.describe(key), message)
 
 
-def _tombstones(check: Check) -> None:
+def _tombstones(check: Verification) -> None:
     core, ring = check.core, check.core.ring
     for key, row in each(core.storage.scan, b"U", rowkinds.after(b"U")):
         if ring is None or len(key) != rowkinds.SUBJECT_TOMBSTONE:
@@ -772,7 +772,7 @@ MAIN = ("main", 0, 0)
 _decode_timeline = msgspec.msgpack.Decoder(tuple[str, int, int]).decode
 
 
-def find_timelines(check: Check, ledger: Ledger) -> list[int]:
+def find_timelines(check: Verification, ledger: Ledger) -> list[int]:
     """Numbers of the timelines that a scope has or must have; what is off with their rows."""
     found: set[int] = set()
     for key, row in _rows(check.core, ledger):
