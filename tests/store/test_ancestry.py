@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from holdfast import sync
-from holdfast.store.history.ancestry import Ancestry, Point
+from holdfast.store.history.merge import Ancestry, Point
 
 
 class Past:

@@ -14,7 +14,7 @@ import holdfast
 import holdfast_verify
 from holdfast import Classed, Ephemeral, Lookup, sync
 from holdfast.errors import InvalidValueError, MergeConflictError, MissingError
-from holdfast.store.history.lookup_settle import rebuild_lookup
+from holdfast.store.history.restore import rebuild_lookup
 from holdfast.store.journal.timeline import DELTA_EVERY
 from holdfast.store.rules.lookup import TERMS
 

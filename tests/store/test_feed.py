@@ -13,7 +13,7 @@ from holdfast import Entry, Position, sync
 from holdfast.errors import StateIntegrityError
 from holdfast.storage.wrappers import Counting
 from holdfast.store.journal.feed import LANES
-from holdfast.store.read.follow import MARKS, STORE
+from holdfast.store.read.watch import MARKS, STORE
 
 
 def place_of(entry: Entry) -> tuple[str, str, int]:

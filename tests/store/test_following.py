@@ -17,7 +17,7 @@ from holdfast.errors import DamagedRecordError, InvalidInputError, KeyMissingErr
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal import directory
 from holdfast.store.open import open_core
-from holdfast.store.read.follow import LANES, MARKS
+from holdfast.store.read.watch import LANES, MARKS
 
 # ---- what is erased ------------------------------------------------------------------------
 

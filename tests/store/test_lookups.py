@@ -21,8 +21,8 @@ from holdfast.errors import (
     ReadOnlyError,
 )
 from holdfast.store.commit import lookup_build
-from holdfast.store.history import lookup_settle
-from holdfast.store.history.lookup_settle import rebuild_lookup
+from holdfast.store.history import restore
+from holdfast.store.history.restore import rebuild_lookup
 from holdfast.store.rules.lookup import BUILT, TERMS
 
 BY_STATUS = Lookup("by_status", prefix="tasks/", terms={"status": "status", "due": "plan.due"})
@@ -238,14 +238,14 @@ def test_building_is_resumed_beside_writers(place: Place, monkeypatch: pytest.Mo
     state, other = place.open().agent("a"), place.open().agent("a")
     for n in range(60):
         state.set(f"tasks/{n:02}", task("old", n))
-    run, turn = lookup_settle._run, iter(range(100))
+    run, turn = restore._run, iter(range(100))
 
     def interrupted(*args: Any) -> None:
         run(*args)
         if next(turn) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(lookup_settle, "_run", interrupted)
+    monkeypatch.setattr(restore, "_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         state.declare(BY_STATUS)
     with pytest.raises(LookupNotBuiltError, match="being built"):

@@ -18,7 +18,7 @@ from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.commit import lookup_build
 from holdfast.store.commit.lookup_terms import Keeper
 from holdfast.store.history.handle import StoreHandle
-from holdfast.store.history.lookup_settle import rebuild_lookup
+from holdfast.store.history.restore import rebuild_lookup
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core
 

@@ -10,7 +10,7 @@ from store_kit import Place, put_row, rows_of
 from holdfast import Lookup, Sticky, sync
 from holdfast.errors import DamagedRecordError, LimitExceededError, LookupNotBuiltError
 from holdfast.store.commit import lookup_build, lookup_terms
-from holdfast.store.history.lookup_settle import rebuild_lookup
+from holdfast.store.history.restore import rebuild_lookup
 from holdfast.store.names import rowkinds
 from holdfast.store.rules.lookup import MOST_TERMS
 

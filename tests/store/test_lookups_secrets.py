@@ -11,7 +11,7 @@ from store_kit import Place
 
 from holdfast import Begins, Classed, Lookup, Range, sync
 from holdfast.errors import InvalidInputError
-from holdfast.store.history.lookup_settle import rebuild_lookup
+from holdfast.store.history.restore import rebuild_lookup
 
 BY_PIN = Lookup("by_pin", terms={"pin": "pin"})
 BY_TAG = Lookup("by_tag", terms={"tag": "[]"})

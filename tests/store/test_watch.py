@@ -26,7 +26,6 @@ from holdfast.errors import (
 from holdfast.storage.wrappers import Counting
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
-from holdfast.store.read import follow as feed_tail
 from holdfast.store.read import watch as watching
 
 
@@ -148,8 +147,8 @@ def test_several_writers_on_several_lanes(
 ) -> None:
     """Also with a backlog that is longer than what is held of a lane."""
     if small:
-        monkeypatch.setattr(feed_tail, "PAGE", 3)
-        monkeypatch.setattr(feed_tail, "LINES", 1)
+        monkeypatch.setattr(watching, "PAGE", 3)
+        monkeypatch.setattr(watching, "LINES", 1)
         monkeypatch.setattr(watching, "ENTRIES", 2)
         monkeypatch.setattr(watching, "ROWS", 2)
     writers = [place.open() for _ in range(4)]
@@ -373,7 +372,7 @@ with sync.open(url, key=key or None, signer=signer, durability="normal") as stor
 @pytest.mark.parametrize("sealed", [False, True])
 def test_another_process_is_heard(tmp_path: Any, sealed: bool, monkeypatch: Any) -> None:
     """The storage tells that something was committed; nobody waits for a look without a reason."""
-    monkeypatch.setattr(feed_tail, "LOOK", float("inf"))
+    monkeypatch.setattr(watching, "LOOK", float("inf"))
     place = Place("sqlite", tmp_path, sealed=sealed)
     store = place.open()
     state = store.agent("w")
@@ -561,8 +560,8 @@ def test_async_gives_all_that_was_committed_at_once(place: Place) -> None:
 
 def test_async_gives_a_burst_without_a_second_look(plain: Place, monkeypatch: Any) -> None:
     """The pauses between two looks are made longer than the test."""
-    monkeypatch.setattr(feed_tail, "PACE", 3600.0)
-    monkeypatch.setattr(feed_tail, "LOOK", 3600.0)
+    monkeypatch.setattr(watching, "PACE", 3600.0)
+    monkeypatch.setattr(watching, "LOOK", 3600.0)
     other = plain.open().agent("1")
 
     async def work() -> None:

@@ -41,7 +41,7 @@ from holdfast.store.names import rowkinds
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Checkpoint, Restored, said
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.public_entry import DELETED
+from holdfast.store.read.points import DELETED
 
 
 @dataclass(frozen=True, slots=True)

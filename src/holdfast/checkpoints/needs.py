@@ -10,7 +10,7 @@ from holdfast.checkpoints.operation import failed_beside
 from holdfast.errors import StateIntegrityError
 from holdfast.store.inner import REASONS, LineHandle, Rest, StoreHandle, held, rests_on
 from holdfast.store.names.items import Checkpoint, said
-from holdfast.store.read.public_entry import DELETED
+from holdfast.store.read.points import DELETED
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ def pages(
     more: dict[str, Any] = {"reverse": True} if reverse else {}
     while page := read(low, high, limit=limit, **more):
         yield page
+        if len(page) < limit:
+            return  # the last one: asking again would cost a call for nothing
         if reverse:
             high = page[-1][0]
         else:

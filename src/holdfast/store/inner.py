@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from holdfast.store.commit.stage import Stage as Stage
     from holdfast.store.commit.storage_view import seen_in as seen_in
     from holdfast.store.commits_async import pump_of as pump_of
-    from holdfast.store.history.ancestry import Ancestry as Ancestry
-    from holdfast.store.history.ancestry import Point as Point
+    from holdfast.store.history.blame import PATCHED as PATCHED
     from holdfast.store.history.blame import Blame as Blame
+    from holdfast.store.history.blame import Trace as Trace
     from holdfast.store.history.blame import blame_value as blame_value
+    from holdfast.store.history.blame import trace as trace
     from holdfast.store.history.checkpoint import Plan as Plan
+    from holdfast.store.history.checkpoint import leaves as leaves
     from holdfast.store.history.diff import expiry_changes as expiry_changes
     from holdfast.store.history.diff import index_of as index_of
     from holdfast.store.history.diff import show_changes as show_changes
@@ -48,20 +50,19 @@ if TYPE_CHECKING:
     from holdfast.store.history.handle import ChangeParts as ChangeParts
     from holdfast.store.history.handle import LineHandle as LineHandle
     from holdfast.store.history.handle import StoreHandle as StoreHandle
-    from holdfast.store.history.lookup_settle import settle_after as settle_after
+    from holdfast.store.history.merge import Ancestry as Ancestry
     from holdfast.store.history.merge import MergeConflict as MergeConflict
     from holdfast.store.history.merge import Merged as Merged
-    from holdfast.store.history.merge_meta import meta_along as meta_along
-    from holdfast.store.history.owned_records import told as told
+    from holdfast.store.history.merge import Point as Point
+    from holdfast.store.history.merge_values import meta_along as meta_along
     from holdfast.store.history.restore import PAUSE as PAUSE
     from holdfast.store.history.restore import beside_pruning as beside_pruning
     from holdfast.store.history.restore import restore_state as restore_state
+    from holdfast.store.history.restore import settle_after as settle_after
+    from holdfast.store.history.restore import told as told
     from holdfast.store.history.revert import AS_BEFORE as AS_BEFORE
     from holdfast.store.history.revert import Beside as Beside
     from holdfast.store.history.revert import revert_state as revert_state
-    from holdfast.store.history.trace import PATCHED as PATCHED
-    from holdfast.store.history.trace import Trace as Trace
-    from holdfast.store.history.trace import trace as trace
     from holdfast.store.journal import directory as directory
     from holdfast.store.journal import entry as entry
     from holdfast.store.journal.declared import NOTHING as NOTHING
@@ -141,15 +142,14 @@ if TYPE_CHECKING:
     from holdfast.store.read.change_block import subject_of as subject_of
     from holdfast.store.read.find import Begins as Begins
     from holdfast.store.read.find import Range as Range
-    from holdfast.store.read.follow import Follower as Follower
-    from holdfast.store.read.follow import Tail as Tail
-    from holdfast.store.read.follow import check_position as check_position
-    from holdfast.store.read.public_entry import ENDED as ENDED
-    from holdfast.store.read.public_entry import public_entry as public_entry
+    from holdfast.store.read.points import ENDED as ENDED
+    from holdfast.store.read.points import public_entry as public_entry
     from holdfast.store.read.reader import Reader as Reader
     from holdfast.store.read.reader import microseconds as microseconds
     from holdfast.store.read.reader import moment as moment
-    from holdfast.store.read.state_check import leaves as leaves
+    from holdfast.store.read.watch import Follower as Follower
+    from holdfast.store.read.watch import Tail as Tail
+    from holdfast.store.read.watch import check_position as check_position
     from holdfast.store.rules.checkpoint_marks import ASKING as ASKING
     from holdfast.store.rules.checkpoint_marks import LOOP as LOOP
     from holdfast.store.rules.checkpoint_marks import RESTART as RESTART
@@ -236,7 +236,7 @@ if TYPE_CHECKING:
     from holdfast.store.upkeep.losses import make_room as make_room
     from holdfast.store.upkeep.losses import newest_entry as newest_entry
     from holdfast.store.upkeep.losses import tell as tell
-    from holdfast.store.upkeep.past_needs import NEEDS as NEEDS
+    from holdfast.store.upkeep.prune import NEEDS as NEEDS
     from holdfast.store.upkeep.prune import Needed as Needed
     from holdfast.store.upkeep.prune import prune_state as prune_state
     from holdfast.store.upkeep.rotate import Resealed as Resealed
@@ -252,18 +252,14 @@ HOMES = {
     "holdfast.store.commit.stage": "Stage",
     "holdfast.store.commit.storage_view": "seen_in",
     "holdfast.store.commits_async": "pump_of",
-    "holdfast.store.history.ancestry": "Ancestry Point",
-    "holdfast.store.history.blame": "Blame blame_value",
-    "holdfast.store.history.checkpoint": "Plan",
+    "holdfast.store.history.blame": "PATCHED Blame Trace blame_value trace",
+    "holdfast.store.history.checkpoint": "Plan leaves",
     "holdfast.store.history.diff": "expiry_changes index_of show_changes shown_value",
     "holdfast.store.history.handle": "UPDATES ChangeParts LineHandle StoreHandle",
-    "holdfast.store.history.lookup_settle": "settle_after",
-    "holdfast.store.history.merge": "MergeConflict Merged",
-    "holdfast.store.history.merge_meta": "meta_along",
-    "holdfast.store.history.owned_records": "told",
-    "holdfast.store.history.restore": "PAUSE beside_pruning restore_state",
+    "holdfast.store.history.merge": "Ancestry MergeConflict Merged Point",
+    "holdfast.store.history.merge_values": "meta_along",
+    "holdfast.store.history.restore": "PAUSE beside_pruning restore_state settle_after told",
     "holdfast.store.history.revert": "AS_BEFORE Beside revert_state",
-    "holdfast.store.history.trace": "PATCHED Trace trace",
     "holdfast.store.journal": "directory entry",
     "holdfast.store.journal.declared": "NOTHING PREFIX Declaration parse_declared",
     "holdfast.store.journal.directory": "by_number erased_ids made numbered read_tombstone",
@@ -292,10 +288,9 @@ HOMES = {
     "holdfast.store.proof.verify_rows": "begun_at readable_timelines",
     "holdfast.store.read.change_block": "Exact ScopedChange exact put sensitive subject_of",
     "holdfast.store.read.find": "Begins Range",
-    "holdfast.store.read.follow": "Follower Tail check_position",
-    "holdfast.store.read.public_entry": "ENDED public_entry",
+    "holdfast.store.read.points": "ENDED public_entry",
     "holdfast.store.read.reader": "Reader microseconds moment",
-    "holdfast.store.read.state_check": "leaves",
+    "holdfast.store.read.watch": "Follower Tail check_position",
     "holdfast.store.rules.checkpoint_marks": "ASKING LOOP RESTART",
     "holdfast.store.rules.classes": "SENSITIVE Classed",
     "holdfast.store.rules.ephemeral": "ephemeral_prefixes",
@@ -311,8 +306,8 @@ HOMES = {
     "holdfast.store.rules.trim": "trim_of",
     "holdfast.store.tree": "json refs",
     "holdfast.store.tree.difference": (
-        "DELETED MISSING Diff Difference contrasted identity masked_changes same "
-        "tree_changes value_changes"
+        "DELETED MISSING Diff Difference contrasted identity masked_changes same tree_changes "
+        "value_changes"
     ),
     "holdfast.store.tree.json": "dumps tagged write",
     "holdfast.store.tree.refs": "WHOLE",
@@ -327,8 +322,7 @@ HOMES = {
         "marked_entries marks_of rest_on rests_on"
     ),
     "holdfast.store.upkeep.losses": "find_loss make_room newest_entry tell",
-    "holdfast.store.upkeep.past_needs": "NEEDS",
-    "holdfast.store.upkeep.prune": "Needed prune_state",
+    "holdfast.store.upkeep.prune": "NEEDS Needed prune_state",
     "holdfast.store.upkeep.rotate": "Resealed",
 }
 _HOME = {name: home for home, names in HOMES.items() for name in names.split()}

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import Conflict
 from holdfast.store.history.checkpoint import Plan
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
-from holdfast.store.history.lookup_settle import settle_after
-from holdfast.store.history.restore import restore_state
+from holdfast.store.history.restore import restore_state, settle_after
 from holdfast.store.journal.declared import Declaration
 from holdfast.store.journal.lifetime import NEVER, Terms, asked_expiry, asked_terms
 from holdfast.store.names.arguments import check_flag

@@ -17,7 +17,7 @@ from holdfast.store.commit.change import Written
 from holdfast.store.commits_async import Pump, pump_of, subjects_made
 from holdfast.store.history.checkpoint import Plan
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
-from holdfast.store.history.lookup_settle import settle_after
+from holdfast.store.history.restore import settle_after
 from holdfast.store.journal.lifetime import NEVER, Terms, asked_expiry, asked_terms
 from holdfast.store.made import MadeState, MadeView
 from holdfast.store.names.arguments import listed

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store.commit import lookup_build
-from holdfast.store.history.lookup_settle import rebuild_lookup, settle_lookups
+from holdfast.store.history.restore import rebuild_lookup, settle_lookups
 from holdfast.store.journal.declared import MOST_BYTES, Declaration
 from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.scope import RESERVED

@@ -21,8 +21,7 @@ from holdfast.store.names.items import Entry, Page, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.proof.witness import make_witness, store_identity, store_stats
 from holdfast.store.read.change_block import ScopedChange
-from holdfast.store.read.follow import Follower, Place
-from holdfast.store.read.watch import Watch
+from holdfast.store.read.watch import Follower, Place, Watch
 from holdfast.store.state import State
 from holdfast.store.upkeep.erase import erase_scope
 

@@ -16,6 +16,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
+from holdfast.storage.rows import each
 from holdfast.store.commit.change import Change, Target, Written
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.expected import Keep, stand_on, sticky_of
@@ -24,11 +25,12 @@ from holdfast.store.commit.lookup_build import all_built
 from holdfast.store.commit.lookup_terms import terms_of_kept
 from holdfast.store.commit.stage import Packer, Sign, Stage
 from holdfast.store.history.diff import diff_states, index_of
-from holdfast.store.history.merge_meta import classes_along, declare_along
+from holdfast.store.history.merge_values import classes_along, declare_along
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body, Envelope, Statement
 from holdfast.store.journal.feed import link
 from holdfast.store.journal.floor import floor_of
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.save import BEFORE
 from holdfast.store.journal.signatures import signature_row, signers_of
 from holdfast.store.journal.slot import Kept, keep_sticky
@@ -46,12 +48,12 @@ from holdfast.store.names.arguments import (
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.names.scope import Scope, check_key
-from holdfast.store.read.points import Points
-from holdfast.store.read.public_entry import NO_CAUSE, public_entry
+from holdfast.store.read.points import NO_CAUSE, Points, public_entry
 from holdfast.store.read.reader import Reader, microseconds, moment
-from holdfast.store.read.state_check import check_values
 from holdfast.store.rules.lookup import count_keys, derived
 from holdfast.store.rules.sticky import apart, sticky_prefixes
+from holdfast.store.tree import refs
+from holdfast.store.tree.build import Element
 from holdfast.store.tree.difference import tree_changes
 from holdfast.store.tree.tree import Node
 
@@ -92,24 +94,6 @@ class History:
         cause: Cause | None,
     ) -> Plan:
         """A checkpoint of the newest state."""
-        op = self._checkpoint_op(name, type, tags, description, metadata)
-        made: list[Checkpoint] = []
-
-        def special(stage: Stage, body: Body) -> None:
-            body.ops = [op]
-            made[:] = [self.signed(stage, body)]
-
-        target = Target(self.scope, self.timeline, special=special)
-        return Change([target], cause), lambda _: made[0]
-
-    def _checkpoint_op(
-        self,
-        name: str,
-        type: str,
-        tags: Sequence[str],
-        description: str,
-        metadata: dict[str, Any] | None,
-    ) -> list[Any]:
         if type not in TYPES:
             raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
         check_text(name, "the name of a checkpoint", 256)
@@ -126,7 +110,14 @@ class History:
         op = [entries.CHECKPOINT, name, type, str(self.scope), tags, description, packed]
         while not op[-1]:
             op.pop()
-        return op
+        made: list[Checkpoint] = []
+
+        def special(stage: Stage, body: Body) -> None:
+            body.ops = [op]
+            made[:] = [self.signed(stage, body)]
+
+        target = Target(self.scope, self.timeline, special=special)
+        return Change([target], cause), lambda _: made[0]
 
     def signed(self, stage: Stage, body: Body) -> Checkpoint:
         """Build a checkpoint. Reading it back could fail after it is durable."""
@@ -185,8 +176,7 @@ class History:
         line = self.points.line(timeline)
         if sequence <= line.ledger.before:
             raise CheckpointNotFoundError(f"{self.scope}: no checkpoint lies before all entries")
-        key = rows.entry(line.prefix, sequence)
-        envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+        _, envelope, body = line.ledger.entry_at(line.number, sequence)
         if envelope.statement is None:
             raise CheckpointNotFoundError(
                 f"{self.scope}: {timeline}@{sequence} is no checkpoint; only those are signed: "
@@ -346,8 +336,7 @@ class History:
             raise InvalidInputError("verify is 'full', 'references' or 'none'")
         root = fold_once(source)
         if sequence > source.ledger.before and verify != "none":
-            key = rows.entry(source.prefix, sequence)
-            envelope, _ = source.ledger.open_entry(key, source.ledger.storage.get([key])[0])
+            key, envelope, _ = source.ledger.entry_at(source.number, sequence)
             if envelope.statement is not None:
                 self._check_statement(source, key, envelope, root)
         if verify == "none":
@@ -425,19 +414,14 @@ class History:
             return
         high = line.sequence if high is None else min(high, line.sequence)
         low = max(low, line.floor.sequence + 1, line.ledger.before + 1)
-        left = range(high, low - 1, -1) if newest_first else range(low, high + 1)
-        while left:
-            page = line.ledger.storage.scan(
-                rows.entry(line.prefix, min(left[0], left[-1])),
-                rows.entry(line.prefix, max(left[0], left[-1])) + b"\0",
-                limit=200,
-                reverse=newest_first,
-            )
-            for number, (key, row) in zip(left, page or [(b"", b"")], strict=False):
-                if rows.sequence_of(key) != number:
-                    raise line.ledger.damage(rows.entry(line.prefix, number), "it is missing")
-                yield (key, *line.ledger.open_entry(key, row))
-            left = left[len(page) :]
+        first, behind = (rows.entry(line.prefix, at) for at in (low, high + 1))
+        scan = line.ledger.storage.scan
+        found = each(scan, first, behind, limit=200, reverse=newest_first)
+        for number in range(high, low - 1, -1) if newest_first else range(low, high + 1):
+            key, row = next(found, (b"", b""))
+            if key != rows.entry(line.prefix, number):
+                raise line.ledger.damage(rows.entry(line.prefix, number), "it is missing")
+            yield (key, *line.ledger.open_entry(key, row))
 
     def log(
         self,
@@ -519,3 +503,92 @@ def fold_once(source: Timeline) -> Node:
         root = index_of(source)
         source.rebase(root, {})
         return root
+
+
+# ---- state check --------------------------------------------------------------------------------
+# Checking a state: each node of its index, and that each value is there and is itself.
+#
+# Values are opened and hashed, never built. Those of one record are checked together, so that no
+# record is opened twice for values that lie near each other in the state.
+
+
+AT_ONCE = 4096
+"""Values that wait until their records are read: what bounds the memory."""
+
+
+def check_values(ledger: Ledger, root: Node, *, read: bool, seen: set[Any] | None = None) -> int:
+    """Check every node of an index, and that each value is there (`read`: and is itself).
+
+    `seen` are places of nodes that were checked before and are passed over; new ones are added.
+    """
+    check = _Check(ledger, read, seen)
+    check.tree(root)
+    check.settle()
+    return check.found
+
+
+def leaves(ledger: Ledger, ref: bytes, location: Any) -> Iterator[tuple[bytes, Any]]:
+    """(ref, place) of every atom that a value is made of."""
+    ref = refs.bare(ref)
+    if ref[0] != refs.TREE:
+        yield ref, location
+        return
+    trees = ledger.trees
+    for element in trees.all(trees.load(location, refs.read_tree(ref)[1])):
+        yield from leaves(ledger, element[1], element[2])
+
+
+class _Check:
+    def __init__(self, ledger: Ledger, read: bool, seen: set[Any] | None) -> None:
+        self.ledger = ledger
+        self.seen = seen
+        self.read = read
+        self.found = 0
+        self.waiting = 0
+        self.records: dict[Any, list[tuple[int, bytes]]] = {}
+        """(timeline, sequence, ordinal) to (index, ref) of the atoms that must lie there."""
+
+    def tree(self, root: Node) -> None:
+        """Take in what a tree holds; loading a node checks it."""
+        if self.seen is not None and root.place is not None:
+            if root.place in self.seen:
+                return
+            self.seen.add(root.place)
+        if root.level:
+            load = self.ledger.trees.load
+            for element in root.elements:
+                self.tree(load(element[2], element[1]))
+            return
+        self.leaf(root.elements)
+        if self.waiting >= AT_ONCE:
+            self.settle()
+
+    def leaf(self, elements: Sequence[Element]) -> None:
+        records = self.records
+        for _, ref, hint in elements:
+            if ref[0] == refs.META:
+                ref = refs.read_described(ref)[1]
+            if ref[0] == refs.ATOM:
+                record = hint[-4:-1]  # behind the entry that wrote a key, if it stands there
+                if record in records:
+                    records[record].append((hint[-1], ref))
+                else:
+                    records[record] = [(hint[-1], ref)]
+            elif ref[0] != refs.ATOM_INLINE:
+                self.inner(refs.bare(ref), hint)
+        self.found += len(elements)
+        self.waiting += len(elements)
+
+    def inner(self, ref: bytes, hint: Any) -> None:
+        """Take in a value that is a tree itself; it counts as what it holds."""
+        if ref[0] != refs.TREE:
+            return
+        if type(hint) is not Node:
+            hint = hint[-1] if type(hint[-1]) is Node else hint[-4:]
+        self.found -= 1
+        self.tree(self.ledger.trees.load(hint, refs.read_tree(ref)[1]))
+
+    def settle(self) -> None:
+        """Look at the records of all that waits, in the order in which they are stored."""
+        records, self.records, self.waiting = self.records, {}, 0
+        self.ledger.check_atoms(records, read=self.read)

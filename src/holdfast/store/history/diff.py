@@ -125,5 +125,5 @@ def index_of(timeline: Timeline) -> Node:
     """The index of a timeline as one tree, also where a saved one is damaged."""
     try:
         return timeline.folded()
-    except DamagedIndexError:
+    except DamagedIndexError:  # entries hold the same state
         return folded_at(timeline.ledger, timeline.number, timeline.sequence)

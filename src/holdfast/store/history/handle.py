@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.errors import (
-    InvalidInputError,
-    ReadOnlyError,
-    ScopeNotFoundError,
-)
+from holdfast.errors import InvalidInputError, ReadOnlyError, ScopeNotFoundError
 from holdfast.store.commit.change import Change, Target, Written
 from holdfast.store.commit.change_request import ask_gates, build_change
 from holdfast.store.commit.core import Core

@@ -12,15 +12,15 @@ entry) and theirs (the other one, which stays as it is).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast.errors import (
     Conflict,
-    DamagedIndexError,
     InvalidInputError,
     LimitExceededError,
     MergeConflictError,
@@ -30,17 +30,23 @@ from holdfast.store.commit.change_request import build_change, build_target
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.operations import Ahead
 from holdfast.store.commit.stage import Stage
-from holdfast.store.history.ancestry import Ancestry, Point
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes, shown_value
 from holdfast.store.history.handle import UPDATES, LineHandle
-from holdfast.store.history.merge_meta import merge_meta, meta_along, meta_beside
-from holdfast.store.history.merge_values import Both, free_name, merge_values
-from holdfast.store.history.owned_records import told
+from holdfast.store.history.merge_values import (
+    Both,
+    free_name,
+    merge_meta,
+    merge_values,
+    meta_along,
+    meta_beside,
+)
+from holdfast.store.history.restore import told
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import floor_of
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.lifetime import KEEP, NONE, Meta, terms_of
 from holdfast.store.journal.slot import Slot, meta_of, ref_of, said_of
 from holdfast.store.journal.timeline import Timeline
@@ -67,14 +73,6 @@ from holdfast.store.tree.difference import (
     same,
     tree_changes,
 )
-
-# ---- merge conflicts ----------------------------------------------------------------------------
-# What both sides of a merge changed in different ways, as callers see it.
-
-
-Span = tuple[Entry | None, Entry | None]
-"""Between which entries a side last wrote or removed a key; None: before the first one."""
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +119,6 @@ class MergeConflict:
             f"  ours: {ours}{_told(one.our_entry)}\n"
             f"  theirs: {theirs}{_told(one.their_entry)}"
         )
-
-
-def newer(scope: Scope, key: str, ours: Span, theirs: Span) -> bool:
-    """Whether theirs was written, or removed, after ours; refused if nothing says so."""
-    (low, high), (after, until) = (
-        [entry.time if entry is not None else _NEVER for entry in span] for span in (ours, theirs)
-    )
-    if after <= high and low < until:
-        raise PrunedError(
-            f"{scope}: the entry that removed {key!r} was pruned, so nothing says which side is "
-            "the newest, and nothing was merged. Give another strategy: ours, theirs, both or a "
-            "function"
-        )
-    return after > high
 
 
 def _told(entry: Entry | None) -> str:
@@ -225,8 +209,7 @@ def merge_state(
     if not dry_run:
         handle.ask("merge", f"{point[0]}@{point[1]}")
     for attempt in range(1, UPDATES + 1):
-        merging = Merging(handle, point, strategy)
-        merging.settle()
+        merging = handle.reader.past_damage(partial(_settled, handle, point, strategy))
         if dry_run:
             merging.check()
         if dry_run or not merging.changed:
@@ -235,10 +218,16 @@ def merge_state(
             raise MergeConflictError(_asked(merging), merging.conflicts)
         try:
             return merging.result(_commit(merging, carried, reason, attempt))
-        except Conflict:
+        except Conflict:  # what was looked at has changed: looked at again
             if attempt == UPDATES:
                 raise
     raise AssertionError
+
+
+def _settled(handle: LineHandle, point: Any, strategy: Strategy, saves: bool) -> Merging:
+    merging = Merging(handle, point, strategy, saves)
+    merging.settle()
+    return merging
 
 
 def other_point(handle: LineHandle, other: Any) -> tuple[str, int]:
@@ -302,7 +291,9 @@ def _as_one_entry() -> Iterator[None]:
 class Merging:
     """What it takes to merge a point of another timeline, seen from the newest entry of this."""
 
-    def __init__(self, handle: LineHandle, point: tuple[str, int], strategy: Strategy) -> None:
+    def __init__(
+        self, handle: LineHandle, point: tuple[str, int], strategy: Strategy, saves: bool
+    ) -> None:
         self.handle = handle
         self.strategy = strategy
         self.label = f"{point[0]}@{point[1]}"
@@ -320,11 +311,8 @@ class Merging:
         self.theirs: Point = (other.number, point[1])
         self.bases = self.ancestry.common(self.ours, self.theirs)
         self._names = {0: "main", self.line.number: handle.timeline, other.number: point[0]}
-        self.saves = True
+        self.saves = saves
         self._removals: dict[Point, dict[str, int]] = {}
-        self._begin()
-
-    def _begin(self) -> None:
         self.changed: dict[str, tuple[list[Slot | None], Slot | None]] = {}
         self.conflicts: list[MergeConflict] = []
         self.operations: list[Operation] = []
@@ -339,17 +327,7 @@ class Merging:
     # deciding
 
     def settle(self) -> None:
-        """Decide for each key; also where the saved index is damaged, and entries must do."""
-        try:
-            self._settle()
-        except DamagedIndexError:
-            self.saves = False
-            self.handle.reader.rebuild()
-            self.line = self.points.line()
-            self._begin()
-            self._settle()
-
-    def _settle(self) -> None:
+        """Decide for each key."""
         self.changed = self._changed()
         for key, (bases, theirs) in self.changed.items():
             if self._follows(key):
@@ -479,11 +457,8 @@ class Merging:
         masked = sensitive(key, slots, self.rules)
 
         def decide(path: str, base: Any, here: Any, there: Any) -> Any:
-            spans = [
-                self._span(key, slots[0], self.line, self.ours),
-                self._span(key, slots[1], self.their_line, self.theirs),
-            ]
-            mine, other = (late if early is late else None for early, late in spans)
+            mine = self._writer(key, slots[0], self.line, self.ours)
+            other = self._writer(key, slots[1], self.their_line, self.theirs)
             was, *sides = [shown(self.handle.core.subjects, value) for value in (base, here, there)]
             ours, theirs = (side.value for side in sides)
             conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
@@ -491,13 +466,11 @@ class Merging:
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
                 self.handle.reader.told(self.line, found, self.rules)
-            return self._decide(conflict, sides, was, spans)
+            return self._decide(conflict, sides, was)
 
         return decide
 
-    def _decide(
-        self, conflict: MergeConflict, sides: list[Shown], base: Shown, spans: list[Span]
-    ) -> Any:
+    def _decide(self, conflict: MergeConflict, sides: list[Shown], base: Shown) -> Any:
         strategy, (ours, theirs) = self.strategy, (side.stored for side in sides)
         if callable(strategy):
             return self.decisions.stored(conflict.key, strategy(conflict), sides, base)
@@ -507,24 +480,27 @@ class Merging:
             # Of the library's own records nobody would read a second one.
             return ours if conflict.key[0] == RESERVED else Both(ours, theirs)
         if strategy == "newest":
-            return theirs if newer(self.handle.scope, conflict.key, *spans) else ours
+            mine, other = conflict.our_entry, conflict.their_entry
+            if mine is None or other is None:
+                raise PrunedError(
+                    f"{self.handle.scope}: the entry that removed {conflict.key!r} was pruned, so "
+                    "nothing says which side is the newest, and nothing was merged. Give another "
+                    "strategy: ours, theirs, both or a function"
+                )
+            return theirs if other.time > mine.time else ours
         return theirs if strategy == "theirs" else ours
 
-    def _span(self, key: str, slot: Slot | None, line: Timeline, side: Point) -> Span:
-        """Entries between which a side last wrote or removed a key: one, unless that is pruned."""
+    def _writer(self, key: str, slot: Slot | None, line: Timeline, side: Point) -> Entry | None:
+        """The entry by which a side last wrote or removed a key; None if that is pruned."""
         slot = slot or line.slot(key)  # what has expired was written all the same
         if slot is not None:
-            return (self._entry((slot.timeline, slot.sequence)),) * 2
+            return self._entry((slot.timeline, slot.sequence))
         first = self.ancestry.origin(side)
-        last = self._removed(side, first).get(key, 0)
-        if last:
-            first = last
-        else:  # by the restore or fork that it began with, or behind that and below the floor
-            last = max(first, min(floor_of(self.ledger, side[0]).sequence, side[1]))
-        late = self._entry((side[0], last)) if last else None
-        if first == last:
-            return late, late
-        return (self._entry((side[0], first)) if first else None), late
+        removed = self._removed(side, first).get(key, 0)
+        if not removed and floor_of(self.ledger, side[0]).sequence > first:
+            return None
+        at = removed or first  # else by the restore or fork that it began with
+        return self._entry((side[0], at)) if at else None
 
     def _removed(self, side: Point, origin: int) -> dict[str, int]:
         """Keys that a side has deleted since its last restore or fork, and the entry that did."""
@@ -539,8 +515,7 @@ class Merging:
 
     def _entry(self, point: Point) -> Entry:
         history = History(self.handle.core, self.handle.scope, self._name(point[0]))
-        key = rowkinds.entry(rowkinds.line(b"E", self.ledger.number, point[0]), point[1])
-        return history.entry(key, *self.ledger.open_entry(key, self.ledger.storage.get([key])[0]))
+        return history.entry(*self.ledger.entry_at(*point))
 
     def _name(self, timeline: int) -> str:
         if timeline not in self._names:
@@ -691,3 +666,197 @@ class Decisions:
         (operation,) = subjects.sealed(self._scope, asked, self._subjects)
         Kept(name, id).check(self._scope, key, self._subjects.values())
         return operation.value
+
+
+# ---- ancestry -----------------------------------------------------------------------------------
+# Where two states of a scope have their last common past.
+#
+# A state comes from the one before it; after a restore or a fork from the one that it names, and
+# after a merge from both. So the past of a state is made of chains: entries of a timeline since a
+# restore or fork. What an agent did before it was restored is no past of the state that it has now.
+#
+# Chains are followed from the newest entry back, and only as far as the two sides differ. Merges
+# and origins are found by the numbers that an index save and a merge keep, not by reading entries.
+
+
+Point = tuple[int, int]
+"""Number of the timeline, and entry."""
+_Chain = tuple[int, int]
+"""Number of the timeline, and the restore or fork that the chain begins with (0: its start)."""
+
+
+class Ancestry:
+    """The past of some states of one scope, read as far as it is asked for."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._known: dict[int, list[tuple[int, int, int]]] = {}
+        """For timelines: an entry, the restore or fork before it, the newest merge since that."""
+        self._bodies: dict[Point, Body] = {}
+
+    def know(self, line: Timeline) -> Point:
+        """Take note of a timeline as it is in memory; the point where it stands.
+
+        One whose newest state cannot be read does not know where it comes from.
+        """
+        if line.stranded is None:
+            known = self._known.setdefault(line.number, [])
+            known.append((line.sequence, line.origin, line.merged))
+        return self._normal((line.number, line.sequence))
+
+    def origin(self, point: Point) -> int:
+        """The newest restore or fork of a timeline, as seen from a point; 0 if there is none."""
+        return self.at(self._normal(point))[0]
+
+    def common(self, ours: Point, theirs: Point) -> list[Point]:
+        """The newest points that both have come by: one, unless they were merged crosswise.
+
+        There is always one, if only the empty state that all timelines of a scope begin with.
+        """
+        search = _Search(self, self._normal(ours), self._normal(theirs))
+        found = search.run()
+        return sorted(
+            point
+            for point in found
+            if not any(other != point and self.includes(other, point) for other in found)
+        )
+
+    def includes(self, point: Point, older: Point) -> bool:
+        """Whether a state has another one in its past, or is it."""
+        older = self._normal(older)
+        wanted = (older[0], self.at(older)[0])
+        waiting, seen = [self._normal(point)], set()
+        while waiting:
+            point = waiting.pop()
+            if point in seen:
+                continue
+            seen.add(point)
+            origin, merged = self.at(point)
+            if (point[0], origin) == wanted and point[1] >= older[1]:
+                return True
+            waiting += [parent for _, parent in self.parents(point[0], origin, merged)]
+        return False
+
+    def parents(self, timeline: int, origin: int, merged: int) -> Iterator[tuple[int, Point]]:
+        """(entry, where it leads to) for what a chain has from elsewhere, up to a merge."""
+        while merged:
+            op = self._body((timeline, merged)).ops[0]
+            yield merged, self._normal((op[1], op[2]))
+            merged = op[4]
+        if origin:
+            op = self._body((timeline, origin)).ops[0]
+            yield origin, self._normal((op[1], op[2]))
+
+    def at(self, point: Point) -> tuple[int, int]:
+        """The newest restore or fork before a point, and the newest merge since that."""
+        if point[1] <= self._ledger.before:
+            return 0, 0
+        timeline, sequence = point
+        for high, origin, merged in self._known.get(timeline, ()):
+            if origin <= sequence <= high:
+                while merged > sequence:
+                    merged = self._body((timeline, merged)).ops[0][4]
+                return origin, merged
+        self.know(Timeline(self._ledger, timeline).load(sequence))
+        return self.at(point)
+
+    def _normal(self, point: Point) -> Point:
+        """The point; of all timelines' beginnings, which are one empty state, that of `main`."""
+        return point if point[1] > self._ledger.before else (0, self._ledger.before)
+
+    def _body(self, point: Point) -> Body:
+        found = self._bodies.get(point)
+        if found is None:
+            *_, found = self._ledger.entry_at(*point)
+            self._bodies[point] = found
+        return found
+
+
+@dataclass
+class _Way:
+    """A way back from a point that one side has come by."""
+
+    side: int
+    point: Point
+    chain: _Chain
+    known: int
+    """How far the side has gone along the chain before: what is older was followed then."""
+    parents: Iterator[tuple[int, Point]]
+    first: bool
+    """Whether it is the side's own line, and no branch that was merged into it."""
+
+
+class _Search:
+    """Looks for what two points have in common, both at once, the newest of each chain first."""
+
+    def __init__(self, ancestry: Ancestry, ours: Point, theirs: Point) -> None:
+        self.ancestry = ancestry
+        self.reached: dict[_Chain, list[int]] = {}
+        """How far up each side has come by a chain; -1 if not at all."""
+        self.led: dict[_Chain, list[tuple[int, Point]]] = {}
+        self.chains: dict[Point, _Chain] = {}
+        self.shared: set[Point] = set()
+        """Older than something that both have: nothing new can be found from there."""
+        self.cut: dict[Point, PrunedError] = {}
+        """Where the way back ends: that matters unless it is known to be older than something
+        that both have."""
+        self.waiting: deque[_Way] = deque()
+        for side, point in enumerate((ours, theirs)):
+            self._go(side, point, first=True)
+
+    def run(self) -> list[Point]:
+        """Points that both have; some may be older than others."""
+        while self.waiting and not self._over(0) and not self._over(1):
+            self._step(self.waiting.popleft())
+        for point, error in self.cut.items():
+            if point not in self.shared:
+                raise error
+        both = [(chain[0], min(marks)) for chain, marks in self.reached.items()]
+        return [point for point in both if point[1] >= 0]
+
+    def _over(self, side: int) -> bool:
+        """Whether nothing that a side has still to follow can matter.
+
+        The other side has followed all its ways, and all that it came by continues something that
+        both have. What is left is the first side's line before the merges that led there. None of
+        it can have come by anything newer: a timeline that has a point is not merged with it again.
+        """
+        marks = self.reached.values()
+        return all(way.first and way.side == side for way in self.waiting) and all(
+            min(pair) >= 0 for pair in marks if pair[1 - side] >= 0
+        )
+
+    def _go(self, side: int, point: Point, *, first: bool) -> None:
+        origin, merged = self.ancestry.at(point)
+        chain = self.chains[point] = (point[0], origin)
+        marks = self.reached.setdefault(chain, [-1, -1])
+        before = marks[side]
+        if point[1] <= before:
+            return
+        marks[side] = point[1]
+        for at, parent in self.led.setdefault(chain, []):
+            if at <= min(marks):
+                self._share(parent)
+        parents = self.ancestry.parents(point[0], origin, merged)
+        self.waiting.append(_Way(side, point, chain, before, parents, first))
+
+    def _step(self, way: _Way) -> None:
+        at, parent = next(way.parents, (-1, way.point))
+        if at <= max(way.known, min(self.reached[way.chain])) or way.point in self.shared:
+            return  # followed before, or older than what both have; and so is what comes next
+        self.led[way.chain].append((at, parent))
+        self.waiting.append(way)
+        if parent not in self.shared:
+            try:
+                self._go(way.side, parent, first=way.first and at == way.chain[1])
+            except PrunedError as error:
+                self.cut[parent] = error
+
+    def _share(self, point: Point) -> None:
+        waiting = [point]
+        while waiting:
+            point = waiting.pop()
+            if point not in self.shared:
+                self.shared.add(point)
+                older = self.led.get(self.chains.get(point, (-1, -1)), [])
+                waiting += [parent for at, parent in older if at <= point[1]]

@@ -9,6 +9,7 @@ looked at, so that nobody who is faster is overwritten; then it looks again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from holdfast.errors import (
@@ -19,10 +20,11 @@ from holdfast.errors import (
     PrunedError,
     TimelineNotFoundError,
 )
+from holdfast.storage.rows import each
 from holdfast.store.commit.change import Written
 from holdfast.store.commit.change_request import build_change
 from holdfast.store.history.handle import UPDATES, LineHandle, StoreHandle
-from holdfast.store.history.owned_records import told
+from holdfast.store.history.restore import told
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.declared import PREFIX, Declared
 from holdfast.store.journal.entry import Body
@@ -34,7 +36,7 @@ from holdfast.store.names.arguments import check_flag, check_text, listed
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Entry, Left, Reverted
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.follow import Follower
+from holdfast.store.read.watch import Follower
 from holdfast.store.rules.checkpoint_marks import PREFIX as MARKS
 from holdfast.store.rules.checkpoint_marks import RESTARTS
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
@@ -287,19 +289,15 @@ class Undoing:
 
     def _note_pruned(self, low: int, chosen: Choice) -> bool:
         """Note entries of those that are pruned whose content is there still; whether any is."""
-        high = rowkinds.entry(self.now.prefix, self.floor) + b"\0"
-        at, found = rowkinds.entry(self.now.prefix, low), False
-        while at < high and (page := self.core.storage.scan(at, high, limit=200)):
-            for key, row in page:
-                try:
-                    body = self.ledger.open_entry(key, row)[1]
-                except PrunedError:
-                    continue
-                if chosen(rowkinds.sequence_of(key), body):
-                    found = True
-                    self.stays.setdefault(_PRUNED, []).append(rowkinds.sequence_of(key))
-            at = page[-1][0] + b"\0"
-        return found
+        found: list[int] = []
+        at, high = (rowkinds.entry(self.now.prefix, one) for one in (low, self.floor + 1))
+        for key, row in each(self.core.storage.scan, at, high, limit=200) if at < high else ():
+            with suppress(PrunedError):
+                sequence, (_, body) = rowkinds.sequence_of(key), self.ledger.open_entry(key, row)
+                found += [sequence] if chosen(sequence, body) else []
+        if found:
+            self.stays[_PRUNED] = found
+        return bool(found)
 
     def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool | None) -> None:
         if derived(key):
@@ -344,7 +342,7 @@ class Undoing:
         """Decide for each key; also where the saved index is damaged, and entries must do."""
         try:
             diff = self._decide(dry_run, saves=True)
-        except DamagedIndexError:
+        except DamagedIndexError:  # entries hold the same states: begun anew from them
             self.operations, self.expects = [], {}
             self.left = [one for one in self.left if not one.key]
             self.now = self._at(self.head, saves=False)
@@ -460,16 +458,11 @@ class Undoing:
         return line.load(sequence, saves=saves) if sequence > self.ledger.before else line
 
     def _follow(self, line: Timeline, target: int) -> None:
-        while line.sequence < target:
-            page = self.ledger.storage.scan(
-                rowkinds.entry(line.prefix, line.sequence + 1),
-                rowkinds.entry(line.prefix, target) + b"\0",
-                limit=200,
-            )
-            if not page:
-                raise self.ledger.damage(rowkinds.entry(line.prefix, target), "it is missing")
-            for key, row in page:
-                line.follow(key, row)
+        low, high = (rowkinds.entry(line.prefix, at + 1) for at in (line.sequence, target))
+        for key, row in each(self.ledger.storage.scan, low, high, limit=200):
+            line.follow(key, row)
+        if line.sequence < target:
+            raise self.ledger.damage(rowkinds.entry(line.prefix, target), "it is missing")
 
     def _settled(self, line: Timeline, key: str) -> Slot | None:
         slot = line.slot(key)
@@ -483,9 +476,8 @@ class Undoing:
 
     def _entry(self, sequence: int) -> Entry:
         if sequence not in self._entries:
-            key = rowkinds.entry(self.now.prefix, sequence)
-            opened = self.ledger.open_entry(key, self.ledger.storage.get([key])[0])
-            self._entries[sequence] = self.handle.history.entry(key, *opened)
+            opened = self.ledger.entry_at(self.now.number, sequence)
+            self._entries[sequence] = self.handle.history.entry(*opened)
         return self._entries[sequence]
 
 

@@ -77,9 +77,6 @@ def gone(scope: Scope) -> ScopeNotFoundError:
 class Ledger:
     """What is needed to read and write one scope."""
 
-    others_turn = 0.0
-    """Until then, by the monotonic clock, it is others' turn to prune it: see `pruner`."""
-
     def __init__(
         self,
         scope: Scope,
@@ -177,6 +174,11 @@ class Ledger:
     def open_entry(self, key: bytes, row: bytes | None) -> tuple[Envelope, Body]:
         """An entry, with its body checked against the envelope's commitment."""
         return self._checked(key, row, self._open_entry)
+
+    def entry_at(self, timeline: int, sequence: int) -> tuple[bytes, Envelope, Body]:
+        """An entry by its place: its row's key, and what it says; a missing one is damage."""
+        key = rows.entry(rows.line(b"E", self.number, timeline), sequence)
+        return key, *self.open_entry(key, self.storage.get([key])[0])
 
     def envelope(self, key: bytes, row: bytes) -> Envelope:
         """The clear part of an entry that others made; its key epoch is the one to seal under."""

@@ -28,7 +28,7 @@ _Kind = TypeVar("_Kind")
 
 
 class Position(dict[int, int]):
-    """Where a reader of the feed is, and where to go on from; see `holdfast.store.read.follow`."""
+    """Where a reader of the feed is, and where to go on from; see `holdfast.store.read.watch`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,14 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.errors import (
-    Conflict,
-    InvalidInputError,
-)
+from holdfast.errors import Conflict, InvalidInputError
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import again
 from holdfast.store.commit.core import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Envelope
-from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.signatures import Signature, beside, signature_row
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import check_count, listed
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from holdfast.store.history.handle import LineHandle
     from holdfast.store.names.items import Checkpoint
 
-ATTEMPTS = 50
 _PUBLIC = re.compile("(?:02)?[0-9a-f]{64}")
 
 
@@ -88,19 +85,19 @@ def cosign(handle: LineHandle, point: Any, signer: str, verify: str) -> Checkpoi
         raise InvalidInputError(
             f"{handle.scope}: {found.id} has {rows.MOST_SIGNATURES} signatures; more are not kept"
         )
-    for _ in range(ATTEMPTS):
+
+    def step() -> bool:  # again if the data key was rotated meanwhile
         handle.history.points.line(timeline)  # takes up a newer data key, if there is one
         rekeyed = ledger.next_epoch()  # before anything is sealed
         put = signature_row(ledger, key, bytes.fromhex(found.hash), made)
-        try:
+        if absent := core.storage.get([put[0]])[0] is None:
             core.leases.commit(Batch(puts=[put], absent=[put[0], ledger.tombstone, rekeyed]))
-            return found
-        except Conflict:
-            if ledger.erased():
-                raise gone(handle.scope) from None
-            if core.storage.get([put[0]])[0] is not None:
-                break
-    raise Conflict(f"{handle.scope}: {found.id} was signed by this key just now; look again", [])
+        return absent
+
+    said = f"{handle.scope}: {found.id} was signed by this key just now; look again"
+    if not again(step, said):
+        raise Conflict(said, [])
+    return found
 
 
 def signers(core: Core, ledger: Ledger, key: bytes) -> list[Signature]:

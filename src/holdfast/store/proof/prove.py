@@ -23,6 +23,7 @@ from holdfast.errors import (
     StateIntegrityError,
     TimelineNotFoundError,
 )
+from holdfast.storage.rows import each
 from holdfast.store.history.checkpoint import fold_once
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Envelope
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 MOST = 1 << 20
 """Bytes of a value that a proof carries at most."""
-_PAGE = 1000
 
 
 def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
@@ -65,8 +65,7 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
     source, checkpoint = checkpoint_view(handle, at)
     refuse_ephemeral(source, key, "proof")
     ledger, sequence = source.ledger, checkpoint.sequence
-    row = rowkinds.entry(source.prefix, sequence)
-    envelope, _ = ledger.open_entry(row, ledger.storage.get([row])[0])
+    row, envelope, _ = ledger.entry_at(source.number, sequence)
     statement = envelope.statement
     assert statement is not None
     if statement.algorithm == entry.UNSIGNED:
@@ -134,8 +133,7 @@ def _newest(handle: LineHandle) -> tuple[str, int]:
                 f"{handle.scope}: the present state has come by no checkpoint yet; make one, or "
                 "say with `at` which is meant"
             )
-        row = rowkinds.entry(line.prefix, line.origin)
-        _, body = line.ledger.open_entry(row, line.ledger.storage.get([row])[0])
+        *_, body = line.ledger.entry_at(line.number, line.origin)
         _, number, sequence, *_ = body.ops[0]
         name = names[number]
         try:
@@ -248,13 +246,11 @@ def _opened_body(line: Timeline, sequence: int) -> tuple[int, bytes, bytes]:
 def _envelopes(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, Envelope, bytes]]:
     low, high = rowkinds.entry(line.prefix, first), rowkinds.entry(line.prefix, last) + b"\0"
     sequence = first
-    while page := line.ledger.storage.scan(low, high, limit=_PAGE):
-        for key, row in page:
-            if rowkinds.sequence_of(key) != sequence:
-                break
-            yield key, *entry.split_row(row)
-            sequence += 1
-        low = page[-1][0] + b"\0"
+    for key, row in each(line.ledger.storage.scan, low, high):
+        if rowkinds.sequence_of(key) != sequence:
+            break
+        yield key, *entry.split_row(row)
+        sequence += 1
     if sequence != last + 1:
         raise line.ledger.damage(rowkinds.entry(line.prefix, sequence), "it is missing")
 
@@ -262,18 +258,18 @@ def _envelopes(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, E
 def _lane(handle: LineHandle, lane: int, end: int) -> Iterator[Opened]:
     """Rows of a lane: what they name, and what opens their tags."""
     core, before, number = handle.core, bytes(32), 0
-    while number < end:
-        low, high = rowkinds.feed(lane, number + 1), rowkinds.feed(lane, end) + b"\0"
-        page = core.storage.scan(low, high, limit=_PAGE)
-        if not page or int.from_bytes(page[-1][0][2:], "big") != number + len(page):
-            raise StateIntegrityError(
-                f"rows of the feed are missing in lane {lane}; run `holdfast verify`"
-            )
-        for _, row in page:
-            number += 1
-            named = bytes([lane]) + number.to_bytes(6, "big") + before + row[:-32]
-            yield row[:-32], core.commitments.opening(b"feed", named)
-            before = row[-32:]
+    low, high = rowkinds.feed(lane, 1), rowkinds.feed(lane, end + 1)
+    for key, row in each(core.storage.scan, low, high):
+        number += 1
+        if key != rowkinds.feed(lane, number):
+            break
+        named = bytes([lane]) + number.to_bytes(6, "big") + before + row[:-32]
+        yield row[:-32], core.commitments.opening(b"feed", named)
+        before = row[-32:]
+    if number != end:
+        raise StateIntegrityError(
+            f"rows of the feed are missing in lane {lane}; run `holdfast verify`"
+        )
 
 
 # ---- proof files --------------------------------------------------------------------------------

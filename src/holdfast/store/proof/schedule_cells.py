@@ -1,4 +1,4 @@
-"""Cells of schedules: where they lie, how they are sealed, and what `verify` checks of them.
+"""Cells of schedules: where they lie, and how they are sealed.
 
 What a schedule says is the business of the layer above: here it is an array that begins with its
 name. One cell more counts how often a schedule was added, replaced or removed, so that a runner
@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.errors import DamagedRecordError, Unavailable
+from holdfast.storage.rows import each
 from holdfast.store.lease.lease import Lease
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import Swap, cell_at, swap_cells
-from holdfast.store.proof.verify_nodes import DAMAGE
 
 if TYPE_CHECKING:
     from holdfast.store.commit.core import Core
-    from holdfast.store.proof.verify import _Check
 
 ATTEMPTS = 50
 
@@ -45,10 +44,7 @@ class ScheduleCells:
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
         """Keys and cells of all schedules, as they are stored."""
-        low, high = rows.SCHEDULES + b"\0", rows.after(rows.SCHEDULES)
-        while page := self.core.storage.cells(low, high, limit=1000):
-            yield from page
-            low = page[-1][0] + b"\0"
+        return each(self.core.storage.cells, rows.SCHEDULES + b"\0", rows.after(rows.SCHEDULES))
 
     def count(self) -> bytes | None:
         """A cell that differs as soon as a schedule was added, replaced or removed."""
@@ -83,7 +79,7 @@ class ScheduleCells:
             before, damaged = None, False
             try:
                 before = self.open(key, old) if old is not None else None
-            except DamagedRecordError:
+            except DamagedRecordError:  # putting another is how it is mended
                 damaged = True
             after = made(before)
             if after == before and not damaged:
@@ -98,7 +94,7 @@ class ScheduleCells:
     def _next(self, counted: bytes | None) -> Swap:
         key = rows.SCHEDULES
         try:
-            before = _count(self.core.open_row(key, counted))[0] if counted is not None else 0
+            before = read_count(self.core, counted) if counted is not None else 0
         except (DamagedRecordError, msgspec.DecodeError):
             before = self.core.clock.claimed()  # more than it can have been
         return key, counted, self.core.seal_row(key, _encode([before + 1]))
@@ -108,18 +104,6 @@ class ScheduleCells:
         return swap_cells(self.core.storage, [*swaps, (lease.key, lease.cell, lease.cell)])
 
 
-def check_schedules(check: _Check) -> None:
-    """Open every cell of schedules, and tell what is no such cell."""
-    cells = ScheduleCells(check.core)
-    counted = cells.count()
-    pairs = [] if counted is None else [(rows.SCHEDULES, counted)]
-    for key, row in (*pairs, *cells.all()):
-        try:
-            if key == rows.SCHEDULES:
-                _count(check.core.open_row(key, row))  # the next change of a schedule mends it
-            elif len(key) == rows.SCHEDULE:
-                cells.open(key, row)
-            else:
-                check.find("unaccounted", rows.describe(key), "it belongs to no schedule")
-        except (*DAMAGE, msgspec.DecodeError) as error:
-            check.find("damage", rows.describe(key), str(error))
+def read_count(core: Core, cell: bytes) -> int:
+    """How often schedules were added, replaced or removed."""
+    return _count(core.open_row(rows.SCHEDULES, cell))[0]

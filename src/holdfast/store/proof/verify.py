@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from holdfast.errors import (
     DataKeyRemovedError,
@@ -24,41 +23,31 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import parse_identity
 from holdfast.store.commit.core import Core
-from holdfast.store.journal.floor import Floor
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.names import rowkinds
-from holdfast.store.names.cells import odd_counts
 from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import safe_point
 from holdfast.store.proof.cosign import Trust
-from holdfast.store.proof.schedule_cells import check_schedules
 from holdfast.store.proof.verify_line import LineCheck, find_floors, pruned_meanwhile
-from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck
+from holdfast.store.proof.verify_nodes import NodeCheck, UploadCheck
 from holdfast.store.proof.verify_report import Finding, Report
 from holdfast.store.proof.verify_rows import (
-    Accounts,
-    DirectoryCheck,
-    FeedCheck,
-    Leftovers,
-    Standing,
+    OutOfTime,
+    Verification,
+    check_cells,
+    check_correlations,
+    check_epochs,
     check_kinds,
-    check_rests,
+    check_outcomes,
     check_scopes,
     check_subjects,
     check_timelines,
     find_timelines,
-    read_standing,
 )
-from holdfast.store.proof.verify_uploads import UploadCheck, check_pins
 from holdfast.store.proof.witness import Witness, read_witness, store_identity
 
 ATTEMPTS = 5
 _BEGINNING = ("", 0, 0, 0)
 _RESUME = "resume takes what a report gave as `resume`"
-
-
-class _Budget(Exception):
-    """The time is used up."""
 
 
 def verify_store(
@@ -75,53 +64,24 @@ def verify_store(
 ) -> Report:
     """Verify a scope or the whole store; see `Store.verify`."""
     core.check_open()
-    check = _Check(core, budget, progress)
+    check = _Run(core, budget, progress)
     check.trust = Trust.of(trust, require)
     started = time.monotonic()
-    with suppress(_Budget):
+    with suppress(OutOfTime):
         check.run(scope, expect, identity, resume)
     check.report.seconds = time.monotonic() - started
     return check.report
 
 
-class _Check:
-    def __init__(
-        self, core: Core, budget: float | None, progress: Callable[[str, int], None] | None
-    ) -> None:
-        self.core = core
-        self.report = Report()
-        self.end = time.monotonic() + budget if budget is not None else None
-        self.progress = progress
-        """Whether a second process may help: not in a part of the work, which reads nodes first."""
-        self.feed = FeedCheck(self)
-        self.public = core.public
-        self.trust = Trust(frozenset(), 0)
-        """Whose signatures are called for, whatever the store's own signer did."""
-        self.accounts = Accounts(self)
-        self.directory = DirectoryCheck(self)
-        self.leftovers = Leftovers(self)
-        self.floors: dict[tuple[int, int], Floor] = {}
-        """Below which entry each timeline that was looked at is pruned."""
-        self.swept = False
-        """Whether the scope that is looked at was being pruned when that began."""
-        self.whole = True
-
-    def find(
-        self, kind: str, place: str, message: str, scope: str = "", keys: Any = (), row: bytes = b""
-    ) -> None:
-        """Note a finding."""
-        found = Finding(kind, place, message, scope, tuple(keys), row.hex())
-        self.report.findings.append(found)
+class _Run(Verification):
+    epochs = 0
+    """Rows of data keys that were found."""
 
     def run(
         self, scope: Scope | None, expect: str | None, identity: str | None, resume: str | None
     ) -> None:
         self._identity(identity)
         witness = self._witness(expect) if expect is not None else None
-        standing = read_standing(resume) if scope is None else None
-        if standing is not None:
-            self._left_over(standing)
-            return
         start = _parse_resume(resume)
         self.whole = scope is None and resume is None
         with ThreadPoolExecutor(1, "verify") as beside:
@@ -132,19 +92,7 @@ class _Check:
                 for place, text in checked.result() if checked is not None else self._storage():
                     self.find("storage", place, text)
         if scope is None:
-            self.report.resume = self.leftovers.settle(self.end)
-
-    def _left_over(self, standing: Standing) -> None:
-        """Look once more at what is left of the erased; all else was told when it was looked at."""
-        self.whole = False
-        told = list(self.report.findings)
-        parts: list[Callable[[], None]] = [self.directory.run, partial(check_subjects, self)]
-        parts += [partial(check_scopes, self, kind) for kind in rowkinds.OF_SCOPE]
-        for part in (*parts, self._correlations):
-            with self._going_on("store"):
-                part()
-        self.report.findings = told
-        self.report.resume = self.leftovers.settle(self.end, standing)
+            self.leftovers.settle()
 
     def _walk(
         self, scope: Scope | None, witness: Witness | None, start: tuple[str, int, int, int]
@@ -158,8 +106,10 @@ class _Check:
             found = [ledger for ledger in found if ledger.scope == scope]
             if not found and not self._damaged_row(scope):
                 raise ScopeNotFoundError(f"there is no scope {scope} in this store")
-        if start != _BEGINNING:
-            self._check_start(found, start)
+        named = any((str(ledger.scope), ledger.number) == start[:2] for ledger in found)
+        gone = start == _BEGINNING or start[1] in self.directory.erased or self.report.findings
+        if not named and not gone:
+            raise InvalidInputError(f"{_RESUME}, of the same store and scope")
         for ledger in found:
             if (str(ledger.scope), ledger.number) >= start[:2]:
                 self.report.scopes += 1
@@ -170,23 +120,13 @@ class _Check:
                 with self._going_on("store"):
                     part()
 
-    def _check_start(self, found: list[Ledger], start: tuple[str, int, int, int]) -> None:
-        """Where an earlier call stopped must be in what this one looks at."""
-        scope, number, timeline, sequence = start
-        here = any((str(ledger.scope), ledger.number) == (scope, number) for ledger in found)
-        if not here and number not in self.directory.erased and not self.report.findings:
-            raise InvalidInputError(f"{_RESUME}, of the same store and scope")
-        newest = self.feed.newest(number, timeline)
-        if here and sequence > newest:
-            message = f"entry {sequence} was verified before, the newest that the feed names now is"
-            self.find("feed", f"timeline {timeline}", f"{message} {newest}: it was put back", scope)
-
     @contextmanager
     def _going_on(self, place: str, scope: str = "") -> Iterator[None]:
         """Where storage cannot even list the rows, that is a finding, and the next part's turn."""
         try:
             yield
         except StateIntegrityError as error:
+            # Of what could not be read nothing can be counted.
             self.whole = False
             self.find("damage", place, str(error), scope)
 
@@ -256,14 +196,14 @@ class _Check:
         before = _copied(self.report)
         seen: set[Finding] = set()
         for attempt in range(1, ATTEMPTS + 1):
-            stopped: _Budget | None = None
+            stopped: OutOfTime | None = None
             try:
                 with self._going_on("scope", str(ledger.scope)):  # judged like what it noted itself
                     self._scope(ledger, start)
             except ScopeNotFoundError:
                 if not ledger.erased():
                     raise
-            except _Budget as budget:
+            except OutOfTime as budget:
                 stopped = budget
             found = self.report.findings[len(before.findings) :]
             erased = ledger.erased()
@@ -299,9 +239,9 @@ class _Check:
         for number in sorted(set(lines) - self.feed.named(ledger.number) - {0}):
             key = rowkinds.line(b"T", ledger.number, number)
             message = "nothing made this timeline: the feed names no entry of it"
-            self.find("unaccounted", rowkinds.describe(key), message, str(ledger.scope), row=key)
+            self.row("unaccounted", key, message, ledger)
         heads = {number: self.feed.judged(ledger.number, number) for number in lines}
-        self._epochs(ledger)
+        self.epochs += check_epochs(self, ledger)
         check_timelines(self, ledger, set(heads))
         below = [(number, floors[number].sequence) for number in lines]
         nodes = NodeCheck(self, ledger, dict(below))
@@ -323,117 +263,17 @@ class _Check:
             uploads.note_since(dict.fromkeys(lines, ledger.before))
         uploads.run()
 
-    def _epochs(self, ledger: Ledger) -> None:
-        """The rows that announce the scope's data keys; its entries call for each."""
-        prefix = rowkinds.epoch(ledger.number, 0)[:7]
-        for key, row in self.core.storage.scan(prefix, rowkinds.after(prefix)):
-            self.accounts.stored_epochs += 1
-            try:
-                ledger.open_row(key, row)
-            except DAMAGE as error:
-                self.find("damage", rowkinds.describe(key), str(error), str(ledger.scope), row=key)
-
-    def late(self) -> bool:
-        """Whether the time is used up."""
-        return self.end is not None and time.monotonic() > self.end
-
-    def pause(
-        self,
-        ledger: Ledger,
-        timeline: int,
-        sequence: int,
-        stopping: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Tell how far it is, and stop if the time is used up, or nobody waits any more.
-
-        `stopping` says what only this part of the work knows.
-        """
-        safe_point()
-        if self.progress is not None:
-            self.progress(str(ledger.scope), self.report.entries)
-        if self.late():
-            stopping()
-            self.report.resume = f"{ledger.number:x}/{timeline}/{sequence}/{ledger.scope}"
-            raise _Budget
-
     # rows that belong to nothing
 
     def _others(self) -> Iterator[Callable[[], None]]:
         """Checks of what belongs to the store as a whole."""
-        yield lambda: check_kinds(self)
-        yield lambda: check_pins(self)
-        yield self._cells
-        yield lambda: check_subjects(self)
+        for check in (check_kinds, check_cells, check_subjects):
+            yield partial(check, self)
         for kind in rowkinds.OF_SCOPE:
             yield partial(check_scopes, self, kind)
-        yield self._outcomes
-        yield self._correlations
-        yield self._epochs_stored
-
-    def _epochs_stored(self) -> None:
-        if self.whole:
-            self.accounts.compare(b"K", self.accounts.stored_epochs, self.accounts.epochs)
-
-    def _cells(self) -> None:
-        storage, leases = self.core.storage, self.core.leases
-        kinds = (rowkinds.LEASES, rowkinds.SUBJECTS, rowkinds.SCHEDULES, rowkinds.FOLLOWS)
-        known = (rowkinds.BESIDE, *kinds, b"P", b"R")
-        bounds = [b"", *(bound for kind in known for bound in (kind, rowkinds.after(kind)))]
-        for low, high in zip(bounds[::2], [*bounds[1::2], b"\xff" * 64], strict=True):
-            for key, _ in storage.cells(low, high, limit=100):
-                pruning = key[:1] == b"A" and len(key) in (7, rowkinds.ARRIVAL)
-                if pruning and self.directory.knows(rowkinds.scope_of(key)):
-                    continue  # somebody prunes this scope
-                self.find("unaccounted", rowkinds.describe(key), "nothing accounts for this cell")
-        for key in odd_counts(storage, self.directory.knows):
-            self.find("unaccounted", rowkinds.describe(key), "nothing accounts for this cell")
-        check_schedules(self)
-        check_rests(self)
-        token = b""
-        for key, row in leases.cells():
-            if len(key) == rowkinds.LEASE and key == rowkinds.token(key):
-                token = key
-            if len(key) != rowkinds.LEASE or token != rowkinds.token(key):
-                self.find("unaccounted", rowkinds.describe(key), "it belongs to no lease")
-                continue
-            try:
-                leases.check(key, row)
-                self.report.leases += key == token
-            except DAMAGE as error:
-                self.find("damage", rowkinds.describe(key), str(error))
-
-    def _outcomes(self) -> None:
-        low = b"I"
-        stored = 0
-        while page := self.core.storage.scan(low, b"J", limit=1000):
-            for key, row in page:
-                try:
-                    plain = self.core.open_row(key, row)
-                    stored += not self.accounts.of_pruned(plain)
-                except DAMAGE as error:
-                    self.find("damage", rowkinds.describe(key), str(error), row=key)
-            low = page[-1][0] + b"\0"
-        if self.whole:
-            self.accounts.compare(b"I", stored, self.accounts.ids)
-
-    def _correlations(self) -> None:
-        low = b"R"
-        stored = 0
-        while page := self.core.storage.scan(low, b"S", limit=1000):
-            for key, row in page:
-                number = int.from_bytes(key[17:23], "big")
-                if len(key) != rowkinds.CORRELATION or row:
-                    message = "nothing accounts for this row"
-                    scope = self.directory.name_of(number)
-                    self.find("unaccounted", rowkinds.describe(key), message, scope, row=key)
-                elif not self.directory.is_known(number):
-                    self.directory.stray(key, number, "nothing accounts for this row")
-                else:
-                    line, block = int.from_bytes(key[23:25], "big"), int.from_bytes(key[25:], "big")
-                    stored += self.accounts.counts_block(number, line, block)
-            low = page[-1][0] + b"\0"
-        if self.whole:
-            self.accounts.compare(b"R", stored, self.accounts.correlations)
+        yield partial(check_outcomes, self)
+        yield partial(check_correlations, self)
+        yield partial(self.accounts.compare, b"K", self.epochs)
 
 
 def _copied(report: Report) -> Report:

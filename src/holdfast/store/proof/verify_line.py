@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
+from holdfast.storage.rows import each
 from holdfast.store.commit.lookup_terms import Progress, Terms, read_progress
+from holdfast.store.history.checkpoint import check_values, leaves
 from holdfast.store.journal import entry
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body, Envelope
@@ -32,26 +34,19 @@ from holdfast.store.journal.signatures import signers_of
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds as rows
-from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck, damaged_row, newest_index
-from holdfast.store.proof.verify_report import KnownLoss, name_keys
-from holdfast.store.proof.verify_rows import Head
-from holdfast.store.proof.verify_uploads import UploadCheck
-from holdfast.store.read.state_check import check_values, leaves
+from holdfast.store.names.cells import cell_at
+from holdfast.store.proof.verify_nodes import NodeCheck, UploadCheck, damaged_row, newest_index
+from holdfast.store.proof.verify_report import DAMAGE, KnownLoss
+from holdfast.store.proof.verify_rows import Head, Verification
 from holdfast.store.rules.lookup import Lookup
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Node
 from holdfast.store.upkeep.losses import find_loss, newest_entry
-from holdfast.store.upkeep.mark import Marks
-
-if TYPE_CHECKING:
-    from holdfast.store.proof.verify import _Check
-
+from holdfast.store.upkeep.prune import Marks
 
 PAGE = 2000
 LOOK = 100
 """Short entries after which it is looked whether the time is used up; of others, after each."""
-ROUNDS = 10
-"""Looks at what lies behind the newest entry: while others write, there is always something."""
 _BEHIND = {
     b"E": "the feed knows no such entry",
     b"V": "no entry names this pack",
@@ -67,7 +62,7 @@ class LineCheck:
 
     def __init__(
         self,
-        check: _Check,
+        check: Verification,
         nodes: NodeCheck,
         uploads: UploadCheck,
         ledger: Ledger,
@@ -89,6 +84,7 @@ class LineCheck:
         """The newest entry that is looked at: what lies behind it is newer, or nothing's."""
         self.line = Timeline(ledger, number)
         self.folding = True
+        """Whether the state can be made from entries; if not, the next saved index may help."""
         self.heavy = False  # whether the last entry may have taken long
         self.stepped = self.begin  # up to which entry nodes were read, if that is done in steps
         self.damaged: set[tuple[int, int]] = set()
@@ -102,6 +98,8 @@ class LineCheck:
         """Checkpoints of the page that is looked at."""
         self.checked = self.begin
         """Saves below this entry have been looked at."""
+        self.looked = self.begin + 1 if self.begin else 0
+        """So have values and signatures."""
         self.with_nodes = nodes.saved(number)
         """The entries at which nodes were saved, as far as they have been read."""
 
@@ -109,7 +107,7 @@ class LineCheck:
         """Note a finding in this scope."""
         if kind == "unaccounted" and is_lost(self, self.line.number, rows.sequence_of(key)):
             return  # it was stored with an entry that is told to be lost
-        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope), row=key)
+        self.check.row(kind, key, message, self.ledger)
         if key[:1] in b"EV" and len(key) >= 14:
             self.damaged.add((self.line.number, rows.sequence_of(key)))
 
@@ -133,8 +131,7 @@ class LineCheck:
                 page = [one for one in page if rows.sequence_of(one[0]) <= line.sequence]
                 self._read_nodes(ends)
             self.report.entries += len(page)
-            self._values(page, ends)
-            self._signatures(page, ends)
+            self._beside(head[0] if ends else line.sequence)
             self.check.accounts.settle()
             if ends:
                 break
@@ -153,7 +150,7 @@ class LineCheck:
     def _name_keys(self) -> None:
         """Name the keys that use what was found to be damaged, also by a part of the work alone."""
         if self.damaged:
-            name_keys(self.check, self.ledger, [self.line.number], self._uses_damaged)
+            self.check.name_keys(self.ledger, [self.line.number], self._uses_damaged)
 
     def _in_time(self, page: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         """Rows of a page until the time is used up: at least one, so that it gets on."""
@@ -174,17 +171,19 @@ class LineCheck:
     def _go_on(self) -> None:
         """Take up where the check was stopped."""
         line = self.line
+        if self.begin > self.head[0]:
+            message = "it was verified before, and the feed does not name it now: it was put back"
+            self.find("feed", rows.entry(line.prefix, self.begin), message)
         try:
             line.load(self.begin)
-            key = rows.entry(line.prefix, self.begin)
-            _, body = self.ledger.open_entry(key, self.storage.get([key])[0])
+            *_, body = self.ledger.entry_at(line.number, self.begin)
             if body.save:
                 self.announced[body.save[0]] = (body.save[1], body.save[2])
         except DAMAGE:
             # Found and named before the stop; the next saved index may help.
             self.line = Timeline(self.ledger, line.number)
             self.line.sequence, self.line.head = self.begin, b""
-            self._stop_folding()
+            self.folding = False
 
     def _end(self) -> None:
         """The directory must say of the scope what its last entry says."""
@@ -251,17 +250,17 @@ class LineCheck:
         whole = sequence == line.sequence + 1
         if not whole:
             self.find("chain", key, f"entries {line.sequence + 1} to {sequence - 1} are missing")
-            self._stop_folding()
+            self.folding = False
         try:
             envelope, _ = entry.split_row(row)
         except DAMAGE as error:
             self.find("damage", key, str(error))
-            self._stop_folding()
+            self.folding = False
             line.sequence, line.head = sequence, b""
             return
         if line.head and envelope.before != line.head:
             self.find("chain", key, "it does not follow from the entry before it")
-            self._stop_folding()
+            self.folding = False
         try:
             start = len(envelope.data)
             writer, commitment = envelope.writer, envelope.commitment
@@ -276,7 +275,7 @@ class LineCheck:
             raise
         except DAMAGE as error:
             self.find("damage", key, str(error))
-            self._stop_folding()
+            self.folding = False
             whole = False
         line.sequence = sequence
         line.head = self.ledger.entry_hash(key, envelope.data)
@@ -311,11 +310,7 @@ class LineCheck:
         except DAMAGE as error:
             if not stands_on_save(self, key, body):
                 self.find("damage", key, str(error))
-                self._stop_folding()
-
-    def _stop_folding(self) -> None:
-        """The state can no longer be made from entries; the next saved index may help."""
-        self.folding = False
+                self.folding = False
 
     def _packs(self, sequence: int, body: Body) -> None:
         self.heavy = True
@@ -330,7 +325,7 @@ class LineCheck:
                 self.report.values += len(self.ledger.atoms_in(key, self.storage.get([key])[0]))
             except DAMAGE as error:
                 self.find("damage", key, str(error))
-                self._stop_folding()
+                self.folding = False
 
     def check_statement(self, key: bytes, envelope: Envelope, *, whole: bool) -> None:
         """Check the signatures of a checkpoint and, if all before it is whole, its root."""
@@ -357,40 +352,30 @@ class LineCheck:
         try:
             root = self.line.folded()
         except DAMAGE:
-            self._stop_folding()
+            self.folding = False
             return None
         self.line.rebase(root, {})
         return root
 
-    # values that no entry names
+    # rows that no entry names
 
-    def _values(self, page: list[tuple[bytes, bytes]], ends: bool) -> None:
-        if not page:
-            return
-        line = rows.line(b"V", self.ledger.number, self.line.number)
-        first = rows.sequence_of(page[0][0])
-        low = rows.pack(line, first if first > self.ledger.before + 1 else 0, 0)
-        last = rows.sequence_of(page[-1][0])
-        high = rows.pack(line, (self.head[0] if ends else last) + 1, 0)
-        while found := self.storage.scan(low, high, limit=1000):
-            for key, _ in found:
-                if key not in self.packs:
-                    self.find("unaccounted", key, "no entry names this pack")
-            low = found[-1][0] + b"\0"
+    def _strays(self, kind: bytes, low: int, high: int, named: Callable[[bytes], bool]) -> None:
+        """Find rows of a kind, at entries from `low` to before `high`, that none of them names."""
+        line = rows.line(kind, self.ledger.number, self.line.number)
+        for key, _ in each(self.storage.scan, rows.entry(line, low), rows.entry(line, high)):
+            if not named(key):
+                self.find("unaccounted", key, _BEHIND[kind])
+
+    def _beside(self, last: int) -> None:
+        """Values and signatures that lie beside the entries that were just read."""
+
+        def signed(key: bytes) -> bool:
+            return rows.sequence_of(key) in self.points and len(key) == rows.LENGTHS[b"C"]
+
+        self._strays(b"V", self.looked, last + 1, self.packs.__contains__)
+        self._strays(b"C", self.looked, last + 1, signed)
+        self.looked = last + 1
         self.packs.clear()
-
-    def _signatures(self, page: list[tuple[bytes, bytes]], ends: bool) -> None:
-        """Signatures that lie beside no checkpoint."""
-        line = rows.line(b"C", self.ledger.number, self.line.number)
-        first = rows.sequence_of(page[0][0]) if page else self.line.sequence + 1
-        low = rows.entry(line, first if first > self.ledger.before + 1 else 0)
-        last = self.head[0] if ends else rows.sequence_of(page[-1][0])
-        high = rows.entry(line, last + 1)
-        while found := self.storage.scan(low, high, limit=1000):
-            for key, _ in found:
-                if rows.sequence_of(key) not in self.points or len(key) != 22:
-                    self.find("unaccounted", key, "it lies beside no checkpoint")
-            low = found[-1][0] + b"\0"
         self.points.clear()
 
     # saves and nodes
@@ -445,45 +430,37 @@ class LineCheck:
         An entry announces a save at its own number or at the one before it, so all below the
         newest entry that was read have been announced.
         """
-        line = rows.line(b"S", self.ledger.number, self.line.number)
-        low, high = rows.entry(line, self.checked), rows.entry(line, below)
-        while page := self.storage.scan(low, high, limit=1000):
-            for key, _ in page:
-                if len(key) != rows.LENGTHS[b"S"] or rows.sequence_of(key) not in self.announced:
-                    self.find("unaccounted", key, "no entry announces this save")
-            low = page[-1][0] + b"\0"
-        self._unused(self.checked, below)
-        self.checked = below
 
-    def _unused(self, low: int, high: int) -> None:
-        """Packs of nodes, saved at these entries, that no entry announces."""
+        def announced(key: bytes) -> bool:
+            return len(key) == rows.LENGTHS[b"S"] and rows.sequence_of(key) in self.announced
+
+        self._strays(b"S", self.checked, below, announced)
         line, saved = rows.line(b"N", self.ledger.number, self.line.number), self.with_nodes
-        for at in saved[bisect_left(saved, low) : bisect_left(saved, high)]:
+        for at in saved[bisect_left(saved, self.checked) : bisect_left(saved, below)]:
             if at not in self.announced:
-                self.find("unaccounted", rows.pack(line, at, 0), "no save uses these nodes")
+                self.find("unaccounted", rows.pack(line, at, 0), _BEHIND[b"N"])
+        self.checked = below
 
     def _behind(self) -> None:
         """What lies behind the newest entry that was looked at, and is not newer.
 
         A save at that entry's own number may be announced by the entry that follows it; nodes
         of a base are there before the anchor that announces it, however far behind that comes.
+        Only so much is looked at: while others write, there is always more.
         """
         ledger, number = self.ledger, self.line.number
         first = self.head[0] + 1
         for kind, message in _BEHIND.items():
             line = rows.line(kind, ledger.number, number)
             low = rows.entry(line, first - (kind in b"SN"))
-            for _ in range(ROUNDS):
-                page = self.storage.scan(low, rows.after(line), limit=1000)
-                if not page:
-                    break
-                newest = self.check.feed.newest(ledger.number, number)
-                for key, _ in page:
-                    sequence = rows.sequence_of(key)
-                    said = sequence >= first or rows.of_base(key) or self._announced(sequence)
-                    if len(key) != rows.LENGTHS[kind] or sequence > newest or not said:
-                        self.find("feed" if kind == b"E" else "unaccounted", key, message)
-                low = max(rows.entry(line, newest + 1), page[-1][0] + b"\0")
+            page = self.storage.scan(low, rows.after(line), limit=1000, reverse=True)
+            # Asked behind the scan: it names all that was there.
+            newest = self.check.feed.newest(ledger.number, number) if page else 0
+            for key, _ in reversed(page):
+                sequence = rows.sequence_of(key)
+                said = sequence >= first or rows.of_base(key) or self._announced(sequence)
+                if len(key) != rows.LENGTHS[kind] or sequence > newest or not said:
+                    self.find("feed" if kind == b"E" else "unaccounted", key, message)
 
     def _announced(self, sequence: int) -> bool:
         """Whether a save at the number of the newest entry is announced, by it or the next one."""
@@ -515,7 +492,7 @@ class LineCheck:
 FLOOR_PAGE = 500
 
 
-def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Floor]:
+def find_floors(check: Verification, ledger: Ledger, lines: list[int]) -> dict[int, Floor]:
     """The floors of a scope's timelines; of rows that lead to none, only leftovers may be there."""
     found: dict[int, Floor] = {}
     for number in lines:
@@ -524,7 +501,7 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
             floor = anchored_floor(ledger, number)
         except DAMAGE as error:
             key = damaged_row(error, newest_anchor_row(ledger, number))
-            check.find("damage", rows.describe(key), str(error), str(ledger.scope), row=key)
+            check.row("damage", key, str(error), ledger)
             floor = floor_of(ledger, number)
         found[number] = check.floors[(ledger.number, number)] = floor
     check.swept = _is_pruned_now(check, ledger)
@@ -532,23 +509,16 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
         check.report.pruning += 1
         return found
     for kind in (b"A", b"B"):
-        prefix = low = kind + ledger.number.to_bytes(rows.SCOPE, "big")
-        while page := check.core.storage.scan(low, rows.after(prefix), limit=1000):
-            for key, _ in page:
-                floor = found.get(rows.line_of(key), NO_FLOOR)
-                named = (
-                    rows.sequence_of(key) in floor.bases
-                    if kind == b"B"
-                    else floor.number and key[9:] == floor.number.to_bytes(4, "big")
-                )
-                if not named:
-                    scope, what = str(ledger.scope), "no anchor names it"
-                    check.find("unaccounted", rows.describe(key), what, scope, row=key)
-            low = page[-1][0] + b"\0"
+        prefix = kind + ledger.number.to_bytes(rows.SCOPE, "big")
+        for key, _ in each(check.core.storage.scan, prefix, rows.after(prefix)):
+            floor = found.get(rows.line_of(key), NO_FLOOR)
+            newest = bool(floor.number) and key[9:] == floor.number.to_bytes(4, "big")
+            if not (rows.sequence_of(key) in floor.bases if kind == b"B" else newest):
+                check.row("unaccounted", key, "no anchor names it", ledger)
     return found
 
 
-def pruned_meanwhile(check: _Check, ledger: Ledger) -> bool:
+def pruned_meanwhile(check: Verification, ledger: Ledger) -> bool:
     """Whether a scope was, or may have been, pruned since its floors were read."""
     mine = {line: floor for (scope, line), floor in check.floors.items() if scope == ledger.number}
     try:
@@ -558,10 +528,9 @@ def pruned_meanwhile(check: _Check, ledger: Ledger) -> bool:
     return moved or check.swept or _is_pruned_now(check, ledger)
 
 
-def _is_pruned_now(check: _Check, ledger: Ledger) -> bool:
+def _is_pruned_now(check: Verification, ledger: Ledger) -> bool:
     """Whether somebody prunes a scope, or was cut short."""
-    cell = rows.pruner(ledger.number)
-    return bool(check.core.storage.cells(cell, cell + b"\0", limit=1))
+    return cell_at(check.core.storage, rows.pruner(ledger.number)) is not None
 
 
 class FloorCheck:
@@ -580,13 +549,10 @@ class FloorCheck:
     def run(self) -> None:
         """Check all up to the floor, and stand there."""
         line = self.line.line
-        end = rows.entry(line.prefix, self.floor.sequence) + b"\0"
-        low = rows.entry(line.prefix, 0)
-        while page := self.line.storage.scan(low, end, limit=FLOOR_PAGE):
-            for key, row in page:
-                self._entry(key, row)
-            low = page[-1][0] + b"\0"
-            self.line.report.entries += len(page)
+        low, high = (rows.entry(line.prefix, at) for at in (0, self.floor.sequence + 1))
+        for key, row in each(self.line.storage.scan, low, high, limit=FLOOR_PAGE):
+            self._entry(key, row)
+            self.line.report.entries += 1
         if line.sequence < self.floor.sequence:
             key = rows.entry(line.prefix, self.floor.sequence)
             self.line.find("chain", key, f"entries from {line.sequence + 1} on are missing")
@@ -598,7 +564,7 @@ class FloorCheck:
         else:
             line._take(self.floor.sequence, base)
         line.sequence, line.head, line.floor = self.floor.sequence, head, self.floor
-        self.line.checked = self.floor.sequence + 1
+        self.line.checked = self.line.looked = self.floor.sequence + 1
 
     def _entry(self, key: bytes, row: bytes) -> None:
         line, sequence = self.line.line, rows.sequence_of(key)
@@ -721,7 +687,7 @@ NAMED = 1000
 """Keys that a finding names at most."""
 
 
-def check_lookups(check: _Check, line: Timeline) -> None:
+def check_lookups(check: Verification, line: Timeline) -> None:
     """Compare every lookup that is built with the values."""
     try:
         lookups = line.declared.of(Lookup)
@@ -734,7 +700,7 @@ def check_lookups(check: _Check, line: Timeline) -> None:
 
 
 class _LookupCheck:
-    def __init__(self, check: _Check, line: Timeline, lookup: Lookup) -> None:
+    def __init__(self, check: Verification, line: Timeline, lookup: Lookup) -> None:
         self.check = check
         self.line = line
         self.lookup = lookup
@@ -745,11 +711,10 @@ class _LookupCheck:
         count = 0
         missing: list[str] = []
         for key, slot in self._keys():
-            names = self._names(key, slot)
-            count += len(names)
-            absent = [name for name in names if self.line.slot(name) is None]
-            count -= len(absent)
-            if absent:
+            names = self._names(key, slot) or ()
+            there = sum(self.line.slot(name) is not None for name in names)
+            count += there
+            if there < len(names):
                 missing.append(key)
         self._find("it lacks terms of", missing)
         stored = timeline_range(self.line, self.lookup.home, self.lookup.end)
@@ -765,11 +730,12 @@ class _LookupCheck:
                     self.line.ledger.fetch_atoms(atoms)
                 yield from page
 
-    def _names(self, key: str, slot: Slot) -> frozenset[str]:
-        try:
-            return self.terms.keys(self.lookup, key, self.line.settled(slot))
-        except DAMAGE:
-            return frozenset()  # the value's own finding names it
+    def _names(self, key: str, slot: Slot | None) -> frozenset[str] | None:
+        """The terms that a key should have; None if its value is damaged, as its finding says."""
+        with suppress(*DAMAGE):
+            found = self.terms.keys(self.lookup, key, self.line.settled(slot)) if slot else None
+            return found or frozenset()
+        return None
 
     def _surplus(self) -> Iterator[str]:
         for name, _ in timeline_range(self.line, self.lookup.home, self.lookup.end):
@@ -778,12 +744,8 @@ class _LookupCheck:
             except (ValueError, IndexError):
                 yield "?"
                 continue
-            slot = self.line.slot(key)
-            try:
-                keys = self.terms.keys(self.lookup, key, self.line.settled(slot)) if slot else ()
-            except DAMAGE:
-                continue
-            if name not in keys:
+            names = self._names(key, self.line.slot(key))
+            if names is not None and name not in names:
                 yield key
 
     def _find(self, what: str, keys: list[str]) -> None:

@@ -7,19 +7,25 @@ can be checked at once; the rest (a state taken over from another timeline) at t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
-from holdfast.errors import FormatError, KeyMissingError, PrunedError, StateIntegrityError
+from holdfast.storage.rows import each
+from holdfast.store.history.checkpoint import leaves
+from holdfast.store.journal import entry
+from holdfast.store.journal.entry import Body
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.load import DELTAS
+from holdfast.store.journal.loss import newest_told
 from holdfast.store.journal.save import INDEX, read_save
+from holdfast.store.journal.slot import Slot
 from holdfast.store.names import rowkinds as rows
+from holdfast.store.proof.verify_report import DAMAGE, Findings
 from holdfast.store.tree import refs
-
-if TYPE_CHECKING:
-    from holdfast.store.proof.verify import _Check
+from holdfast.store.tree.tree import Place
+from holdfast.store.tree.value import AHEAD
 
 
 class _Stored(msgspec.Struct, array_like=True, gc=False):
@@ -48,11 +54,6 @@ _places = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]]).decode
 _TREES = bytes([refs.TREE])
 """Refs of atoms sort before this, those of all that may be a tree behind it."""
 
-DAMAGE = (StateIntegrityError, FormatError, KeyMissingError, PrunedError)
-"""What a damaged row leads to: its format or key epoch may be what was hit, or it was pruned while
-it was looked at, and then the scope is looked at again. A storage that cannot serve, or a key that
-was retired, is no damage, and stops the check."""
-
 
 def damaged_row(error: Exception, otherwise: bytes) -> bytes:
     """The row that an error is about, if it says which."""
@@ -70,7 +71,7 @@ def _length(array: msgspec.Raw) -> int:
 class NodeCheck:
     """What the saved nodes of one scope really hash to, by their place."""
 
-    def __init__(self, check: _Check, ledger: Ledger, below: Mapping[int, int]) -> None:
+    def __init__(self, check: Findings, ledger: Ledger, below: Mapping[int, int]) -> None:
         self.check = check
         self.ledger = ledger
         self._hashes: dict[tuple[int, int, int], bytes] = {}
@@ -89,7 +90,7 @@ class NodeCheck:
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
-        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope), row=key)
+        self.check.row(kind, key, message, self.ledger)
 
     def saved(self, timeline: int) -> list[int]:
         """The entries of a timeline at which nodes were saved."""
@@ -106,16 +107,12 @@ class NodeCheck:
         if number not in self._uploads:
             self._uploads.add(number)
             line = rows.line(b"N", self.ledger.number, rows.UPLOADS)
-            self._read_all(rows.UPLOADS, rows.entry(line, number))
-
-    def _read_all(self, timeline: int, prefix: bytes) -> None:
-        self._read(timeline, prefix, rows.after(prefix))
+            prefix = rows.entry(line, number)
+            self._read(rows.UPLOADS, prefix, rows.after(prefix))
 
     def _read(self, timeline: int, low: bytes, high: bytes) -> None:
-        while page := self.ledger.storage.scan(low, high, limit=200):
-            for key, row in page:
-                self._pack(timeline, key, row)
-            low = page[-1][0] + b"\0"
+        for key, row in each(self.ledger.storage.scan, low, high, limit=200):
+            self._pack(timeline, key, row)
 
     def _pack(self, timeline: int, key: bytes, row: bytes) -> None:
         sequence, ordinal = rows.sequence_of(key), int.from_bytes(key[14:17], "big")
@@ -185,17 +182,14 @@ class NodeCheck:
 
     def expect(self, place: Any, hash_: bytes, key: bytes) -> None:
         """Check that a node lies at a place."""
+        pack = rows.pack(rows.line(b"N", self.ledger.number, place[0]), *place[1:3])
         if place[0] == rows.UPLOADS:
             self.read_upload(place[1])
         elif self._at(place) is None:
             # Saved on another timeline after that was read, or read with its entries, little by
             # little.
-            line = rows.line(b"N", self.ledger.number, place[0])
-            self._read_all(place[0], rows.pack(line, *place[1:3]))
-        if self._at(place) == hash_:
-            return
-        pack = rows.pack(rows.line(b"N", self.ledger.number, place[0]), *place[1:3])
-        if pack in self._missing:
+            self._read(place[0], pack, rows.after(pack))
+        if self._at(place) == hash_ or pack in self._missing:
             return
         if place[:3] not in self._hashes:  # else it was read, and is another one
             self._missing.add(pack)
@@ -207,13 +201,163 @@ class NodeCheck:
 def newest_index(ledger: Ledger, timeline: int, last: int) -> int:
     """The entry up to `last` that the newest whole index stands at; 0 if there is none."""
     line = rows.line(b"S", ledger.number, timeline)
-    high = rows.entry(line, last + 1)
-    while page := ledger.storage.scan(line, high, limit=DELTAS + 1, reverse=True):
-        for key, row in page:
-            try:
-                if read_save(ledger.open_row(key, row)).kind == INDEX:
-                    return rows.sequence_of(key)
-            except DAMAGE:
-                continue  # found and named when its entry is reached
-        high = page[-1][0]
+    scan, high = ledger.storage.scan, rows.entry(line, last + 1)
+    for key, row in each(scan, line, high, limit=DELTAS + 1, reverse=True):
+        with suppress(*DAMAGE):  # found and named when its entry is reached
+            if read_save(ledger.open_row(key, row)).kind == INDEX:
+                return rows.sequence_of(key)
     return 0
+
+
+# ---- verify uploads -----------------------------------------------------------------------------
+# Verifying long values that were written ahead: each chunk is itself, each row has its entry.
+#
+# The packs are read once, in order. Nodes of uploads are checked like all others (`verify_nodes`);
+# here it is that their leaves lead to the chunks that they name. An entry says how many packs its
+# upload has: neither fewer nor more may be stored. Rows under a pin are of a value that is not
+# finished, or was given up; they are counted, and are no finding.
+
+
+class UploadCheck:
+    """The uploads of one scope."""
+
+    def __init__(self, check: Findings, nodes: NodeCheck, ledger: Ledger) -> None:
+        self.check = check
+        self.nodes = nodes
+        self.ledger = ledger
+        self.named: dict[int, tuple[int, int]] = {}
+        """How many packs, and packs of nodes, an entry says that its upload has."""
+        self.read: dict[int, int] = {}
+        """The newest entry of each timeline that was noted."""
+        self.pinned = self._pinned()
+        self._hashes: dict[tuple[int, int], bytes] = {}
+        """(upload, ordinal) of a pack to the hashes of its chunks, joined."""
+        self._damaged: set[int] = set()
+
+    def find(self, kind: str, key: bytes, message: str) -> None:
+        """Note a finding in this scope."""
+        self.check.row(kind, key, message, self.ledger)
+        self._damaged.add(rows.sequence_of(key))
+
+    def note(self, key: bytes, body: Body) -> None:
+        """Take an entry without atoms into account: it may name an upload."""
+        for op in body.ops:
+            if op[0] == entry.SET and type(op[2]) is list and op[2][0] == AHEAD:
+                _, ref, place, number, packs, nodes = op[2]
+                self.nodes.expect(tuple(place), refs.read_tree(ref)[1], key)
+                if number:
+                    self.named[number] = packs, nodes
+
+    def note_since(self, read: dict[int, int]) -> None:
+        """Note the entries of each timeline behind the one that is given."""
+        self.read = read
+        for line, sequence in read.items():
+            prefix = rows.line(b"E", self.ledger.number, line)
+            low, high = rows.entry(prefix, sequence + 1), rows.after(prefix)
+            for key, row in each(self.ledger.storage.scan, low, high, limit=200):
+                with suppress(*DAMAGE):  # found and named with its timeline
+                    self.note(key, self.ledger.open_entry(key, row)[1])
+
+    def run(self) -> None:
+        """Check what is stored, once all entries of the scope have been noted."""
+        self.nodes.finish()
+        self.check.report.unfinished += len(self._pinned())
+        stored: dict[int, set[bytes]] = {}
+        for kind, look in ((b"V", self._pack), (b"N", self._leaves)):
+            line, scan = self._line(kind), self.ledger.storage.scan
+            for key, row in each(scan, line, rows.after(line), limit=100):
+                stored.setdefault(rows.sequence_of(key), set()).add(key)
+                look(key, row)
+        for number, counts in self.named.items():
+            self._compare(number, counts, stored.get(number, set()))
+        unknown = stored.keys() - self.named.keys() - self.pinned - self._pinned()
+        if unknown and not self._tells():
+            self.note_since(self.read)  # one may have been finished meanwhile
+            for number in sorted(unknown - self.named.keys()):
+                key = rows.pack(self._line(b"V"), number, 1)
+                if not self._is_stored(number):
+                    continue  # given up meanwhile: its pin went last
+                self.find("unaccounted", key, "no entry names these values, and no pin")
+        if self._damaged:
+            self.check.name_keys(self.ledger, list(self.read), self._uses)
+
+    def _tells(self) -> bool:
+        """Whether a timeline tells of a loss: what lost entries named may be used by others."""
+        return any(newest_told(self.ledger, number) is not None for number in self.read)
+
+    def _is_stored(self, number: int) -> bool:
+        prefixes = [rows.entry(self._line(kind), number) for kind in (b"V", b"N")]
+        scan = self.ledger.storage.scan
+        return any(scan(prefix, rows.after(prefix), limit=1) for prefix in prefixes)
+
+    def _line(self, kind: bytes) -> bytes:
+        return rows.line(kind, self.ledger.number, rows.UPLOADS)
+
+    def _pinned(self) -> set[int]:
+        """Uploads that are not finished."""
+        prefix = b"P" + self.ledger.number.to_bytes(rows.SCOPE, "big")
+        cells = each(self.ledger.storage.cells, prefix, rows.after(prefix))
+        return {int.from_bytes(key[7:], "big") for key, _ in cells}
+
+    # rows
+
+    def _pack(self, key: bytes, row: bytes) -> None:
+        try:
+            hashes = [self.ledger.value_hash(atom) for atom in self.ledger.atoms_in(key, row)]
+        except DAMAGE as error:
+            self.find("damage", key, str(error))
+            return
+        self.check.report.values += len(hashes)
+        name = rows.sequence_of(key), int.from_bytes(key[14:], "big")
+        self._hashes[name] = b"".join(hashes)
+
+    def _leaves(self, key: bytes, row: bytes) -> None:
+        """Check that the leaves of a pack lead to the chunks that they name."""
+        number, ordinal = rows.sequence_of(key), int.from_bytes(key[14:], "big")
+        if number not in self.named:
+            return  # not finished: what it leads to may be on its way
+        elsewhere: dict[Any, list[tuple[int, bytes]]] = {}
+        try:
+            for index, data in enumerate(self.ledger.atoms_in(key, row)):
+                place: Place = (rows.UPLOADS, number, ordinal, index)
+                node = self.ledger.trees.unpack(data, _hash_of(self.ledger, data), place)
+                for _, ref, hint in node.elements if node.level == 0 else ():
+                    if ref[0] == refs.ATOM and hint[0] != rows.UPLOADS:
+                        elsewhere.setdefault(hint[:3], []).append((hint[3], ref))
+                    elif ref[0] == refs.ATOM:
+                        self._chunk(key, ref, hint)
+            self.ledger.check_atoms(elsewhere, read=True)
+        except DAMAGE as error:
+            self.find("damage", key, str(error))
+
+    def _chunk(self, key: bytes, ref: bytes, place: Place) -> None:
+        held = self._hashes.get(place[1:3], b"")
+        if held[32 * place[3] : 32 * place[3] + 32] != ref[1:33]:
+            self.find("damage", key, "it leads to values that are missing or others")
+
+    def _compare(self, number: int, named: tuple[int, int], stored: set[bytes]) -> None:
+        """Compare the packs that are there with those that its entry names."""
+        for kind, first, count in zip((b"V", b"N"), (1, 0), named, strict=True):
+            line, ordinals = self._line(kind), range(first, first + count)
+            wanted = {rows.pack(line, number, ordinal) for ordinal in ordinals}
+            for key in sorted(wanted - stored):
+                self.find("damage", key, "it is missing: a pack of an upload")
+            for key in sorted(key for key in stored - wanted if key[:1] == kind):
+                self.find("unaccounted", key, f"its entry names {count} packs, and not this one")
+
+    def _uses(self, slot: Slot) -> bool:
+        """Whether a value has something in a damaged upload; a tree that cannot be read has."""
+        try:
+            places = [place for _, place in leaves(self.ledger, slot.ref, slot.location)]
+        except DAMAGE:
+            return True
+        lies = [*places, slot.location]
+        return any(
+            type(p) is tuple and p[0] == rows.UPLOADS and p[1] in self._damaged for p in lies
+        )
+
+
+def _hash_of(ledger: Ledger, data: bytes) -> bytes:
+    """The hash of a stored node; that it is the right one is checked with its parent."""
+    canonical: bytes = msgspec.msgpack.decode(data)[0]
+    return ledger.commit_node(canonical)

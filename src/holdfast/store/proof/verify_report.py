@@ -1,18 +1,26 @@
-"""What `verify` tells."""
+"""What `verify` tells, and what its parts add to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
+import msgspec
+
+from holdfast.errors import FormatError, KeyMissingError, PrunedError, StateIntegrityError
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.proof.verify_nodes import DAMAGE
+from holdfast.store.names import rowkinds
 
-if TYPE_CHECKING:
-    from holdfast.store.proof.verify import _Check
+DAMAGE = (StateIntegrityError, FormatError, KeyMissingError, PrunedError)
+"""What a damaged row leads to: its format or key epoch may be what was hit, or it was pruned while
+it was looked at, and then the scope is looked at again. A storage that cannot serve, or a key that
+was retired, is no damage, and stops the check."""
+NAMED = 10
+"""Keys that the text of a finding names; it has all of them as data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +124,48 @@ class Report:
         return "\n".join(lines)
 
 
-# ---- verify keys --------------------------------------------------------------------------------
-# Naming the keys of the newest states that use what is damaged.
+class Findings:
+    """What was found so far: the parts of the check add to it."""
 
+    def __init__(self) -> None:
+        self.report = Report()
 
-NAMED = 10
-"""Keys that the text of a finding names; it has all of them as data."""
+    def find(
+        self, kind: str, place: str, message: str, scope: str = "", keys: Any = (), row: bytes = b""
+    ) -> None:
+        """Note a finding."""
+        found = Finding(kind, place, message, scope, tuple(keys), row.hex())
+        self.report.findings.append(found)
 
+    def row(self, kind: str, key: bytes, message: str, ledger: Ledger | None = None) -> None:
+        """Note a finding about one row, of a scope if one is given."""
+        scope = str(ledger.scope) if ledger is not None else ""
+        self.find(kind, rowkinds.describe(key), message, scope, row=key)
 
-def name_keys(
-    check: _Check, ledger: Ledger, timelines: list[int], damaged: Callable[[Slot], bool]
-) -> None:
-    """Add the finding that names the keys of timelines whose slots are damaged."""
-    keys = sorted({key for number in timelines for key in _keys(ledger, number, damaged)})
-    if keys:
-        check.find(
-            "damage",
-            f"keys of {ledger.scope}",
-            f"{len(keys)} keys of the newest state use damaged records: {', '.join(keys[:NAMED])}",
-            str(ledger.scope),
-            keys,
-        )
+    def stray(self, key: bytes, what: str = "row") -> None:
+        """Note a row, or a cell, that belongs nowhere."""
+        self.find("unaccounted", rowkinds.describe(key), f"nothing accounts for this {what}")
+
+    @contextmanager
+    def noting(
+        self, key: bytes, ledger: Ledger | None = None, *, cell: bool = False
+    ) -> Iterator[None]:
+        """Around what opens a row, or a cell: that it is damaged is a finding, and no end."""
+        scope, row = str(ledger.scope) if ledger is not None else "", b"" if cell else key
+        try:
+            yield
+        except (*DAMAGE, msgspec.DecodeError) as error:
+            self.find("damage", rowkinds.describe(key), str(error), scope, row=row)
+
+    def name_keys(
+        self, ledger: Ledger, timelines: list[int], damaged: Callable[[Slot], bool]
+    ) -> None:
+        """Add the finding that names the keys of timelines whose slots are damaged."""
+        keys = sorted({key for number in timelines for key in _keys(ledger, number, damaged)})
+        if keys:
+            some = ", ".join(keys[:NAMED])
+            message = f"{len(keys)} keys of the newest state use damaged records: {some}"
+            self.find("damage", f"keys of {ledger.scope}", message, str(ledger.scope), keys)
 
 
 def _keys(ledger: Ledger, number: int, damaged: Callable[[Slot], bool]) -> Iterator[str]:

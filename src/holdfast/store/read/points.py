@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -18,17 +18,21 @@ from holdfast.errors import (
     StateIntegrityError,
     TimelineNotFoundError,
 )
+from holdfast.storage.rows import each
 from holdfast.store.commit.core import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.floor import Floor, floor_of, pruned
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.save import BEFORE, read_save
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_own
-from holdfast.store.names.items import Checkpoint, Entry
+from holdfast.store.names.cause import Cause
+from holdfast.store.names.items import Checkpoint, Entry, Position
 from holdfast.store.names.scope import Scope
-from holdfast.store.read.reader import microseconds
+from holdfast.store.read.reader import microseconds, moment
+from holdfast.store.rules.lookup import derived
 
 VIEWS = 8
 _HASH = re.compile("[0-9a-f]{64}")
@@ -50,7 +54,7 @@ class Points:
         name = name or self.timeline
         try:
             timeline = self.core.current(self.scope, name)
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # only the newest state is out of reach
             timeline = self.core.stranded(self.scope, name, error)
         if timeline is None:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
@@ -196,7 +200,7 @@ class Points:
                 if _kept(floor, sequence) == sequence:
                     raise
                 continue
-            except DamagedRecordError as error:
+            except DamagedRecordError as error:  # the others can be used
                 if damaged == "refuse":
                     raise StateIntegrityError(
                         f"{error}. It is a checkpoint whose name cannot be read: give the one that "
@@ -216,15 +220,11 @@ class Points:
 
     def _statement_before(self, line: Timeline, sequence: int) -> int:
         """The checkpoint before a damaged one, whose own word for it is not to be trusted."""
-        first = rowkinds.entry(line.prefix, 1)
-        while page := line.ledger.storage.scan(
-            first, rowkinds.entry(line.prefix, sequence), limit=256, reverse=True
-        ):
-            for key, row in page:
-                sequence = rowkinds.sequence_of(key)
-                with suppress(DamagedRecordError):  # what cannot be read at all is none
-                    if entry.split_row(row)[0].statement is not None:
-                        return sequence
+        low, high = (rowkinds.entry(line.prefix, at) for at in (1, sequence))
+        for key, row in each(line.ledger.storage.scan, low, high, limit=256, reverse=True):
+            with suppress(DamagedRecordError):  # what cannot be read at all is none
+                if entry.split_row(row)[0].statement is not None:
+                    return rowkinds.sequence_of(key)
         return 0
 
     def at_time(self, time: int) -> int:
@@ -238,17 +238,15 @@ class Points:
         high = timeline.sequence
         line = rowkinds.line(b"S", ledger.number, timeline.number)
         low_key, high_key = rowkinds.entry(line, floor.sequence + 1), rowkinds.after(line)
-        while found := ledger.storage.scan(low_key, high_key, limit=64, reverse=True):
-            for key, row in found:
-                save = read_save(ledger.open_row(key, row))
-                sequence = rowkinds.sequence_of(key) - (save.kind == BEFORE)
-                answer = self._in_block(timeline, sequence, high, time)
-                if answer is not None:
-                    return answer
-                high = min(high, sequence)
-                if save.earliest > time:
-                    high = save.previous  # all of the block below is later
-            high_key = found[-1][0]
+        for key, row in each(ledger.storage.scan, low_key, high_key, limit=64, reverse=True):
+            save = read_save(ledger.open_row(key, row))
+            sequence = rowkinds.sequence_of(key) - (save.kind == BEFORE)
+            answer = self._in_block(timeline, sequence, high, time)
+            if answer is not None:
+                return answer
+            high = min(high, sequence)
+            if save.earliest > time:
+                high = save.previous  # all of the block below is later
         answer = self._in_block(timeline, max(ledger.before, floor.sequence), high, time)
         if answer is None and floor.sequence:
             raise pruned(ledger, self.timeline, floor.sequence, floor)
@@ -258,17 +256,10 @@ class Points:
 
     def _in_block(self, timeline: Timeline, low: int, high: int, time: int) -> int | None:
         """The last entry of low+1..high that is not later than a time."""
-        while high > low:
-            page = timeline.ledger.storage.scan(
-                rowkinds.entry(timeline.prefix, max(low, high - 256) + 1),
-                rowkinds.entry(timeline.prefix, high) + b"\0",
-                limit=256,
-                reverse=True,
-            )
-            for key, row in page:
-                if timeline.ledger.open_entry(key, row)[1].time <= time:
-                    return rowkinds.sequence_of(key)
-            high = max(low, high - 256)
+        first, behind = (rowkinds.entry(timeline.prefix, at + 1) for at in (low, high))
+        for key, row in each(timeline.ledger.storage.scan, first, behind, limit=256, reverse=True):
+            if timeline.ledger.open_entry(key, row)[1].time <= time:
+                return rowkinds.sequence_of(key)
         return None
 
     def view(self, timeline: str, sequence: int) -> Timeline:
@@ -316,3 +307,61 @@ def _still(line: Timeline, sequence: int) -> Timeline | None:
         copy.take_over(line)
         copy.overlay = dict(line.overlay)
         return copy
+
+
+# ---- public entry -------------------------------------------------------------------------------
+# Entries as users see them: names in place of numbers, and no values.
+
+
+NO_CAUSE = Cause()
+DELETED, ENDED = "deleted", "?"
+"""What stands for the name of a scope, and of a timeline, that is there no longer."""
+
+
+def public_entry(
+    core: Core,
+    ledger: Ledger,
+    timeline: str,
+    key: bytes,
+    envelope: Envelope,
+    body: Body,
+    position: Position | None = None,
+) -> Entry:
+    """An entry for people."""
+    return Entry(
+        ledger.scope,
+        timeline,
+        rowkinds.sequence_of(key),
+        moment(body.time),
+        tuple(pair for pair in entry.shown(body.ops) if not derived(pair[1])),
+        body.cause or NO_CAUSE,
+        ledger.entry_hash(key, envelope.data).hex(),
+        body.change,
+        _place_names(core, body.also) if body.also else (),
+        body.step,
+        _point_of(core, ledger, body),
+        position,
+    )
+
+
+def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
+    for op in body.ops:
+        if op[0] in (entry.RESTORE, entry.FORK, entry.MERGE):
+            return f"{core.numbers.timeline(ledger, op[1]) or '?'}@{op[2]}"
+    return ""
+
+
+def _place_names(
+    core: Core, places: Sequence[tuple[int, int, int]]
+) -> tuple[tuple[str, str, int], ...]:
+    """(scope, timeline, sequence) with names for numbers, where they are still known."""
+    names = core.numbers.scopes(number for number, _, _ in places)
+    found = []
+    for number, line, sequence in places:
+        scope, name = names.get(number), None if line else "main"
+        if scope is not None and name is None:
+            ledger = core.known(Scope.parse(scope))
+            if ledger is not None and ledger.number == number:
+                name = core.numbers.timeline(ledger, line)
+        found.append((scope or DELETED, name or ENDED, sequence))
+    return tuple(found)

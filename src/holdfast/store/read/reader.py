@@ -28,7 +28,6 @@ from holdfast.store.journal.floor import floor_of, pruned
 from holdfast.store.journal.lifetime import Terms, read_meta
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import (
     check_count,
     check_flag,
@@ -78,10 +77,10 @@ def _rebuilding(method: _Method) -> _Method:
     def read(self: Reader, *args: Any) -> Any:
         try:
             return method(self, *args)
-        except DamagedIndexError:
+        except DamagedIndexError:  # entries hold the same state
             self.rebuild()
             return method(self, *args)
-        except DamagedRecordError:
+        except DamagedRecordError:  # or it was pruned meanwhile, which is none
             self.check_kept()
             raise
         except ScopeNotFoundError:
@@ -128,8 +127,7 @@ class Reader:
             return self._time
         if self.at is None:
             return self.core.clock.checked()
-        row_key = rowkinds.entry(self.at.prefix, self.at.sequence)
-        _, body = self.at.ledger.open_entry(row_key, self.at.ledger.storage.get([row_key])[0])
+        *_, body = self.at.ledger.entry_at(self.at.number, self.at.sequence)
         self._time = body.time
         return body.time
 
@@ -198,6 +196,14 @@ class Reader:
             floor = floor_of(self.at.ledger, self.at.number)
             if not floor.holds(self.at.sequence, self.at.ledger.before):
                 raise pruned(self.at.ledger, self.timeline, self.at.sequence, floor)
+
+    def past_damage(self, look: Callable[[bool], _T]) -> _T:
+        """Do what looks back, with saved indexes; without them where one is damaged."""
+        try:
+            return look(True)
+        except DamagedIndexError:  # entries hold the same states
+            self.rebuild()
+            return look(False)
 
     def rebuild(self) -> None:
         """Read the state again, from entries alone."""
@@ -279,9 +285,15 @@ class Reader:
         with timeline.lock:
             found = [(key, self.live(timeline, name)) for key, name in names]
         present = [(key, slot) for key, slot in found if slot is not None]
-        self.fetch(timeline, present, rules := self.near_rules(timeline))
-        values = {key: self.value(timeline, key, slot, plain, rules) for key, slot in present}
-        self.told(timeline, present)
+        return dict(self._values(timeline, present, plain))
+
+    def _values(
+        self, timeline: Timeline, found: list[tuple[str, Slot]], plain: bool
+    ) -> list[tuple[str, Any]]:
+        """Keys and the values that slots describe, read with few calls."""
+        self.fetch(timeline, found, rules := self.near_rules(timeline))
+        values = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in found]
+        self.told(timeline, found)
         return values
 
     @_rebuilding
@@ -311,10 +323,7 @@ class Reader:
         if type(slot) is Held:
             origin = slot
         else:
-            line = rowkinds.line(b"E", timeline.ledger.number, slot.timeline)
-            row_key = rowkinds.entry(line, slot.sequence)
-            row = timeline.ledger.storage.get([row_key])[0]
-            _, origin = timeline.ledger.open_entry(row_key, row)
+            *_, origin = timeline.ledger.entry_at(slot.timeline, slot.sequence)
         expires = read_meta(slot.meta).expires
         item = Item(
             key,
@@ -365,11 +374,7 @@ class Reader:
         timeline = self.now()
         if timeline is None:
             return []
-        found = list(self._slots(prefix, limit, after, timeline))
-        self.fetch(timeline, found, rules := self.near_rules(timeline))
-        values = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in found]
-        self.told(timeline, found)
-        return values
+        return self._values(timeline, list(self._slots(prefix, limit, after, timeline)), plain)
 
     def _slots(
         self, prefix: str, limit: int | None, after: str, timeline: Timeline | None = None
@@ -416,12 +421,7 @@ class Reader:
             if not values:
                 return Page(keys, after)
             slots = [(key, search.slot(key)) for key in keys]
-        rules = self.near_rules(timeline)
-        self.fetch(timeline, slots, rules)
-        read = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in slots]
-        page = Page(read, after)
-        self.told(timeline, slots)
-        return page
+        return Page(self._values(timeline, slots, plain), after)
 
     @_rebuilding
     def stored_keys(self, prefix: str) -> list[str]:

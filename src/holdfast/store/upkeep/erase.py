@@ -14,7 +14,7 @@ Every step can be done again, so whoever was cut short calls once more. The tomb
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +30,7 @@ from holdfast.errors import (
     StillNeededError,
 )
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import Row, again, each, pages
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.outcome import Outcome, id_tag, scope_tag
 from holdfast.store.history.handle import LineHandle, StoreHandle
@@ -56,7 +57,6 @@ from holdfast.store.upkeep.prune import taken_over
 
 SLICE = 256
 """Rows that are read and dropped together: what bounds memory and the length of a commit."""
-ATTEMPTS = 50
 BEAT = 0.2
 """Seconds after which it shows that it goes on, where nothing else does."""
 
@@ -129,11 +129,8 @@ def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
 def _lives(core: Core, low: bytes) -> Iterator[tuple[bytes, _Life]]:
     """What the directory says, below a beginning, of each scope; where its tombstone goes."""
     found: dict[bytes, _Life] = {}
-    high = rowkinds.after(low)
-    while page := core.storage.scan(low, high, limit=1000):
-        for key, row in page:
-            found.setdefault(rowkinds.tombstone(key), {})[rowkinds.state_of(key)] = key, row
-        low = page[-1][0] + b"\0"
+    for key, row in each(core.storage.scan, low, rowkinds.after(low)):
+        found.setdefault(rowkinds.tombstone(key), {})[rowkinds.state_of(key)] = key, row
     yield from found.items()
 
 
@@ -202,20 +199,20 @@ class _Erasure:
 
     def _end(self) -> bool:
         """Put the tombstone of the scope that is there; False if its state cannot be read."""
-        for _ in range(ATTEMPTS):
-            try:
-                change, finish = self.handle.plan_delete(
-                    self.scope, None, erase=True, despite_holds=self.despite_holds
-                )
-                finish(self.core.run(change))
-            except ScopeNotFoundError:
-                pass  # perhaps deleted or erased before
-            except _UNREADABLE:
-                return False
-            except Conflict:
-                continue  # a timeline was forked meanwhile
-            return True
-        raise Conflict(f"{self.scope}: other writers were always faster; try again")
+
+        def step() -> None:  # again if a timeline was forked meanwhile
+            change, finish = self.handle.plan_delete(
+                self.scope, None, erase=True, despite_holds=self.despite_holds
+            )
+            finish(self.core.run(change))
+
+        try:
+            again(step, f"{self.scope}: other writers were always faster; try again")
+        except ScopeNotFoundError:
+            pass  # perhaps deleted or erased before
+        except _UNREADABLE:
+            return False
+        return True
 
     def _entombed(self, key: bytes, life: _Life, *, end: bool) -> Tombstone | None:
         """The tombstone, put if need be; None of a scope that was made meanwhile."""
@@ -262,7 +259,7 @@ class _Erasure:
         for kind in (b"A", b"P", b"R"):
             self._unpin(kind + number)
         for prefix in prefixes:
-            while page := self.storage.scan(prefix, rowkinds.after(prefix), limit=SLICE):
+            for page in self._pages(prefix, rowkinds.after(prefix), None):
                 self._drop(page)
         self._unpin(rowkinds.BESIDE + number)
         self._drop([life[state] for state in (rowkinds.THERE, rowkinds.DELETED) if state in life])
@@ -289,11 +286,15 @@ class _Erasure:
         Dropping moves rows that lie near, and where they lay, traces of them can stay: nothing of
         this scope may be in those that are still to be dropped.
         """
-        low = prefix
-        while page := self.storage.scan(low, rowkinds.after(prefix), limit=SLICE):
+        for page in self._pages(prefix, rowkinds.after(prefix), scope):
             self.core.leases.commit(Batch(blanks=[key for key, _ in page]))
-            self._show(scope)
-            low = page[-1][0] + b"\0"
+
+    def _pages(self, low: bytes, high: bytes, scope: int | None) -> Iterator[Sequence[Row]]:
+        """Rows, slice by slice; where none goes by that, it is shown that it goes on."""
+        for page in pages(self.storage.scan, low, high, limit=SLICE):
+            yield page
+            if scope is not None:
+                self._show(scope)
 
     def _show(self, scope: int) -> None:
         """Show now and then that it goes on, so that `verify` does not take it for cut short.
@@ -305,7 +306,7 @@ class _Erasure:
                 self.core.leases.commit(Batch(cells=[taken_over(self.storage, scope)]))
             self._shown = time.monotonic()
 
-    def _drop(self, found: list[tuple[bytes, bytes]]) -> None:
+    def _drop(self, found: Sequence[Row]) -> None:
         if found:
             self.core.leases.commit(Batch(drops=[key for key, _ in found]))
             self.rows += len(found)
@@ -319,8 +320,8 @@ class _Erasure:
             self._sweep(tombstone, life)  # its key is gone: entries do not tell any more
             return
         readable = True
-        prefix = low = b"E" + tombstone.number.to_bytes(rowkinds.SCOPE, "big")
-        while page := self.storage.scan(low, rowkinds.after(prefix), limit=SLICE):
+        prefix = b"E" + tombstone.number.to_bytes(rowkinds.SCOPE, "big")
+        for page in self._pages(prefix, rowkinds.after(prefix), tombstone.number):
             wanted: set[bytes] = set()
             for key, row in page:
                 try:
@@ -333,8 +334,6 @@ class _Erasure:
             names = sorted(wanted)
             found = zip(names, self.storage.get(names) if names else [], strict=True)
             self._drop([(key, row) for key, row in found if row is not None])
-            self._show(tombstone.number)
-            low = page[-1][0] + b"\0"
         if not readable:
             self._sweep(tombstone, life)
 
@@ -364,16 +363,10 @@ class _Erasure:
         """The same without the entries: all rows of the two kinds are looked through."""
         before = self._opened(life[rowkinds.THERE])[5]
         number = tombstone.number.to_bytes(rowkinds.SCOPE, "big")
-        low = b"R"
-        while page := self.storage.scan(low, b"S", limit=SLICE):
+        for page in self._pages(b"R", b"S", tombstone.number):
             self._drop([(key, row) for key, row in page if key[17:23] == number])
-            self._show(tombstone.number)
-            low = page[-1][0] + b"\0"
-        low = b"I"
-        while page := self.storage.scan(low, b"J", limit=SLICE):
+        for page in self._pages(b"I", b"J", tombstone.number):
             self._drop([one for one in page if self._alone(one, before, tombstone.last)])
-            self._show(tombstone.number)
-            low = page[-1][0] + b"\0"
 
     def _alone(self, found: tuple[bytes, bytes], before: int, last: int) -> bool:
         """Whether a change row speaks of this scope alone; one that names others, too, is noted."""

@@ -12,12 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import (
-    Conflict,
-    ScopeNotFoundError,
-    StateIntegrityError,
-    TimelineNotFoundError,
-)
+from holdfast.errors import Conflict, ScopeNotFoundError, StateIntegrityError, TimelineNotFoundError
 from holdfast.store.commit.expiry_renewal import judging
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import LineHandle, StoreHandle
@@ -82,7 +77,7 @@ def _remove(handle: LineHandle, keys: list[str]) -> int:
     change, done = judging(handle.scope, handle.timeline, keys, gone, SWEPT)
     try:
         handle.core.run(change)
-    except (Conflict, ScopeNotFoundError):
+    except (Conflict, ScopeNotFoundError):  # somebody wrote, or erased it: the next sweep looks
         return 0
     return len(done)
 

@@ -25,6 +25,7 @@ from holdfast.errors import (
     StillNeededError,
 )
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import pages
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry
 from holdfast.store.names import rowkinds
@@ -103,7 +104,7 @@ def held(
 def _may_be_backup(handle: LineHandle, one: Checkpoint) -> bool:
     try:
         return is_backup(handle, one)
-    except StateIntegrityError:
+    except StateIntegrityError:  # damage leaves it open: what may be needed stays
         return True
 
 
@@ -254,7 +255,7 @@ class Rest(NamedTuple):
         try:
             ledger = core.ledger_of(key, core.storage.get([key])[0] or b"")
             names = {line: name for line, name, _, _ in core.timelines(ledger)} if number else {}
-        except (ScopeNotFoundError, StateIntegrityError):
+        except (ScopeNotFoundError, StateIntegrityError):  # erased since, or `verify` names it
             return f"a scope that cannot be told, {rows.describe(self.by)},"
         return f"{ledger.scope} {names.get(number, 'main')}@{rows.sequence_of(self.by)}"
 
@@ -296,8 +297,8 @@ def _cells(ledger: Ledger) -> Iterator[tuple[bytes, bytes, bool]]:
     Where damage leaves that open it is: nobody can tell, and what it rests on stays.
     """
     breath = Breath()
-    low = prefix = rows.rests(ledger.number)
-    while page := ledger.storage.cells(low, rows.after(prefix), limit=SLICE):
+    prefix = rows.rests(ledger.number)
+    for page in pages(ledger.storage.cells, prefix, rows.after(prefix), limit=SLICE):
         wanted = [(rows.deletion(d), d, rows.ends_of(key)[1]) for key, d in page]
         found = iter(ledger.storage.get([key for keys in wanted for key in keys]))
         for key, directory in page:
@@ -305,7 +306,6 @@ def _cells(ledger: Ledger) -> Iterator[tuple[bytes, bytes, bool]]:
             ended = deleted is not None or erased is not None
             yield key, directory, not ended and _may_be_whole(row)
             breath()
-        low = page[-1][0] + b"\0"
 
 
 def _may_be_whole(row: bytes | None) -> bool:

@@ -21,9 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 from holdfast.errors import Conflict, StateIntegrityError
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import pages
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.stage import Stage
@@ -54,11 +56,12 @@ def find_loss(core: Core, ledger: Ledger, number: int) -> Loss | None:
     # The feed after the timeline: so it names all that is here. Its rows before their entries: so
     # these are here, unless they are lost.
     position = {lane: core.lanes.end(lane)[0] for lane in range(LANES)}
-    commits = _Commits(ledger, number, known.position if known is not None else {}, position)
+    since = known.position if known is not None else Position()
+    commits = partial(_commits, ledger, number, since, position)
     named = known.head + known.surplus if known is not None else ledger.before
     head, last, first = here, 0, rowkinds.LAST_SEQUENCE
     lowest: FeedItem | None = None
-    for item, there in commits.look():
+    for item, there in commits():
         named += item.entries
         if there:
             head = max(head, _last(item))
@@ -67,51 +70,33 @@ def find_loss(core: Core, ledger: Ledger, number: int) -> Loss | None:
             lowest = item if lowest is None or item.first < lowest.first else lowest
     if lowest is None:
         return None
-    first = min(first, commits.first(lowest, here))
+    if lowest.entries > 1:
+        # Some of its entries may be here: those up to the newest of all, or before what was
+        # written later.
+        high = _last(lowest)
+        later = [i.first for i, there in commits() if there and lowest.first <= i.first <= high]
+        first = min(first, *later, max(lowest.first, here + 1) if here < high else high)
     return Loss(first, last, head, named - head, position)
 
 
-class _Commits:
-    """What the feed names of one timeline, between two positions."""
-
-    def __init__(self, ledger: Ledger, number: int, since: Position, until: Position) -> None:
-        self._ledger = ledger
-        self._number = number
-        self._since, self._until = since, until
-
-    def look(self) -> Iterator[tuple[FeedItem, bool]]:
-        """Each commit, and whether the entry that it ended with is here."""
-        for lane, until in self._until.items():
-            low, high = (
-                rowkinds.feed(lane, self._since.get(lane, 0) + 1),
-                rowkinds.feed(lane, until + 1),
-            )
-            while page := self._ledger.storage.scan(low, high, limit=PAGE):
-                yield from self._looked_up(page)
-                low = page[-1][0] + b"\0"
-
-    def _looked_up(self, page: list[tuple[bytes, bytes]]) -> Iterator[tuple[FeedItem, bool]]:
-        ledger, mine = self._ledger, []
-        for _, row in page:
-            with suppress(StateIntegrityError):  # one that cannot be read names nothing
-                found = items_of(row)
-                line = ledger.number, self._number
-                mine += [i for i in found if i.entries and (i.scope, i.timeline) == line]
-        prefix = rowkinds.line(b"E", ledger.number, self._number)
-        keys = [rowkinds.entry(prefix, _last(item)) for item in mine]
-        for item, key, there in zip(mine, keys, ledger.storage.get(keys), strict=True):
-            yield item, there is not None and hash_of(ledger, key, there) == item.hash
-
-    def first(self, lost: FeedItem, here: int) -> int:
-        """The first entry of a commit that is lost; some of its entries may be here.
-
-        Those are the ones up to the newest of all, or before what was written later.
-        """
-        last = _last(lost)
-        if lost.first == last:
-            return last
-        later = [i.first for i, there in self.look() if there and lost.first <= i.first <= last]
-        return min([*later, *([max(lost.first, here + 1)] if here < last else [])], default=last)
+def _commits(
+    ledger: Ledger, number: int, since: Position, until: Position
+) -> Iterator[tuple[FeedItem, bool]]:
+    """Each commit that the feed names of a timeline between two positions, and whether the entry
+    that it ended with is here."""
+    line, prefix = (ledger.number, number), rowkinds.line(b"E", ledger.number, number)
+    for lane, last in until.items():
+        low, high = (rowkinds.feed(lane, at + 1) for at in (since.get(lane, 0), last))
+        for page in pages(ledger.storage.scan, low, high, limit=PAGE):
+            mine: list[FeedItem] = []
+            for _, row in page:
+                with suppress(StateIntegrityError):  # one that cannot be read names nothing
+                    mine += [
+                        i for i in items_of(row) if i.entries and (i.scope, i.timeline) == line
+                    ]
+            keys = [rowkinds.entry(prefix, _last(item)) for item in mine]
+            for item, key, there in zip(mine, keys, ledger.storage.get(keys), strict=True):
+                yield item, there is not None and hash_of(ledger, key, there) == item.hash
 
 
 def _last(item: FeedItem) -> int:
@@ -141,13 +126,12 @@ def _drop_behind(handle: LineHandle, head: int, kinds: tuple[bytes, ...]) -> int
     storage, following, dropped = line.ledger.storage, rowkinds.entry(line.prefix, head + 1), 0
     for kind in kinds:
         prefix = rowkinds.line(kind, line.ledger.number, line.number)
-        while page := storage.scan(
-            rowkinds.entry(prefix, head + 1), rowkinds.after(prefix), limit=PAGE
-        ):
+        low, high = rowkinds.entry(prefix, head + 1), rowkinds.after(prefix)
+        for page in pages(storage.scan, low, high, limit=PAGE):
             batch = Batch(drops=[key for key, _ in page], absent=[following])
             try:
                 handle.core.leases.commit(batch)
-            except Conflict:
+            except Conflict:  # somebody has written: what is left belongs to the new entry
                 return dropped
             dropped += len(page)
     return dropped

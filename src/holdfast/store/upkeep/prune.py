@@ -46,7 +46,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -60,14 +60,16 @@ from holdfast.errors import (
     StillNeededError,
 )
 from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import Row, again, each, pages
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.stage import Stage, node_packs
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import Floor, floor_of
-from holdfast.store.journal.ledger import gone
-from holdfast.store.journal.save import INDEX, Save
+from holdfast.store.journal.floor import LOST, Floor, floor_of, read_base
+from holdfast.store.journal.key_range import behind, count_below, slot_from, timeline_range
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.journal.slot import slots_in
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
@@ -78,14 +80,14 @@ from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import Breath, safe_point
 from holdfast.store.rules.classes import any_sensitive
 from holdfast.store.rules.pins import SWEPT
+from holdfast.store.tree import refs
+from holdfast.store.tree.build import Element
 from holdfast.store.tree.tree import Node, Place
 from holdfast.store.tree.value import AHEAD
-from holdfast.store.upkeep.mark import Marks, mark_all, saves_of, sources_of
-from holdfast.store.upkeep.past_needs import PastNeeds
+from holdfast.store.upkeep.losses import newest_entry
 
 if TYPE_CHECKING:
     from holdfast.store.journal.ledger import Ledger
-
 
 SLICE = 64
 """Rows that are dropped together: what bounds memory and the time that writers wait."""
@@ -96,7 +98,6 @@ MOST_BASES = 10_000
 """States kept below a floor: they are all named in one entry."""
 
 _encode = msgspec.msgpack.Encoder().encode
-Row = tuple[bytes, bytes]
 Needed = Callable[[], Iterable[int]]
 
 
@@ -135,16 +136,18 @@ def prune_state(
             )
     kept = None if wanted is None else {sequence for _, sequence in wanted}
     pruner = Pruner(points.line().ledger)
+
+    def step() -> Pruned:
+        work = _Pruning(handle, pruner, last, kept, needed, rested, dry_run)
+        if alone and work.kept != {last}:
+            raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
+        return work.count() if dry_run else work.run(reason)
+
+    said = f"{handle.scope}: others forked, restored or marked all the time; try again"
     try:
-        for _ in range(ATTEMPTS):
-            work = _Pruning(handle, pruner, last, kept, needed, rested, dry_run)
-            if alone and work.kept != {last}:
-                raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
-            with suppress(_Again):
-                return work.count() if dry_run else work.run(reason)
-        raise Conflict(f"{handle.scope}: others forked, restored or marked all the time; try again")
+        return again(step, said, on=_Again, times=ATTEMPTS)
     except BaseException:
-        pruner.give_up()
+        pruner.give_up()  # also when cancelled: else others would wait for who is gone
         raise
 
 
@@ -183,18 +186,13 @@ class _Pruning:
         self.needs = PastNeeds(self.line)
         self.last = max(last, self.old.sequence, self.ledger.before)
         self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
-        self.heads = {number: self._head(number) for number in self.lines}
+        self.heads = {number: newest_entry(self.ledger, number) for number in self.lines}
         self.wanted = self._wanted(wanted)
         self.needed = needed
         self.kept = self._kept()
         self.entries = self.rows = self.bytes = 0
 
     # what is kept
-
-    def _head(self, number: int) -> int:
-        line = rowkinds.line(b"E", self.ledger.number, number)
-        found = self.storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
-        return rowkinds.sequence_of(found[0][0]) if found else self.ledger.before
 
     def _wanted(self, named: set[int] | None) -> set[int]:
         """Points that are to stay: all checkpoints, or those named and all behind the floor."""
@@ -334,7 +332,7 @@ class _Pruning:
         target.special = self._special(op, made, rekeyed)
         try:
             written = self.core.run(Change([target], cause_now(reason=reason)))
-        except Conflict:
+        except Conflict:  # somebody came to rest on what would go: what is kept is found anew
             raise _Again from None
         finally:
             del self.ledger.pruning[self.line.number]
@@ -373,7 +371,7 @@ class _Pruning:
         """Refuse if a restore, fork or mark that came meanwhile rests on what is not kept."""
         came: set[int] = set()
         for number, head in self.heads.items():
-            self.heads[number] = self._head(number)
+            self.heads[number] = newest_entry(self.ledger, number)
             came.update(self._sources(number, head))
         if self.pruner.look() != self.cell:  # others came to rest on the scope: on what is kept?
             self.cell = self.pruner.cell
@@ -389,7 +387,7 @@ class _Pruning:
         """Drop bases that no anchor names: of one that was released, or never came to be."""
         line = rowkinds.line(b"B", self.ledger.number, self.line.number)
         named = self.old.bases.keys() | bases.keys()
-        for page in self._pages(line, rowkinds.after(line)):
+        for page in pages(self.storage.scan, line, rowkinds.after(line), limit=SLICE):
             drops = [key for key, _ in page if rowkinds.sequence_of(key) not in named]
             if drops:
                 self._commit(Batch(drops=drops))
@@ -423,22 +421,12 @@ class _Pruning:
         found = self.storage.scan(low, high, limit=1, reverse=True)
         ordinal = int.from_bytes(found[0][0][14:17], "big") + 1 if found else rowkinds.BASES
         places: dict[int, Place] = {}
-        waiting: list[Row] = []
-        for row in node_packs(ledger, (number, at, ordinal), nodes, places, quiet=quiet):
-            waiting.append(row)
-            if len(waiting) >= SLICE:
-                self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
-                waiting = []
-        if waiting:
+        packs = node_packs(ledger, (number, at, ordinal), nodes, places, quiet=quiet)
+        while waiting := list(islice(packs, SLICE)):
             self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
         return places
 
     # dropping
-
-    def _pages(self, low: bytes, high: bytes) -> Iterator[list[Row]]:
-        while page := self.storage.scan(low, high, limit=SLICE):
-            yield page
-            low = page[-1][0] + b"\0"
 
     def _slices(self, marks: Marks, floor: Floor) -> Iterator[tuple[Batch, int]]:
         """What is to be dropped, in commits of bounded size, and the bytes of the rows that go.
@@ -447,7 +435,8 @@ class _Pruning:
         """
         line = rowkinds.line(b"E", self.ledger.number, marks.timeline)
         end = rowkinds.entry(line, floor.sequence) + b"\0"
-        for page in self._pages(rowkinds.entry(line, 0), end):
+        scan = self.storage.scan
+        for page in pages(scan, rowkinds.entry(line, 0), end, limit=SLICE):
             batch = Batch()
             for key, row in page:
                 self._entry(batch, key, row, marks, floor)
@@ -459,7 +448,7 @@ class _Pruning:
             high = (
                 rowkinds.after(line) if kind == b"A" else rowkinds.entry(line, floor.sequence + 1)
             )
-            for page in self._pages(line, high):
+            for page in pages(scan, line, high, limit=SLICE):
                 gone = [(key, row) for key, row in page if not stays(key)]
                 if gone:
                     size = sum(len(key) + len(row) for key, row in gone)
@@ -516,10 +505,9 @@ class _Pruning:
 # Who prunes a scope now, as a cell says, and who is told when something comes to rest on it.
 #
 # One prunes at a time. Others wait for it as long as they see it at work: its cell holds a beat
-# that goes up with its commits, and beside long work without any. They ask for their turn in the
-# cell, so that who prunes again and again lets them have it. Where the cell stands still for `TERM`
-# seconds, by the clock of who waits, or says that it was given up, it is taken over. Nothing rests
-# on that wait: whoever lost the cell is told by its next commit, and nothing is wrong.
+# that goes up with its commits, and beside long work without any. Where the cell stands still for
+# `TERM` seconds, by the clock of who waits, or says that it was given up, it is taken over. Nothing
+# rests on that wait: whoever lost the cell is told by its next commit, and nothing is wrong.
 
 
 TOKEN = 16
@@ -527,11 +515,11 @@ PAGE = 256
 """Cells that are read, or dropped, together."""
 BEAT, TERM = 0.2, 2.0
 """Seconds after which who prunes shows that it goes on; and how long others wait for that."""
-POLL, TURN = 0.01, 0.1
-"""Seconds between two looks of who waits; and how long who was asked for it lets others begin."""
-AT_WORK, ASKED, GIVEN_UP = range(3)
-"""What the cell says of who prunes, behind the token: it goes on; and somebody waits; or nobody is
-at work, and what was begun is to be finished."""
+POLL = 0.01
+"""Seconds between two looks of who waits."""
+AT_WORK, GIVEN_UP = 0, 2
+"""What the cell says of who prunes, behind the token: it goes on; or nobody is at work, and what
+was begun is to be finished."""
 
 
 class Pruner:
@@ -561,42 +549,35 @@ class Pruner:
         Whoever had it before is told by its next commit. Who has it still, and begins anew, keeps
         it.
         """
-        for _ in range(ATTEMPTS):
-            held = self._free()
-            if held is not None and self._is_mine(held):
-                self.cell = held
-                return
-            self.cell, tombstone = os.urandom(TOKEN), [self._ledger.tombstone]
-            self._taken = True  # or it may be, whatever comes of the commit
-            try:
-                self._storage.commit(Batch(cells=[(self.key, held, self.cell)], absent=tombstone))
-                self.inherited = held is not None
-                self._forget(mine=False)  # of others who were cut short
-                return
-            except Conflict:
-                if self._ledger.erased():
-                    raise gone(self._ledger.scope) from None
-        raise Conflict(f"{self._ledger.scope}: others prune it, too; try again")
+        again(self._take, f"{self._ledger.scope}: others prune it, too; try again", times=ATTEMPTS)
+
+    def _take(self) -> None:
+        held = self._free()
+        if held is not None and self._is_mine(held):
+            self.cell = held
+            return
+        self.cell, tombstone = os.urandom(TOKEN), [self._ledger.tombstone]
+        self._taken = True  # or it may be, whatever comes of the commit
+        self._storage.commit(Batch(cells=[(self.key, held, self.cell)], absent=tombstone))
+        self.inherited = held is not None
+        self._forget(mine=False)  # of others who were cut short
 
     def _free(self) -> bytes | None:
         """What the cell holds once who has it is done, has given it up, or stands still."""
-        time.sleep(max(0.0, self._ledger.others_turn - time.monotonic()))
-        held, since = cell_at(self._storage, self.key), time.monotonic()
-        while held is not None and not self._is_mine(held) and _said(held)[0] != GIVEN_UP:
-            if time.monotonic() - since > TERM:
-                break
-            if _said(held)[0] == AT_WORK:
-                with suppress(Conflict):  # it went on; asked again next time
-                    self._storage.commit(Batch(cells=[(self.key, held, _saying(held, ASKED))]))
-            safe_point()
-            time.sleep(POLL)
+        since, shown = time.monotonic(), (b"", 0)
+        while True:
             if self._ledger.erased():
                 raise gone(self._ledger.scope)
-            now = cell_at(self._storage, self.key)
-            if now is None or now[:TOKEN] != held[:TOKEN] or _said(now)[1] != _said(held)[1]:
+            held = cell_at(self._storage, self.key)
+            if held is None or self._is_mine(held) or _said(held)[0] == GIVEN_UP:
+                return held
+            before, shown = shown, (held[:TOKEN], _said(held)[1])
+            if shown != before:
                 since = time.monotonic()
-            held = now
-        return held
+            elif time.monotonic() - since > TERM:
+                return held
+            safe_point()
+            time.sleep(POLL)
 
     def _is_mine(self, held: bytes) -> bool:
         return held[:TOKEN] == self.cell[:TOKEN]
@@ -628,26 +609,21 @@ class Pruner:
         """All is pruned."""
         self._commit(Batch(), leave=True)
         self._taken = False
-        if _said(self.cell)[0] == ASKED:
-            self._ledger.others_turn = time.monotonic() + TURN
         self._forget(mine=True)
 
     def came(self, timeline: int) -> set[int]:
         """Entries of a timeline that others came to rest on since it was taken."""
         mine = rowkinds.arrivals(self._ledger.number, self.cell[:TOKEN])
-        named = (rowkinds.arrived_at(key) for page in self._pages(mine) for key, _ in page)
+        cells = each(self._storage.cells, mine, rowkinds.after(mine), limit=PAGE)
+        named = (rowkinds.arrived_at(key) for key, _ in cells)
         return {sequence for line, sequence in named if line == timeline}
-
-    def _pages(self, prefix: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
-        low = prefix + b"\0" if prefix == self.key else prefix
-        while page := self._storage.cells(low, rowkinds.after(prefix), limit=PAGE):
-            yield page
-            low = page[-1][0] + b"\0"
 
     def _forget(self, *, mine: bool) -> None:
         """Drop what came while it pruned, or what others left."""
         own = rowkinds.arrivals(self._ledger.number, self.cell[:TOKEN])
-        for page in self._pages(own if mine else self.key):
+        low = own if mine else self.key + b"\0"
+        high = rowkinds.after(own if mine else self.key)
+        for page in pages(self._storage.cells, low, high, limit=PAGE):
             over = [(key, by, None) for key, by in page if mine or not key.startswith(own)]
             with suppress(Conflict):  # somebody else was faster
                 self._storage.commit(Batch(cells=[*over]))
@@ -665,7 +641,7 @@ class Pruner:
                 if new != self.cell and not leave:
                     self.cell, self._shown = new, time.monotonic()
                 return True
-            except Conflict as conflict:
+            except Conflict as conflict:  # others rest on it, or have taken over: `look` tells
                 if self._ledger.erased():
                     raise gone(self._ledger.scope) from None
                 if self.key not in conflict.keys:
@@ -724,3 +700,190 @@ def _saying(held: bytes, state: int, beat: int | None = None) -> bytes:
     _, before, count = _said(held)
     beats = before if beat is None else beat
     return held[:TOKEN] + bytes([state]) + beats.to_bytes(3, "big") + count.to_bytes(4, "big")
+
+
+# ---- mark ---------------------------------------------------------------------------------------
+# Marking: which rows of a timeline, up to an entry, are in use by states that are kept.
+
+
+class Marks:
+    """Rows of timeline `timeline` up to entry `last`, and uploads, that something leads to.
+
+    Memory grows with the nodes that are saved and with the rows that stay.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        timeline: int,
+        last: int,
+        breathe: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.ledger = ledger
+        self.timeline = timeline
+        self.last = last
+        self.values: set[tuple[int, int]] = set()
+        """(sequence, ordinal) of entries (0) and of packs of atoms."""
+        self.nodes: set[tuple[int, int]] = set()
+        """(sequence, ordinal) of packs of nodes."""
+        self.uploads: set[int] = set()
+        self._seen: set[Any] = set()
+        self._breathe = breathe
+        """Called once a node."""
+
+    def saves(self, timeline: int, floor: Floor) -> None:
+        """Mark what the saved indexes of a timeline, and what is kept below its floor, use."""
+        for _, save in saves_of(self.ledger, timeline, floor.sequence + 1):
+            self.save(save)
+        for at, commitment in floor.bases.items():
+            if commitment == LOST and floor.anchor:
+                continue  # an anchor says so: nothing has it any more
+            self.save(read_base(self.ledger, timeline, at, commitment))
+
+    def save(self, save: Save) -> None:
+        """Mark what a saved index uses."""
+        if save.kind != DELTA:
+            if save.place:
+                self._tree(tuple(save.place), save.root, index=True)
+            return
+        for key, packed in zip(save.keys, save.slots, strict=True):
+            if packed:
+                self._element(read_slot(key, packed), index=True)
+
+    def root(self, root: Node) -> None:
+        """Mark what an index uses that is not saved itself."""
+        if root.count:
+            self._tree(root, root.hash, index=True)
+
+    def _tree(self, hint: Any, hash_: bytes, *, index: bool) -> None:
+        place = hint.place if type(hint) is Node else hint
+        if place is not None:
+            if place in self._seen:
+                return
+            self._seen.add(place)
+            self._mark(self.nodes, place)
+        self._breathe()
+        node = self.ledger.trees.load(hint, hash_)
+        for element in node.elements:
+            if node.level:
+                self._tree(element[2], element[1], index=index)
+            else:
+                self._element(element, index=index)
+
+    def _element(self, element: Element, *, index: bool) -> None:
+        _, ref, hint = element
+        if index:  # the entry that wrote a key says when and why it was written
+            self._mark(self.values, (*hint[:2], 0))
+        bare = refs.bare(ref)
+        if bare[0] == refs.ATOM:
+            self._mark(self.values, hint[-4:])
+        elif bare[0] == refs.TREE:
+            if type(hint) is not Node:
+                hint = hint[-1] if type(hint[-1]) is Node else hint[-4:]
+            self._tree(hint, refs.read_tree(bare)[1], index=False)
+
+    def _mark(self, found: set[tuple[int, int]], place: Any) -> None:
+        timeline, sequence, ordinal = place[:3]
+        if timeline == rowkinds.UPLOADS:
+            self.uploads.add(sequence)
+        elif timeline == self.timeline and sequence <= self.last:
+            found.add((sequence, ordinal))
+
+
+def saves_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, Save]]:
+    """(sequence, save) of the saved indexes of a timeline from an entry on."""
+    line = rowkinds.line(b"S", ledger.number, timeline)
+    start, high = rowkinds.entry(line, low), rowkinds.after(line)
+    for key, row in each(ledger.storage.scan, start, high, limit=64):
+        yield rowkinds.sequence_of(key), read_save(ledger.open_row(key, row))
+
+
+def sources_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, int]]:
+    """(timeline, entry) that restores and forks of a timeline, from an entry on, begin from."""
+    for sequence, save in saves_of(ledger, timeline, low):
+        if save.kind == BEFORE:
+            *_, body = ledger.entry_at(timeline, sequence)
+            yield body.ops[0][1], body.ops[0][2]
+
+
+def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:
+    """Mark what all timelines of a scope use, but for one whose floor is not set yet."""
+    for timeline in timelines:
+        if timeline != without:
+            marks.saves(timeline, floor_of(marks.ledger, timeline))
+
+
+# ---- past needs ---------------------------------------------------------------------------------
+# State that is made of its past: what must not be pruned as long as it is so.
+#
+# Most state is whole by itself, and its past can go. A part of Holdfast that keeps only changes
+# for a while, to be put together when they are read, says so in the state, with a key below
+# `$needs/` for each thing of that kind: its value is the first entry of main that is needed.
+# Pruning main stops before it, for the newest state and for every other one that is to stay, of
+# whatever timeline. The key is state like any other: it is restored, forked and erased with what
+# it speaks of.
+
+
+NEEDS = "$needs/"
+
+
+class PastNeeds:
+    """What states of a scope need of a timeline that is pruned, but what is gone already.
+
+    Older states are looked at only if what is saved of the timeline tells that there are such keys
+    in any: most scopes have none, and reading the state of every checkpoint takes long. A key that
+    was set and deleted between two saves without a restore may be missed.
+    """
+
+    def __init__(self, line: Timeline) -> None:
+        self._ledger = line.ledger
+        self._number = line.number
+        self._gone = max(line.floor.sequence, line.ledger.before)
+        self._known: dict[tuple[int, int], list[int]] = {}
+        self._noted = line.number == 0 and (bool(self.of(line)) or self._saved())
+
+    def of(self, state: Timeline | Stage) -> list[int]:
+        """The entries from which on a state is made of its past; none if it is whole."""
+        if self._number:
+            return []  # such keys speak of main
+        high = behind(NEEDS)
+        if isinstance(state, Stage):
+            held = state.range(NEEDS, high)
+        else:
+            held = timeline_range(state, NEEDS, high)
+        slots = map(slot_from, held)
+        found = [self._ledger.value(slot.ref, slot.location, None) for slot in slots]
+        return [entry for entry in found if type(entry) is int and entry > self._gone]
+
+    def of_points(self, points: Iterable[tuple[int, int]]) -> Iterator[int]:
+        """The same of the states at some (timeline, entry); each is read once."""
+        for point in points if self._noted else ():
+            if point not in self._known:
+                self._known[point] = self._of_point(*point)
+            yield from self._known[point]
+
+    def _of_point(self, timeline: int, entry: int) -> list[int]:
+        if timeline == self._number and entry <= self._gone:
+            return []  # what came before it is pruned, all of it
+        try:
+            return self.of(Timeline(self._ledger, timeline).load(entry))
+        except StateIntegrityError:
+            return []  # a state that cannot be read keeps nothing; `verify` names the damage
+
+    def _saved(self) -> bool:
+        """Whether what is saved of the timeline tells of keys that say so."""
+        try:
+            found = saves_of(self._ledger, self._number, self._gone + 1)
+            return any(self._tells(at, save) for at, save in found)
+        except StateIntegrityError:
+            return True  # then the states themselves are looked at
+
+    def _tells(self, at: int, save: Save) -> bool:
+        if save.kind == DELTA:
+            return any(key.startswith(NEEDS) for key in save.keys)
+        if save.kind == BEFORE and self._of_point(self._number, at - 1):
+            return True  # a restore took it away
+        trees = self._ledger.trees
+        return bool(save.place) and bool(
+            count_below(trees, trees.load(tuple(save.place), save.root), NEEDS)
+        )

@@ -14,7 +14,7 @@ engine's logs. Cut short, it is done again: what has the new key already is pass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -22,7 +22,6 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.errors import (
-    Conflict,
     DamagedRecordError,
     InvalidInputError,
     KeyMissingError,
@@ -33,6 +32,7 @@ from holdfast.seal import rotation
 from holdfast.seal.keys import KeySource, key_for
 from holdfast.seal.ring import ID, RETIRED, SCOPE, SUBJECT, Ring, epoch_of, generation_of, scope_of
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import Row, again, each, pages
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.stage import Stage
@@ -48,7 +48,6 @@ from holdfast.store.names.threads import safe_point
 
 SLICE = 64
 """Rows that are read and sealed again together: what bounds memory and the length of a commit."""
-ATTEMPTS = 50
 
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
@@ -82,7 +81,8 @@ def rotate_scope(handle: StoreHandle, scope: Scope | str) -> int:
     ring = ring_of(core, write=True)
     line = handle.line(scope)
     line.ask("rotate key", str(line.scope))
-    for _ in range(ATTEMPTS):
+
+    def step() -> int:  # again if a timeline was forked, or somebody else has rotated the key
         ledger = _ledger(core, line.scope)
         epoch = _announced(core, ledger) + 1
         core.leases.stand()  # the ring is another storage: its commit expects no token
@@ -90,12 +90,10 @@ def rotate_scope(handle: StoreHandle, scope: Scope | str) -> int:
         if ring.add_epoch(ledger.id, epoch) is None:
             raise gone(line.scope)
         ledger.seal.know(epoch)
-        try:
-            core.run(_announcement(core, ledger, epoch))
-            return epoch
-        except Conflict:
-            continue  # a timeline was forked, or somebody else has rotated the key
-    raise Conflict(f"{line.scope}: other writers were always faster; try again")
+        core.run(_announcement(core, ledger, epoch))
+        return epoch
+
+    return again(step, f"{line.scope}: other writers were always faster; try again")
 
 
 def rotate_all(handle: StoreHandle) -> int:
@@ -194,46 +192,39 @@ class _Resealing:
         damage: Exception | None = None
         number = self.ledger.number.to_bytes(rows.SCOPE, "big")
         for kind in rows.OF_SCOPE:
-            low = kind + number
-            while page := self.storage.scan(low, rows.after(kind + number), limit=SLICE):
+            low, high = kind + number, rows.after(kind + number)
+            for page in pages(self.storage.scan, low, high, limit=SLICE):
                 safe_point()
                 damage = self._slice(page) or damage
-                low = page[-1][0] + b"\0"
         if damage is not None:
             raise damage
         return self.rows - before
 
-    def _slice(self, page: list[tuple[bytes, bytes]]) -> Exception | None:
+    def _slice(self, page: Sequence[Row]) -> Exception | None:
         damage: Exception | None = None
-        for _ in range(ATTEMPTS):
+        keys, first = [key for key, _ in page], [page]
+
+        def step() -> None:  # again if somebody else reseals the scope, too, or erases it
+            nonlocal damage
             swaps: list[tuple[bytes, bytes, bytes]] = []
-            for key, row in page:
+            found = first.pop() if first else zip(keys, self.storage.get(keys), strict=True)
+            for key, row in found:
                 try:
-                    again = sealed_again(self.ledger, key, row, self.epoch)
-                except (DamagedRecordError, KeyMissingError) as error:
+                    new = sealed_again(self.ledger, key, row, self.epoch) if row else None
+                except (DamagedRecordError, KeyMissingError) as error:  # others do not wait for it
                     damage = self.ledger.damage(key, f"{error}; the old key stays")
                     continue
-                if again is not None:
-                    swaps.append((key, row, again))
-            if not swaps:
-                return damage
-            try:
+                if row is not None and new is not None:
+                    swaps.append((key, row, new))
+            if self.ledger.erased():
+                raise gone(self.ledger.scope)
+            if swaps:
                 self.core.leases.commit(Batch(swaps=swaps, absent=[self.ledger.tombstone]))
-            except Conflict:
-                page = self._read(page)
-                continue
             self.rows += len(swaps)
             self.bytes += sum(len(new) for _, _, new in swaps)
-            return damage
-        raise Conflict(f"{self.ledger.scope}: others were always faster; try again")
 
-    def _read(self, page: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """The rows as they are now: somebody else reseals, or erases, the scope, too."""
-        if self.ledger.erased():
-            raise gone(self.ledger.scope)
-        keys = [key for key, _ in page]
-        found = zip(keys, self.storage.get(keys), strict=True)
-        return [(key, row) for key, row in found if row is not None]
+        again(step, f"{self.ledger.scope}: others were always faster; try again")
+        return damage
 
 
 # ---- keyring ------------------------------------------------------------------------------------
@@ -348,7 +339,4 @@ def show_keyring(core: Core) -> Keyring:
 
 
 def _keys(ring: Ring, kind: bytes) -> Iterator[bytes]:
-    low, high = kind, kind + b"\xff" * (ID + 9)
-    while page := ring.storage.scan(low, high, limit=1000):
-        yield from (key for key, _ in page)
-        low = page[-1][0] + b"\0"
+    return (key for key, _ in each(ring.storage.scan, kind, kind + b"\xff" * (ID + 9)))
