@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from holdfast.backup import claims, manifest
+from holdfast.backup import manifest
 from holdfast.backup.backup_restore import RestoredBackup, restore
-from holdfast.backup.make import make
+from holdfast.backup.make import collect, make
 from holdfast.backup.manifest import Backup
 from holdfast.backup.place import Place
 from holdfast.errors import (
@@ -224,7 +224,7 @@ class Backups:
     def _delete(self, ids: Sequence[str]) -> PrunedBackups:
         self._place.drop([manifest.path_of(id) for id in ids])
         try:
-            objects, size = claims.collect(self._place)
+            objects, size = collect(self._place)
         except (StateIntegrityError, NewerFormatError, BackupNotFoundError) as error:
             # The backups are gone all the same, and what is damaged is another one.
             return PrunedBackups(tuple(ids), 0, 0, (f"no object was deleted: {error}",))

@@ -7,15 +7,14 @@ from typing import Any, Self
 
 from holdfast.checkpoints.create import CheckpointResult
 from holdfast.checkpoints.describe import Description
-from holdfast.checkpoints.export.export_records import Export as Export
-from holdfast.checkpoints.export.read import Imported as Imported
+from holdfast.checkpoints.export_file import Export as Export
+from holdfast.checkpoints.export_import import Imported as Imported
 from holdfast.checkpoints.group import Group
-from holdfast.checkpoints.needs import Judged as Judged
-from holdfast.checkpoints.operation_async import OperationBlock
-from holdfast.checkpoints.policy.conditions import Condition as Condition
-from holdfast.checkpoints.policy.explain import Explained
+from holdfast.checkpoints.operation import AsyncOperationBlock
 from holdfast.checkpoints.policy.optimizer import Cost, Costs, Proposal
 from holdfast.checkpoints.policy.optimizer import PolicyRecording as PolicyRecording
+from holdfast.checkpoints.policy.policies import Explained
+from holdfast.checkpoints.policy.policy import Condition as Condition
 from holdfast.checkpoints.policy.policy import Policy as Policy
 from holdfast.checkpoints.policy.policy import PolicyFrequency as PolicyFrequency
 from holdfast.checkpoints.policy.policy import PolicyRetention as PolicyRetention
@@ -26,15 +25,16 @@ from holdfast.checkpoints.request import CheckpointRequest as CheckpointRequest
 from holdfast.checkpoints.request import Locator as Locator
 from holdfast.checkpoints.request import RestoreRequest as RestoreRequest
 from holdfast.checkpoints.restore_request import Recovered, RestoreResult, Simulation
+from holdfast.checkpoints.retention import Judged as Judged
 from holdfast.checkpoints.retention import LinePlan as LinePlan
 from holdfast.checkpoints.retention import RetentionPlan as RetentionPlan
-from holdfast.checkpoints.retention_rules import RetentionRule as RetentionRule
-from holdfast.checkpoints.schedule.calendar import Cron as Cron
-from holdfast.checkpoints.schedule.calendar import Every as Every
-from holdfast.checkpoints.schedule.runner import Job
-from holdfast.checkpoints.schedule.runner import Run as Run
-from holdfast.checkpoints.schedule.schedule import ScheduleInfo as ScheduleInfo
-from holdfast.checkpoints.schedule.schedule import Target
+from holdfast.checkpoints.retention import RetentionRule as RetentionRule
+from holdfast.checkpoints.schedule import Cron as Cron
+from holdfast.checkpoints.schedule import Every as Every
+from holdfast.checkpoints.schedule import ScheduleInfo as ScheduleInfo
+from holdfast.checkpoints.schedule import Target
+from holdfast.checkpoints.scheduler import Job
+from holdfast.checkpoints.scheduler import Run as Run
 from holdfast.checkpoints.shutdown import Participant as Participant
 from holdfast.checkpoints.shutdown import ShutdownCheckpoints as ShutdownCheckpoints
 from holdfast.store.inner import Held
@@ -123,7 +123,7 @@ class Checkpoints:
         on_error: str = "revert",
         tags: Sequence[str] = (),
         description: str = "",
-    ) -> OperationBlock:
+    ) -> AsyncOperationBlock:
         """A block, or a function, with a checkpoint before it: see `OperationBlock`."""
     async def finish(self, checkpoint: Any, how: str) -> Reverted | None:
         """Decide about an operation that never ended: `revert` what it did, or `keep` it."""

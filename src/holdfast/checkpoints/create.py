@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from holdfast.checkpoints.request import DEPENDENCIES, CheckpointRequest, can_rest_on, one_of
 from holdfast.errors import (
+    CheckpointNotFoundError,
     CheckpointValidationError,
     DependencyError,
     HoldfastError,
@@ -20,6 +21,7 @@ from holdfast.errors import (
 from holdfast.store.inner import (
     DEPENDS,
     Body,
+    Held,
     LineHandle,
     Plan,
     Stage,
@@ -27,6 +29,7 @@ from holdfast.store.inner import (
     Timeline,
     beside_pruning,
     depends_in,
+    held,
     index_of,
     microseconds,
     rest_on,
@@ -252,3 +255,52 @@ def check_dependencies(
             "too, or give dependencies='ignore'"
         )
     return found
+
+
+# ---- release ------------------------------------------------------------------------------------
+# Letting checkpoints go that were held: see `holdfast.store.upkeep.holds`.
+
+
+def held_one(handle: LineHandle, which: Any, why: str) -> Held:
+    """The one that is given, if it is held for this reason."""
+    timeline, sequence = handle.history.points.find(which)
+    id_ = f"{timeline}@{sequence}"
+    for one in held(handle):
+        if one.checkpoint.id == id_ and one.why == why:
+            return one
+    wanted = "the backup of a restore" if why == "restore" else "the checkpoint of an operation"
+    raise CheckpointNotFoundError(
+        f"{handle.scope}: {id_} is not {wanted} that is still needed; `held()` lists those"
+    )
+
+
+def release(
+    handle: LineHandle,
+    ids: list[str],
+    outcome: str,
+    name: str = "",
+    *,
+    check: Callable[[Stage], None] | None = None,
+    **more: str,
+) -> Checkpoint:
+    """Let checkpoints go, and say what became of what they were made for.
+
+    `check` is asked in the commit, and raises if that is not to be.
+    """
+    change, finish = plan_release(handle, ids, outcome, name, **more)
+    target = change.targets[0]
+    made: Any = target.special
+
+    def special(stage: Stage, body: Body) -> None:
+        if check is not None:
+            check(stage)
+        made(stage, body)
+
+    target.special = special
+    return finish(handle.core.run(change))  # type: ignore[no-any-return]
+
+
+def plan_release(handle: LineHandle, ids: list[str], outcome: str, name: str, **more: str) -> Plan:
+    """The change that lets checkpoints go."""
+    request = CheckpointRequest(name, "post_operation")
+    return plan_request(handle, request, releases=ids, outcome=outcome, **more)

@@ -14,14 +14,16 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from types import FrameType
+from functools import partial, wraps
+from types import FrameType, TracebackType
+from typing import Any, Self, TypeVar
 
-from holdfast.checkpoints.create import make
-from holdfast.checkpoints.release import release
+from holdfast.checkpoints.create import make, release
 from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.errors import Conflict, InvalidInputError, MissingError, PrunedError
 from holdfast.store.inner import (
@@ -35,15 +37,21 @@ from holdfast.store.inner import (
     Stage,
     done_again,
     entry,
+    handle_of,
     held,
     revert_state,
     settle_after,
 )
 from holdfast.store.names import rowkinds
-from holdfast.store.names.arguments import check_function, check_text, is_async, is_generator
+from holdfast.store.names.arguments import check_function, check_text, is_async, is_generator, ran
 from holdfast.store.names.cause import WITHIN, acting
+from holdfast.store.names.face import faced
 from holdfast.store.names.items import Checkpoint, Restored, Reverted, said
+from holdfast.store.names.threads import surely, to_the_end
+from holdfast.store.state import State
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+_A = TypeVar("_A", bound=Callable[..., Awaitable[Any]])
 OUTCOMES = ("revert", "keep")
 _NEUTRAL = {entry.CHECKPOINT, entry.PRUNE, entry.REKEY, entry.LOST, entry.TAKEN}
 """What changes no key."""
@@ -369,3 +377,147 @@ def finish(handle: LineHandle, found: Held, how: str) -> Reverted | None:
             return undo(handle, found.checkpoint, found.operation)
     release(handle, [found.checkpoint.id], "kept", found.checkpoint.name)
     return None
+
+
+@faced(by_hand="holdfast.checkpoints.operation:AsyncOperationBlock")
+class OperationBlock(AbstractContextManager[Running]):
+    """A context manager and a decorator around something that may have to be undone.
+
+    A `pre_operation` checkpoint is made first. If the block ends well, it is let go. If it raises,
+    what this block wrote is reverted (`on_error="revert"`): only keys that it changed, and of those
+    none that somebody else changed since, which are named in notes on the error and in
+    `running.reverted`; or it is left as it is (`keep`), with its checkpoint held. What other
+    threads write is no part of it, unless they enter `holdfast.sync.Store.acting` with
+    `operation=running.operation`. A function that it decorates is a plain one: `async def` and
+    generators, which run later, are refused; so is the block inside of a generator, whose reader
+    would write in the middle of it.
+    """
+
+    def __init__(self, state: State, operating: Operating) -> None:
+        self._state = state
+        self._operating = operating
+        self._busy = threading.Lock()
+        self._entered: tuple[AbstractContextManager[Any], Running] | None = None
+
+    def __enter__(self) -> Running:
+        check_place()
+        if not self._busy.acquire(blocking=False):
+            raise InvalidInputError("this operation is running; make another for another block")
+        cause = acting(operation=self._operating.label())
+        operation = cause.__enter__().operation
+        assert operation is not None
+        try:
+            running = self._operating.begin(handle_of(self._state), operation)
+        except BaseException:
+            cause.__exit__(None, None, None)
+            self._busy.release()
+            raise
+        self._entered = (cause, running)
+        return running
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._entered is not None
+        cause, running = self._entered
+        try:
+            self._operating.end(handle_of(self._state), running, error)
+        except Exception as wrong:
+            if error is None:
+                raise
+            error.add_note(not_undone(running, wrong))
+        finally:
+            self._entered = None
+            cause.__exit__(None, None, None)
+            self._busy.release()
+
+    def __call__(self, function: _F) -> _F:
+        check_operation(function, awaited=False)
+
+        @wraps(function)
+        def wrapped(*args: Any, **named: Any) -> Any:
+            with OperationBlock(self._state, self._operating):
+                return ran(function(*args, **named), "what an operation is around")
+
+        return wrapped  # type: ignore[return-value]
+
+
+class AsyncOperationBlock(AbstractAsyncContextManager[Running]):
+    """A context manager and a decorator around something that may have to be undone.
+
+    A `pre_operation` checkpoint is made first. If the block ends well, it is let go. If it raises,
+    or is cancelled, what this block wrote is reverted (`on_error="revert"`): only keys that it
+    changed, and of those none that somebody else changed since, which are named in notes on the
+    error and in `running.reverted`; or it is left as it is (`keep`), with its checkpoint held.
+    Tasks that are started inside the block are part of it; what they write behind its end is not
+    undone by it: wait for them inside the block. A function that it decorates is an `async def`;
+    plain ones and generators are refused; so is the block inside of a generator, whose reader
+    would write in the middle of it.
+    """
+
+    __blocking__ = OperationBlock
+
+    def __init__(self, found: OperationBlock) -> None:
+        self._blocking = found
+        self._handle = handle_of(found._state)
+        self._operating = found._operating
+        self._entered: tuple[AbstractContextManager[Any], Running] | None = None
+        self._begun = False
+
+    @classmethod
+    def _of(cls, found: OperationBlock) -> Self:
+        return cls(found)
+
+    async def __aenter__(self) -> Running:
+        check_place()
+        if self._begun:
+            raise InvalidInputError("this operation is running; make another for another block")
+        self._begun = True
+        cause = acting(operation=self._operating.label())
+        operation = cause.__enter__().operation
+        assert operation is not None
+        handle, operating = self._handle, self._operating
+        try:
+            running = await to_the_end(
+                operating.begin,
+                handle,
+                operation,
+                undo=lambda begun: operating.end(handle, begun, None),  # nothing was done in it
+            )
+        except BaseException:
+            self._begun = False
+            cause.__exit__(None, None, None)
+            raise
+        self._entered = (cause, running)
+        return running
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._entered is not None
+        cause, running = self._entered
+        try:
+            await surely(self._operating.end, self._handle, running, error)
+        except Exception as wrong:
+            if error is None:
+                raise
+            error.add_note(not_undone(running, wrong))
+        finally:
+            self._entered, self._begun = None, False
+            cause.__exit__(None, None, None)
+
+    def __call__(self, function: _A) -> _A:
+        check_operation(function, awaited=True)
+
+        @wraps(function)
+        async def wrapped(*args: Any, **named: Any) -> Any:
+            async with AsyncOperationBlock(self._blocking):
+                return await function(*args, **named)
+
+        return wrapped  # type: ignore[return-value]

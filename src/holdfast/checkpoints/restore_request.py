@@ -9,10 +9,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from holdfast.checkpoints.create import Dependency, agent_id, check_dependencies, make, unmet
+from holdfast.checkpoints.create import (
+    Dependency,
+    agent_id,
+    check_dependencies,
+    held_one,
+    make,
+    release,
+    unmet,
+)
 from holdfast.checkpoints.locate import Tried, candidates, examine, good, locate
 from holdfast.checkpoints.partial import MOST_LEFT, Bringing, new_name
-from holdfast.checkpoints.release import held_one, release
 from holdfast.checkpoints.request import CheckpointRequest, Locator, RestoreRequest
 from holdfast.errors import (
     CheckpointNotFoundError,

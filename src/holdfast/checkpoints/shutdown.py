@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.checkpoints.group import Wanted, save_all, switched_off
-from holdfast.checkpoints.schedule.schedule import Target, target_of
+from holdfast.checkpoints.schedule import Target, target_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import (
     COLLECTED,

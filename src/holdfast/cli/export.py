@@ -22,7 +22,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.inner import tagged
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.export.export_records import Export
+    from holdfast.checkpoints.export_file import Export
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -69,7 +69,7 @@ def export(
     reveal: bool,
 ) -> None:
     """Write a checkpoint (default the newest) with all of its state to one file."""
-    from holdfast.checkpoints.export.write import export_checkpoint
+    from holdfast.checkpoints.export import export_checkpoint
 
     if out == "-" and session.json:
         raise InvalidInputError("-o - writes the export to stdout, where --json would write, too")
@@ -136,7 +136,7 @@ def import_(
     FILE must be signed by this store's signer, or by a key given with --trust. What was before is
     kept, so this can be undone.
     """
-    from holdfast.checkpoints.export.write import import_checkpoint
+    from holdfast.checkpoints.export import import_checkpoint
 
     with session.writing() as store:
         done = import_checkpoint(
@@ -185,7 +185,7 @@ def inspect(
     trust: tuple[str, ...],
 ) -> None:
     """What is in an exported FILE. All of it is checked, and no store is needed."""
-    from holdfast.checkpoints.export.write import inspect_export
+    from holdfast.checkpoints.export import inspect_export
 
     key = session.other_key("file", file_key, file_passphrase_file, new=False)
     found = inspect_export(file, key=key, trust=trust or None)

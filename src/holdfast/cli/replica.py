@@ -15,7 +15,7 @@ from holdfast.cli.session import Session
 from holdfast.store.inner import write
 
 if TYPE_CHECKING:
-    from holdfast.replicas.replica_report import SyncedReplica
+    from holdfast.replicas.replica_sync import SyncedReplica
 
 FOUND = 1
 _urls = click.argument("urls", metavar="URL...", nargs=-1, required=True)

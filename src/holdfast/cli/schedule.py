@@ -16,9 +16,8 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.inner import write
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.schedule.runner import Run
-    from holdfast.checkpoints.schedule.schedule import ScheduleInfo
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
+    from holdfast.checkpoints.schedule import ScheduleInfo
+    from holdfast.checkpoints.scheduler import Run, Scheduler
 
 
 @click.group(cls=Group)
@@ -30,7 +29,7 @@ def schedule() -> None:
 @pass_session
 def list_(session: Session) -> None:
     """All schedules, how often they ran, and when they are due."""
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
+    from holdfast.checkpoints.scheduler import Scheduler
 
     with session.reading() as store:
         found = Scheduler(store).schedules()
@@ -97,7 +96,7 @@ def add(
 
     It runs where a program has a Scheduler, or `holdfast schedule run`.
     """
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
+    from holdfast.checkpoints.scheduler import Scheduler
 
     if (every is None) == (cron is None) or (zone is not None and cron is None):
         raise InvalidInputError("give --every SECONDS, or --cron EXPRESSION and perhaps --zone")
@@ -122,7 +121,7 @@ def add(
 @pass_session
 def remove(session: Session, name: str) -> None:
     """Remove a schedule; the checkpoints that it made stay."""
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
+    from holdfast.checkpoints.scheduler import Scheduler
 
     with session.writing() as store:
         Scheduler(store).remove(name)
@@ -143,7 +142,7 @@ def run(session: Session, once: bool, lease: float) -> None:
     With --json a line for each run; with --once as well, one document. Schedules of jobs need the
     program that has the jobs.
     """
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
+    from holdfast.checkpoints.scheduler import Scheduler
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

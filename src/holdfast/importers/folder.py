@@ -27,7 +27,7 @@ from holdfast.agents.mailbox import CLEARED, DONE, FIRST, INBOX, MESSAGES
 from holdfast.agents.mailbox_numbers import Stretches
 from holdfast.agents.state.agent_state import Reading
 from holdfast.agents.state.components import table
-from holdfast.checkpoints.export.write import line_of
+from holdfast.checkpoints.export import line_of
 from holdfast.errors import (
     AgentValidationError,
     DamagedRecordError,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.agents.agent_keys import own_change
-from holdfast.checkpoints.lineage import Lineage
+from holdfast.checkpoints.locate import Lineage
 from holdfast.errors import MissingError, PrunedError, StateIntegrityError
 from holdfast.recovery.records import ID, PREFIX, Record, correlation_of
 from holdfast.store.inner import (

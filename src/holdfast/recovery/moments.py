@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.checkpoints.group import Group, group_of
-from holdfast.checkpoints.lineage import Lineage
-from holdfast.checkpoints.locate import candidates
+from holdfast.checkpoints.locate import Lineage, candidates
 from holdfast.checkpoints.request import Locator
 from holdfast.errors import (
     CheckpointNotFoundError,

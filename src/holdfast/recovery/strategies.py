@@ -24,8 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.checkpoints.lineage import Lineage
-from holdfast.checkpoints.locate import candidates, examine
+from holdfast.checkpoints.locate import Lineage, candidates, examine
 from holdfast.checkpoints.partial import is_put_together
 from holdfast.checkpoints.request import Locator
 from holdfast.checkpoints.restore_request import damaged_keys

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
-from holdfast.replicas.compare import Findings, Row, paged
-from holdfast.replicas.judge import Judge
-from holdfast.replicas.row_writer import SIZE, Writer, split
+from holdfast.replicas.compare import Findings, Judge, Row, paged
+from holdfast.replicas.replica_cell import SIZE, Writer, split
 from holdfast.storage.contract import Limits, Moment
 from holdfast.store.inner import AHEAD, LANES, Body, FeedItem, Lanes, Tail, entry, id_tag
 from holdfast.store.names import rowkinds as rows

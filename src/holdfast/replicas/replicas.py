@@ -15,8 +15,14 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.replicas.replica_cell import cell_of, mark_of
-from holdfast.replicas.replica_report import ReplicaStatus, SyncedReplica, SyncReport, lag
-from holdfast.replicas.replica_sync import check_place, sync
+from holdfast.replicas.replica_sync import (
+    ReplicaStatus,
+    SyncedReplica,
+    SyncReport,
+    check_place,
+    lag,
+    sync,
+)
 from holdfast.storage import address_of, file_of, on_server, open_storage, shown
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store.inner import Core, StoreHandle, core_of, seen_in

@@ -18,7 +18,7 @@ from holdfast.agents.loop.decide import LoopResult, LoopSettings
 from holdfast.agents.loop.loop_run import LoopStore, Running
 from holdfast.agents.loop.turns import Asked, Turns, Wait, Work
 from holdfast.agents.mailbox import KEPT, Box, Mail
-from holdfast.checkpoints.retention_rules import RetentionRule
+from holdfast.checkpoints.retention import RetentionRule
 from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import handle_of

@@ -16,13 +16,10 @@ from holdfast.agents.drift import Keeping
 from holdfast.agents.handover import HandoverBook
 from holdfast.agents.loop.decide import LoopSettings
 from holdfast.agents.mailbox import Box, Taken
-from holdfast.checkpoints.create import make
+from holdfast.checkpoints.create import make, release
 from holdfast.checkpoints.group import Wanted, save_all
-from holdfast.checkpoints.marks import stand
-from holdfast.checkpoints.release import release
 from holdfast.checkpoints.request import CheckpointRequest
-from holdfast.checkpoints.retention import Retention
-from holdfast.checkpoints.retention_rules import RetentionRule
+from holdfast.checkpoints.retention import Retention, RetentionRule, stand
 from holdfast.errors import (
     InvalidInputError,
     LeaseLostError,

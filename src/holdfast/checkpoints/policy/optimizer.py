@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.checkpoints.policy.conditions import MEMORY, OPERATIONS, RATIO, SINCE, is_number
-from holdfast.checkpoints.policy.metrics import Basis, Metrics, counted
 from holdfast.checkpoints.policy.policies import Policies, agent_scope
-from holdfast.checkpoints.policy.policy import DEFAULTS, Policy, invalid
+from holdfast.checkpoints.policy.policy import (
+    DEFAULTS,
+    MEMORY,
+    OPERATIONS,
+    RATIO,
+    SINCE,
+    Policy,
+    invalid,
+    is_number,
+)
 from holdfast.checkpoints.policy.policy_engine import LATEST, stored_policies
-from holdfast.checkpoints.policy.tracker import NEVER, Tracker
+from holdfast.checkpoints.policy.tracker import NEVER, Basis, Metrics, Tracker, counted
 from holdfast.errors import DamagedRecordError, InvalidInputError, StateIntegrityError
 from holdfast.store.inner import LineHandle, Timeline, core_of, entry, floor_of, shown
 from holdfast.store.names import rowkinds

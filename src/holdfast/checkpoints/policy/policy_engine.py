@@ -18,18 +18,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.group import Saved, Wanted, save_all, switched_off
-from holdfast.checkpoints.policy.conditions import is_number
-from holdfast.checkpoints.policy.metrics import (
+from holdfast.checkpoints.policy.policy import (
+    CIPHER,
+    MADE_BY,
+    PREFIX,
+    Policy,
+    is_number,
+    longest_count,
+    merged,
+)
+from holdfast.checkpoints.policy.tracker import (
+    NOTHING,
+    TIMER,
+    WRITE,
     Measured,
+    PolicyEvent,
+    Tracker,
     basis_now,
     measure,
     operations_behind,
     process_memory,
 )
-from holdfast.checkpoints.policy.policy import CIPHER, PREFIX, Policy, longest_count, merged
-from holdfast.checkpoints.policy.tracker import NOTHING, TIMER, WRITE, PolicyEvent, Tracker
 from holdfast.checkpoints.policy.worker import Worker
-from holdfast.checkpoints.retention_rules import MADE_BY
 from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
 from holdfast.store.inner import Gate, LineHandle
 from holdfast.store.names.arguments import ran

@@ -22,16 +22,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.checkpoints.export.export_records import (
+from holdfast.checkpoints.export import Path, Source
+from holdfast.checkpoints.export_file import (
     PIECE,
     Content,
     Description,
     Export,
+    ExportFile,
+    damaged,
     public_export,
     read_description,
 )
-from holdfast.checkpoints.export.file import ExportFile, damaged
-from holdfast.checkpoints.export.write import Path, Source
 from holdfast.checkpoints.policy.policy import PREFIX as POLICIES
 from holdfast.errors import (
     HoldfastError,
