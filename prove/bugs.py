@@ -587,20 +587,6 @@ BUGS = (
         "tests/store/test_checkpoint_operations.py::test_an_operation_that_fails_is_reverted",
     ),
     Bug(
-        "operations that fail at one moment and leave what both wrote",
-        "checkpoints/operation.py",
-        "        if _failed_in(one):\n            raise",
-        "        if False:\n            raise",
-        "tests/store/test_operations_undone.py::test_of_two_that_fail_at_one_moment_nothing_stays",
-    ),
-    Bug(
-        "a failed operation that is pruned in part taken for all of it",
-        "checkpoints/operation.py",
-        "            if begun >= floor:\n",
-        "            if True:\n",
-        "tests/store/test_operations_undone.py::test_of_one_that_failed_and_is_pruned_in_part_nothing_comes_back",
-    ),
-    Bug(
         "restore in part that overwrites who was faster",
         "checkpoints/partial.py",
         "        expects = {one.key: now.version(one.now) if now else 0 for one in piece}\n",
@@ -1780,7 +1766,7 @@ BUGS = (
     Bug(
         "effects that an operation takes back",
         "checkpoints/operation.py",
-        "operation=beside,",
+        "operation=_beside(handle, checkpoint),",
         "operation=None,",
         "tests/recovery/test_boot.py::test_everything_a_killed_process_left_is_found_and_settled",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -279,24 +279,10 @@ def release(
     ids: list[str],
     outcome: str,
     name: str = "",
-    *,
-    check: Callable[[Stage], None] | None = None,
     **more: str,
 ) -> Checkpoint:
-    """Let checkpoints go, and say what became of what they were made for.
-
-    `check` is asked in the commit, and raises if that is not to be.
-    """
+    """Let checkpoints go, and say what became of what they were made for."""
     change, finish = plan_release(handle, ids, outcome, name, **more)
-    target = change.targets[0]
-    made: Any = target.special
-
-    def special(stage: Stage, body: Body) -> None:
-        if check is not None:
-            check(stage)
-        made(stage, body)
-
-    target.special = special
     return finish(handle.core.run(change))  # type: ignore[no-any-return]
 
 

@@ -27,7 +27,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.checkpoints.group import made_with
-from holdfast.checkpoints.operation import failed_beside
 from holdfast.checkpoints.policy.policy import PRIORITIES, policy_of
 from holdfast.checkpoints.policy.policy_engine import stored_policies
 from holdfast.errors import (
@@ -303,13 +302,11 @@ class Needs:
         self._floor, self._before, self._newest = now.floor, now.ledger.before, now.sequence
         found = held(line)
         self._held = {one.checkpoint.id: REASONS[one.why] for one in found}
-        begun = [one.checkpoint.sequence for one in found if one.why == "recovery"]
-        for one in found:
-            if one.why == "operation":
-                begun.append(failed_beside(line, one.checkpoint)[0])
+        kinds = ("recovery", "operation")
+        begun = [one.checkpoint.sequence for one in found if one.why in kinds]
         self.begun = min([*begun, self._newest])
         """Behind this entry nothing is pruned: undoing an operation takes all that it wrote, and
-        what others wrote beside it that failed; undoing a recovery what others wrote meanwhile."""
+        undoing a recovery what others wrote meanwhile."""
 
     def why(self, one: Checkpoint) -> str:
         """Why a checkpoint stays whatever the rules say; empty if it need not."""
