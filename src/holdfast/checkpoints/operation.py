@@ -15,7 +15,12 @@ import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import FrameType, TracebackType
@@ -156,7 +161,7 @@ def check_place() -> None:
     read to its end would end it at any time, in any task. A generator that is a context manager
     has no reader, but a block of its own: what is around that is looked at.
     """
-    frame: FrameType | None = sys._getframe(2)  # where the block stands
+    frame: FrameType | None = sys._getframe(3)  # where the block stands
     while frame is not None:
         code, outer = frame.f_code, frame.f_back
         if _in_contextlib(frame):
@@ -323,23 +328,18 @@ class OperationBlock(AbstractContextManager[Running]):
         self._state = state
         self._operating = operating
         self._busy = threading.Lock()
-        self._entered: tuple[AbstractContextManager[Any], Running] | None = None
+        """Held from the beginning of a block to its end."""
+        self._cause: AbstractContextManager[Any] = nullcontext()
+        self._running: Running | None = None
 
     def __enter__(self) -> Running:
-        check_place()
-        if not self._busy.acquire(blocking=False):
-            raise InvalidInputError("this operation is running; make another for another block")
-        cause = acting(operation=self._operating.label())
-        operation = cause.__enter__().operation
-        assert operation is not None
+        operation = self._begin()
         try:
-            running = self._operating.begin(handle_of(self._state), operation)
-        except BaseException:
-            cause.__exit__(None, None, None)
-            self._busy.release()
+            self._running = self._operating.begin(handle_of(self._state), operation)
+            return self._running
+        except BaseException:  # whatever it is: there is no block that would end it
+            self._over()
             raise
-        self._entered = (cause, running)
-        return running
 
     def __exit__(
         self,
@@ -347,18 +347,32 @@ class OperationBlock(AbstractContextManager[Running]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._entered is not None
-        cause, running = self._entered
-        try:
+        with self._ended(error) as running:
             self._operating.end(handle_of(self._state), running, error)
+
+    def _begin(self) -> str:
+        check_place()
+        if not self._busy.acquire(blocking=False):
+            raise InvalidInputError("this operation is running; make another for another block")
+        self._cause = acting(operation=self._operating.label())
+        return str(self._cause.__enter__().operation)
+
+    @contextmanager
+    def _ended(self, error: BaseException | None) -> Iterator[Running]:
+        """Around what ends the operation: what goes wrong there does not hide an error."""
+        assert self._running is not None
+        try:
+            yield self._running
         except Exception as wrong:
             if error is None:
                 raise
-            error.add_note(not_undone(running, wrong))
+            error.add_note(not_undone(self._running, wrong))
         finally:
-            self._entered = None
-            cause.__exit__(None, None, None)
-            self._busy.release()
+            self._over()
+
+    def _over(self) -> None:
+        self._cause.__exit__(None, None, None)
+        self._busy.release()
 
     def __call__(self, function: _F) -> _F:
         check_operation(function, awaited=False)
@@ -388,37 +402,25 @@ class AsyncOperationBlock(AbstractAsyncContextManager[Running]):
 
     def __init__(self, found: OperationBlock) -> None:
         self._blocking = found
-        self._handle = handle_of(found._state)
-        self._operating = found._operating
-        self._entered: tuple[AbstractContextManager[Any], Running] | None = None
-        self._begun = False
 
     @classmethod
     def _of(cls, found: OperationBlock) -> Self:
         return cls(found)
 
     async def __aenter__(self) -> Running:
-        check_place()
-        if self._begun:
-            raise InvalidInputError("this operation is running; make another for another block")
-        self._begun = True
-        cause = acting(operation=self._operating.label())
-        operation = cause.__enter__().operation
-        assert operation is not None
-        handle, operating = self._handle, self._operating
+        block, handle = self._blocking, handle_of(self._blocking._state)
+        operation, operating = block._begin(), block._operating
         try:
-            running = await to_the_end(
+            block._running = await to_the_end(
                 operating.begin,
                 handle,
                 operation,
                 undo=lambda begun: operating.end(handle, begun, None),  # nothing was done in it
             )
-        except BaseException:
-            self._begun = False
-            cause.__exit__(None, None, None)
+        except BaseException:  # a cancelled one, too: there is no block that would end it
+            block._over()
             raise
-        self._entered = (cause, running)
-        return running
+        return block._running
 
     async def __aexit__(
         self,
@@ -426,24 +428,17 @@ class AsyncOperationBlock(AbstractAsyncContextManager[Running]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._entered is not None
-        cause, running = self._entered
-        try:
-            await surely(self._operating.end, self._handle, running, error)
-        except Exception as wrong:
-            if error is None:
-                raise
-            error.add_note(not_undone(running, wrong))
-        finally:
-            self._entered, self._begun = None, False
-            cause.__exit__(None, None, None)
+        with self._blocking._ended(error) as running:
+            block = self._blocking
+            await surely(block._operating.end, handle_of(block._state), running, error)
 
     def __call__(self, function: _A) -> _A:
         check_operation(function, awaited=True)
+        found = self._blocking
 
         @wraps(function)
         async def wrapped(*args: Any, **named: Any) -> Any:
-            async with AsyncOperationBlock(self._blocking):
+            async with AsyncOperationBlock(OperationBlock(found._state, found._operating)):
                 return await function(*args, **named)
 
         return wrapped  # type: ignore[return-value]
