@@ -28,6 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import LAST, MAX_KEY, MAX_RECORD, Moment
+from holdfast.storage.rows import each
 
 # ---- parts --------------------------------------------------------------------------------------
 # Rows as objects: cut where the rows say, so that a change sends only what lies near it.
@@ -78,11 +79,8 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
 def rows_at(moment: Moment, records: int, cells: int) -> Iterator[Row]:
     """All rows of a moment, as those of two tables."""
     for table, read in ((records, moment.scan), (cells, moment.cells)):
-        low = b""
-        while page := read(low, LAST, limit=_PAGE):
-            for key, content in page:
-                yield Row(table, key, content)
-            low = page[-1][0] + b"\0"
+        for key, content in each(read, b"", LAST, limit=_PAGE):
+            yield Row(table, key, content)
 
 
 def packed(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:

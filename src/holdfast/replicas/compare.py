@@ -17,6 +17,7 @@ from holdfast.errors import (
 from holdfast.replicas.replica_cell import Writer
 from holdfast.seal.sealer import sealed_under
 from holdfast.storage.contract import LAST, Moment
+from holdfast.storage.rows import each
 from holdfast.store.inner import NO_FLOOR, Body, Core, Floor, Follower, Ledger, announced_floor
 from holdfast.store.inner import entry as entries
 from holdfast.store.names import rowkinds
@@ -128,12 +129,9 @@ class Judge:
 
     def _pins(self, scope: int) -> set[int]:
         """Numbers of the uploads of a scope that no entry names yet, or that are given up."""
-        prefix, found = rowkinds.pin(scope, 0)[:7], set[int]()
-        low = prefix
-        while page := self.moment.cells(low, rowkinds.after(prefix)):
-            found |= {int.from_bytes(key[7:], "big") for key, _ in page}
-            low = page[-1][0] + b"\0"
-        return found
+        prefix = rowkinds.pin(scope, 0)[:7]
+        pins = each(self.moment.cells, prefix, rowkinds.after(prefix))
+        return {int.from_bytes(key[7:], "big") for key, _ in pins}
 
     def counts(self, key: bytes) -> bool:
         """Whether a row that the source has is part of the store: not on its way, nor erased."""
@@ -184,12 +182,8 @@ class Judge:
 
     @cached_property
     def _anything_erased(self) -> bool:
-        low = b"D"
-        while page := self.moment.scan(low, b"E"):
-            if any(rowkinds.state_of(key) == rowkinds.ERASED for key, _ in page):
-                return True
-            low = page[-1][0] + b"\0"
-        return False
+        names = each(self.moment.scan, b"D", b"E")
+        return any(rowkinds.state_of(key) == rowkinds.ERASED for key, _ in names)
 
     # what may become of a row
 

@@ -23,6 +23,7 @@ from holdfast.errors import (
     ReplicaSplitError,
 )
 from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.rows import again
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import Swap, cell_at
 from holdfast.store.names.threads import safe_point
@@ -32,7 +33,6 @@ STILL = 2.0
 """Seconds after which somebody who commits nothing is taken for cut short."""
 LONGEST = 30.0
 """Seconds to wait for somebody who goes on."""
-ATTEMPTS = 20
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -91,7 +91,8 @@ class Claim:
         `check` refuses what may not be written to. It is asked again whenever somebody else was
         there: what is waited for may have been promoted meanwhile, which is not to be undone.
         """
-        for _ in range(ATTEMPTS):
+
+        def step() -> None:
             held, mark = self._wait()
             store = self.storage.get([META])[0] is not None
             check()
@@ -99,12 +100,9 @@ class Claim:
             self.whole, self._count = (mark.whole, mark.count) if mark is not None else (store, 0)
             # Without a cell nothing else tells whether a store was made there since, or ended.
             expected = [META] if held is None else []
-            try:
-                self.commit(Batch(present=expected) if store else Batch(absent=expected))
-                return
-            except Conflict:
-                continue
-        raise Conflict("others write to this replica again and again; try again", [])
+            self.commit(Batch(present=expected) if store else Batch(absent=expected))
+
+        again(step, "others write to this replica again and again; try again")
 
     def _wait(self) -> tuple[bytes | None, Mark | None]:
         """The cell, once nobody writes or whoever did stands still."""

@@ -12,6 +12,7 @@ from holdfast.replicas.commits import Commits, check_ends, ends
 from holdfast.replicas.compare import Comparison, Difference, Findings, Judge, differences, paged
 from holdfast.replicas.replica_cell import Claim, Writer, cell_of, mark_of
 from holdfast.storage.contract import LAST, Batch, Moment, Storage
+from holdfast.storage.rows import each
 from holdfast.store.inner import Core, items_of
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import is_same, row_at
@@ -113,20 +114,17 @@ def _behind(core: Core, moment: Moment, position: dict[int, int]) -> tuple[int, 
     judge = Judge(core, moment)
     entries, oldest = 0, None
     for lane, (number, _) in ends(moment).items():
-        after, first = position.get(lane, 0), True
-        while after < number and entries < MOST:
-            page = moment.scan(rowkinds.feed(lane, after + 1), rowkinds.after(b"F" + bytes([lane])))
-            if not page:
+        after = position.get(lane, 0)
+        low, high = rowkinds.feed(lane, after + 1), rowkinds.feed(lane, number + 1)
+        for key, row in each(moment.scan, low, high):
+            items = [item for item in items_of(row) if item.entries]
+            entries += sum(item.entries for item in items)
+            if items and key == low:
+                prefix = rowkinds.line(b"E", items[0].scope, items[0].timeline)
+                time = _time(judge, rowkinds.entry(prefix, items[0].first))
+                oldest = min(time, oldest or time) if time is not None else oldest
+            if entries >= MOST:
                 break
-            for _, row in page:
-                items = [item for item in items_of(row) if item.entries]
-                entries += sum(item.entries for item in items)
-                if first and items:
-                    prefix = rowkinds.line(b"E", items[0].scope, items[0].timeline)
-                    time = _time(judge, rowkinds.entry(prefix, items[0].first))
-                    oldest = min(time, oldest or time) if time is not None else oldest
-                first = False
-            after = int.from_bytes(page[-1][0][2:], "big")
     if not entries or oldest is None:
         return min(entries, MOST), 0.0
     return min(entries, MOST), max(0.0, (core.clock.claimed() - oldest) / 1_000_000)

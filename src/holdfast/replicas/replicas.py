@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 from holdfast.errors import (
-    Conflict,
     HoldfastError,
     InvalidInputError,
     StoreClosedError,
@@ -25,6 +24,7 @@ from holdfast.replicas.replica_sync import (
 )
 from holdfast.storage import address_of, file_of, on_server, open_storage, shown
 from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import again
 from holdfast.store.inner import Core, StoreHandle, core_of, seen_in
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, is_seconds
@@ -48,21 +48,19 @@ def promote_replica(url: str) -> None:
     """
     _check_url(url)
     storage = open_storage(url, create=False)
-    try:
-        for _ in range(20):
-            held = cell_of(storage)
-            if held is None:
-                raise InvalidInputError(f"{shown(url)} is no replica; there is nothing to promote")
-            if storage.get([META])[0] is None:
-                raise StoreNotFoundError(
-                    f"the replica {shown(url)} was never finished: it is no store yet"
-                )
-            with suppress(Conflict):  # somebody syncs it; their next commit is refused
-                storage.commit(Batch(cells=[(rowkinds.FOLLOWS, held, None)], present=[META]))
-                return
-        raise Conflict(f"the replica {shown(url)} is being synced; stop that first", [])
-    finally:
-        storage.close()
+
+    def step() -> None:
+        held = cell_of(storage)
+        if held is None:
+            raise InvalidInputError(f"{shown(url)} is no replica; there is nothing to promote")
+        if storage.get([META])[0] is None:
+            raise StoreNotFoundError(
+                f"the replica {shown(url)} was never finished: it is no store yet"
+            )
+        storage.commit(Batch(cells=[(rowkinds.FOLLOWS, held, None)], present=[META]))
+
+    with closing(storage):  # who syncs it meanwhile finds their next commit refused
+        again(step, f"the replica {shown(url)} is being synced; stop that first")
 
 
 class _Replica:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.checkpoints.policy.policy import (
@@ -70,6 +69,7 @@ from holdfast.store.inner import (
     core_of,
 )
 from holdfast.store.names.arguments import check_function, check_text, is_async, listed
+from holdfast.store.names.background import Closable
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.scope import RESERVED, Scope
@@ -296,7 +296,7 @@ _BUILT_IN = {metric for metrics in METRICS.values() for metric in metrics}
 
 
 @faced
-class Policies:
+class Policies(Closable):
     """The checkpoint policies of a store's agents, at work for as long as the store is open.
 
     One of them watches a store in a process: it sees this process's writes, and takes note of
@@ -326,20 +326,12 @@ class Policies:
         self._check(self._engine.defaults, plain_is_fine=True)
         if watch:
             self._engine.changed = partial(follow_policies, self._engine)
-            self._core.gates.add(self._engine)
+            self._engine.start()
             self._core.closing.append(self.close)
 
     @here
     def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        return super().__enter__()
 
     @ends
     def close(self) -> None:
@@ -350,9 +342,7 @@ class Policies:
         self._closed = True
         if self.close in self._core.closing:
             self._core.closing.remove(self.close)
-        self._core.gates.remove(self._engine)
-        self._engine.catch_up()
-        self._engine.worker.stop()
+        self._engine.stop()
 
     # an agent's own
 
@@ -493,8 +483,7 @@ class Policies:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all that is due is done; False if it took longer than `timeout` seconds."""
-        self._engine.catch_up()
-        return self._engine.worker.wait(timeout)
+        return self._engine.wait(timeout)
 
     def _check(
         self, policies: Iterable[Policy], wrong: Sequence[str] = (), *, plain_is_fine: bool = False

@@ -455,7 +455,9 @@ class Tracker:
         self.firing: tuple[list[Policy], PolicyEvent, int] | None = None
         """Whose checkpoint is on its way, and behind which one: nothing else fires meanwhile."""
         self.event = TIMER
-        """What made the worker look next."""
+        """What made the thread look next."""
+        self.alarm = NEVER
+        """When the thread looks next, if nothing else makes it."""
         self.rests = 0.0
         """Until when nothing is tried, because something failed."""
         self.active = False
