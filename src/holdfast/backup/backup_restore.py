@@ -66,7 +66,7 @@ def restore(core: Core | None, place: Place, backup: Backup, url: str) -> Restor
         try:
             turn.begin(url)
             new = _fill(turn, found, _Gone(core))
-        except BaseException:
+        except BaseException:  # cancelled, too: what was written so far is no store
             turn.undo()
             raise
         if not backup.encrypted and new:
@@ -144,7 +144,7 @@ class _Turn:
         for storage in self._places:
             try:
                 storage.commit(Batch(cells=[(_TURN, None, self._token)]))
-            except Conflict:
+            except Conflict:  # their token is there
                 raise _busy(url) from None
             # Another turn may have come and gone since this one saw that nothing is there.
             if not _bare(storage, cells=1):

@@ -136,6 +136,7 @@ class Backups:
                 try:
                     found[id] = manifest.read(self._place, id)
                 except (StateIntegrityError, NewerFormatError):
+                    # listed as damaged: others are whole
                     found[id] = None
         return found
 
@@ -146,7 +147,7 @@ class Backups:
         try:
             backup = manifest.read(self._place, id)
             parts = manifest.parts_of(self._place, backup)
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # that is what a report is for
             return BackupReport(id, 0, 0, 0, (str(error),))
         except BackupNotFoundError as error:
             if not self._place.has(manifest.path_of(id)):
@@ -163,6 +164,7 @@ class Backups:
                 rows = manifest.rows_of(self._place, part)
                 last = manifest.in_order(rows, last, part.name)
             except (StateIntegrityError, BackupNotFoundError) as error:
+                # the other objects are looked at, too
                 findings.append(str(error))
                 continue
             objects, count, size = objects + 1, count + len(rows), size + part.size

@@ -232,7 +232,7 @@ def _now(handle: LineHandle, scope: str, timeline: str, sequence: int, hash_: st
         same = index_of(then).hash == index_of(history.points.line()).hash
     except (MissingError, InvalidInputError):
         return Dependency(scope, timeline, sequence, "missing")
-    except StateIntegrityError:
+    except StateIntegrityError:  # told of the dependency, not raised of this scope
         return Dependency(scope, timeline, sequence, "damaged")
     return Dependency(scope, timeline, sequence, "same" if same else "moved on")
 

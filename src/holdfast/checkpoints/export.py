@@ -153,7 +153,7 @@ class Source:
         """Keys, bytes and SHA-256 of the content. Every value is read, and so checked."""
         try:
             return self._measure()
-        except DamagedIndexError:
+        except DamagedIndexError:  # the entries say the same as the index
             self.reader.rebuild()
             return self._measure()
 

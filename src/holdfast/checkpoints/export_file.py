@@ -244,7 +244,7 @@ class ExportFile:
         self._number += 1
         try:
             return expand(method, data, plain)
-        except (StateIntegrityError, FormatError):
+        except (StateIntegrityError, FormatError):  # in words of the export
             raise damaged("has a frame that cannot be expanded") from None
 
 
@@ -264,13 +264,13 @@ def _opened(head: bytes, packed: bytes, source: KeySource | None) -> _Sealing | 
         key = fitting(meta, source)
     except NewerFormatError:
         raise NewerFormatError("this export was made by a newer version; update holdfast") from None
-    except (StateIntegrityError, FormatError):
+    except (StateIntegrityError, FormatError):  # in words of the export
         raise damaged("says of its key what cannot be") from None
     if key is None:
         raise WrongKeyError("the key does not open this export; give the one that it was made with")
     try:
         return _Sealing(head, master_of(meta, key), meta.lineage)
-    except StateIntegrityError:
+    except StateIntegrityError:  # in words of the export
         raise damaged("holds a wrapped key that does not open") from None
 
 

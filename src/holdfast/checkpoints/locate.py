@@ -136,7 +136,7 @@ def examine(handle: LineHandle, found: Checkpoint, verify: str = "full") -> Trie
     try:
         source = history.points.view(found.timeline, found.sequence)
         history.check_point(source, found.sequence, verify)
-    except StateIntegrityError as error:
+    except StateIntegrityError as error:  # an older one may be whole
         return Tried(found.id, found.name, False, str(error))
     return Tried(found.id, found.name, True)
 
@@ -176,7 +176,7 @@ def _stretches(handle: LineHandle, at: int | None) -> Iterator[tuple[int, int]]:
             came = (
                 ledger.open_entry(key, ledger.storage.get([key])[0])[1].ops[0] if origin else None
             )
-        except (MissingError, StateIntegrityError):
+        except (MissingError, StateIntegrityError):  # nobody knows what it left
             first, came = 0, None
         own = timeline == line.number
         if own:

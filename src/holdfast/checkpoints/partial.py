@@ -149,7 +149,7 @@ class Bringing:
                     return self._result(written.sequence, now), written
                 adoptions += 1
                 return self._adopt(chain([first, second], pieces), now, if_head)
-            except Conflict:
+            except Conflict:  # compared with what they wrote, it may be less, or other keys
                 if if_head is not None or attempt == UPDATES or adoptions == ADOPTIONS:
                     raise
         raise AssertionError

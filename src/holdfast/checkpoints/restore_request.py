@@ -348,7 +348,7 @@ def damaged_keys(line: Timeline, prefix: str = "") -> list[str]:
         try:
             for ref, place in leaves(line.ledger, settled.ref, settled.location):
                 line.ledger.atom(ref, place)
-        except StateIntegrityError:
+        except StateIntegrityError:  # that is what is asked
             found.append(key)
     return found
 

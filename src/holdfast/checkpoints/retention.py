@@ -380,7 +380,7 @@ class Together:
     def _groups(self, scope: str) -> set[str] | None:
         try:
             return {said(other.metadata, "group", "") for other in self._staying(scope)}
-        except StateIntegrityError:
+        except StateIntegrityError:  # then what may be needed stays
             return None
 
 
@@ -882,5 +882,6 @@ class Ages:
                 envelope, body = self._line.ledger.open_entry(key, row or b"")
                 self._read[at] = (body.time, envelope.writer, body.step)
             except (PrunedError, StateIntegrityError):
+                # what cannot be read tells no time: things stay longer
                 self._read[at] = None
         return self._read[at]

@@ -372,7 +372,7 @@ class Schedules:
         for key, row in self.cells.all():
             try:
                 yield self.info(self.open(key, row))
-            except DamagedRecordError as error:
+            except DamagedRecordError as error:  # the others are shown all the same
                 yield ScheduleInfo(rowkinds.describe(key), damage=str(error))
 
     def open(self, key: bytes, row: bytes) -> Schedule:

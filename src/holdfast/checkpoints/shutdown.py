@@ -92,7 +92,7 @@ class ShutdownCheckpoints:
             for one, kept in found:
                 one.give(kept)
             self._given([one for one, _ in found])
-        except BaseException:
+        except BaseException:  # whatever it is: signals and gates are given back
             self.__exit__(None, None, None)
             raise
         return self
@@ -137,7 +137,7 @@ class ShutdownCheckpoints:
             for one, kept in found:
                 one.give(kept)  # here, where what it holds is at home
             await to_the_end(self._given, [one for one, _ in found])
-        except BaseException:
+        except BaseException:  # cancelled, too: signals and gates are given back
             await self.__aexit__(None, None, None)
             raise
         return self

@@ -164,7 +164,7 @@ class Commits:
     def _entry(self, name: bytes, key: bytes, row: bytes) -> None:
         try:
             body = self._judge.body(key, row)
-        except StateIntegrityError:
+        except StateIntegrityError:  # it stays out of the replica, and is named
             self._findings.add(key, "it is damaged in the store, and was not copied")
             self.unread = True
             return
@@ -300,5 +300,5 @@ def _same(key: bytes, one: bytes, other: bytes) -> bool:
     """Whether two rows are of one entry; which of them is to stand is judged elsewhere."""
     try:
         return key[:1] == b"E" and entry.same_entry(one, other)
-    except DamagedRecordError:
+    except DamagedRecordError:  # damage is no split: it is judged as that
         return True

@@ -60,7 +60,7 @@ class Judge:
         """A scope, opened; None if nothing of it can be: erased, or its keys are not here."""
         try:
             return self.follower.ledger(scope)
-        except (KeyMissingError, DamagedRecordError):
+        except (KeyMissingError, DamagedRecordError):  # then its rows are believed as they are
             return None
 
     def body(self, key: bytes, row: bytes) -> Body | None:
@@ -90,7 +90,7 @@ class Judge:
             return kind != b"R" or not row
         except KeyMissingError:
             return True
-        except StateIntegrityError:
+        except StateIntegrityError:  # that is what is asked
             return False
 
     # what may go
@@ -193,7 +193,7 @@ class Judge:
             if key[:1] == b"E":
                 return self._replaces_entry(key, new, old)
             newer = self._epoch(key, new) > self._epoch(key, old)
-        except StateIntegrityError:
+        except StateIntegrityError:  # which of the two is whole decides
             newer = False
         return self.whole(key, new) and (newer or not self.whole(key, old))
 
@@ -222,7 +222,7 @@ class Judge:
         """The row that led from a correlation to an entry whose body goes, if it goes, too."""
         try:
             body = self.body(key, old)
-        except (StateIntegrityError, ScopeNotFoundError):
+        except (StateIntegrityError, ScopeNotFoundError):  # its row is left: `verify` names it
             return None
         if body is None or body.cause is None or body.cause.correlation is None:
             return None

@@ -121,7 +121,7 @@ class Claim:
     def _look(self) -> tuple[bytes | None, Mark | None]:
         try:
             return mark_of(self.storage)
-        except DamagedRecordError:
+        except DamagedRecordError:  # it is made anew
             if not self._anew:
                 raise
         return cell_of(self.storage), Mark(1, False, b"", 0)
@@ -131,7 +131,7 @@ class Claim:
         whole = self.whole if whole is None else whole
         try:
             self._swap(batch, Mark(1, whole, self._token, self._count + 1))
-        except Conflict as conflict:
+        except Conflict as conflict:  # of its own cell: somebody else writes now
             if rowkinds.FOLLOWS not in conflict.keys:
                 raise
             raise Conflict(
@@ -255,7 +255,7 @@ class Writer:
             return
         try:
             self._claim.commit(batch, whole=whole)
-        except Conflict as conflict:
+        except Conflict as conflict:  # of a row that the source does not account for
             if rowkinds.FOLLOWS in conflict.keys:
                 raise
             raise split() from None

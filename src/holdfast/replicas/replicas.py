@@ -81,7 +81,7 @@ class _Replica:
                 if self._storage is None:
                     self._storage = open_storage(self.url, create=create)
                 yield self._storage
-            except BaseException:
+            except BaseException:  # cancelled, too: its state is not known
                 self.close()
                 raise
 

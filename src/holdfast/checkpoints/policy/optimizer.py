@@ -114,7 +114,7 @@ class Optimizer:
         self._core.ledger(scope)  # one that is not there has no history: it is misspelt
         try:
             return record(self._core, scope, tuple(self._policies.list(scope)))
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # with the way out
             raise DamagedRecordError(
                 f"{error}. What happened there cannot be led through policies: prune the history "
                 "up to behind it, or ask for costs(), which passes it over",

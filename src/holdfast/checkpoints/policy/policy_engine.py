@@ -428,6 +428,7 @@ class Engine(Gate):
                 ask = self.metrics.get(name)
                 value = ran(ask(tracker.scope), name) if ask is not None else process_memory()
             except BaseException as error:
+                # a user's function may raise anything: its metric has no value
                 if is_interrupt(error):
                     raise
                 value, why = None, f"failed with {type(error).__name__}"
