@@ -14,7 +14,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from holdfast.backup import manifest
-from holdfast.backup.make import held
 from holdfast.backup.manifest import CELLS, RECORDS, RING, Backup, Row, damaged
 from holdfast.backup.place import Place
 from holdfast.errors import Conflict, HoldfastError, InvalidInputError, RefusedError
@@ -60,7 +59,6 @@ def restore(core: Core | None, place: Place, backup: Backup, url: str) -> Restor
     with ExitStack() as opened:
         storage = _empty(opened, url)
         ring = _empty(opened, ring_url, private=True) if backup.keys else None
-        opened.enter_context(held(place, {part.run for part in parts}))
         found = (manifest.rows_of(place, part) for part in parts)
         turn = _Turn([storage] if ring is None else [storage, ring])
         try:

@@ -53,18 +53,14 @@ from holdfast.store.names.threads import safe_point, undivided
 # Making a backup beside deleting another one, without a lock.
 #
 # Whoever makes a backup first says which runs' objects it may rest on (a claim), then looks which
-# runs are doomed, and then which objects there are. Whoever deletes objects first dooms their
-# runs,
+# runs are doomed, and then which objects there are. Whoever deletes objects first dooms their runs,
 # then looks what is claimed, then what backups name, and deletes only what is neither. So of the
-# two
-# at least one sees the other. A claim goes behind the manifest, so that one of both is there.
+# two at least one sees the other. A claim goes behind the manifest, so that one of both is there.
 #
-# A process that was killed leaves its claim, or its dooms, behind. After a day, by the clock of
-# the
-# place, they count no more, and whoever deletes next removes them. One that lives all the same
-# (its
-# machine slept) finds that out before it relies on them (`_alive`). A restore need not: every
-# object is compared with its hash, and one that is gone ends it.
+# A process that was killed leaves its claim, or its dooms, behind. After a day, by the clock of the
+# place, they count no more, and whoever deletes next removes them. One that lives all the same (its
+# machine slept) finds that out before it relies on them (`_alive`). A restore claims nothing: every
+# object is compared with its hash, and one that is deleted meanwhile ends it.
 
 
 DEAD = timedelta(days=1)
@@ -86,19 +82,6 @@ def check_claim(place: Place, run: str) -> None:
 def release(place: Place, run: str) -> None:
     """Say that a run is over."""
     place.drop([_pending(run)])
-
-
-@contextmanager
-def held(place: Place, rests_on: Iterable[str]) -> Iterator[None]:
-    """Keep objects of runs from being deleted while they are read; not where one may only read."""
-    run = manifest.new_id(datetime.now(UTC))
-    with suppress(Unavailable):
-        claim(place, run, rests_on)
-    try:
-        yield
-    finally:
-        with suppress(Unavailable):
-            release(place, run)
 
 
 def runs(place: Place) -> list[str]:

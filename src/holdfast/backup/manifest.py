@@ -34,11 +34,10 @@ from holdfast.storage.rows import each
 # Rows as objects: cut where the rows say, so that a change sends only what lies near it.
 #
 # An object holds rows in the order of their tables and keys: table (1), length of the key (1),
-# length
-# of the content (4), key, content. A row ends an object with a chance that grows with its size,
-# by
-# a hash of its key: that does not depend on what stands before, so that of two moments of a store
-# all objects are equal but those that hold a changed row. One that grows too long ends anyway.
+# length of the content (4), key, content. A row ends an object with a chance that grows with its
+# size, by a hash of its key: that does not depend on what stands before, so that of two moments of
+# a store all objects are equal but those that hold a changed row. One that grows too long ends
+# anyway.
 
 
 RECORDS, CELLS, RING, RING_CELLS = range(4)

@@ -56,9 +56,9 @@ __all__ = [
 
 HOMES = {
     "holdfast.checkpoints.checkpoints": "CheckpointGroups Checkpoints",
-    "holdfast.checkpoints.export": "export_checkpoint import_checkpoint inspect_export",
+    "holdfast.checkpoints.export": "export_checkpoint",
     "holdfast.checkpoints.export_file": "Export",
-    "holdfast.checkpoints.export_import": "Imported",
+    "holdfast.checkpoints.export_import": "Imported import_checkpoint inspect_export",
     "holdfast.checkpoints.policy.optimizer": "Optimizer PolicyRecording",
     "holdfast.checkpoints.policy.policies": "Policies",
     "holdfast.checkpoints.policy.policy": (

@@ -180,12 +180,6 @@ class Policies:
         watch: bool = True,
     ) -> None: ...
     async def __aenter__(self) -> Self: ...
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
     async def close(self) -> None:
         """Make the checkpoints that are on their way, and watch no longer.
 
@@ -225,6 +219,12 @@ class Policies:
         """The last hundred things that went wrong; a policy never fails a write."""
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until all that is due is done; False if it took longer than `timeout` seconds."""
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 class Retention:
     """The retention of a store's checkpoints and of its past.

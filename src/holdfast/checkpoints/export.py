@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -48,14 +48,13 @@ from holdfast.store.inner import (
     write,
 )
 from holdfast.store.names.arguments import check_flag
-from holdfast.store.names.face import reads, writes
+from holdfast.store.names.face import writes
 from holdfast.store.names.masked import MASK, Masked
 from holdfast.store.names.threads import safe_point
 from holdfast.store.names.whole_files import whole_file
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.export_file import Description
-    from holdfast.checkpoints.export_import import Imported
     from holdfast.store.names.items import Checkpoint
     from holdfast.store.state import State
 
@@ -291,10 +290,6 @@ def _describe(
 # Exports; what they need is loaded when they are first used.
 
 
-LIMIT = 1 << 30
-"""Bytes of content that an import takes unless it is told another limit."""
-
-
 @writes
 def export_checkpoint(
     state: State,
@@ -331,54 +326,6 @@ def export_checkpoint(
         unsigned=unsigned,
         reveal=reveal,
     )
-
-
-@writes
-def import_checkpoint(
-    state: State,
-    path: str | os.PathLike[str],
-    *,
-    key: str | None = None,
-    trust: Sequence[str] | None = None,
-    untrusted: bool = False,
-    limit: int = LIMIT,
-    reason: str | None = None,
-) -> Imported:
-    """Let the state be what is in an exported file, of whatever scope and store.
-
-    The file must be signed by one of the public keys in `trust` (default: the store's own signer);
-    with `untrusted=True` it is taken whoever signed it, if anybody did. What came from a scope that
-    was erased in this store is refused, as is more content than `limit` bytes.
-
-    It is read into a timeline of its own, compared there with what was signed, and then restored
-    from: all or nothing, sticky keys and declarations left alone, and `restore(result.backup)`
-    undoes it. A scope that declares nothing gets the declarations of the file.
-    """
-    from holdfast.checkpoints.export_import import import_state
-
-    return import_state(
-        line_of(state),
-        path,
-        key=key,
-        trust=trust,
-        untrusted=untrusted,
-        limit=limit,
-        reason=reason,
-    )
-
-
-@reads
-def inspect_export(
-    path: str | os.PathLike[str], *, key: str | None = None, trust: Sequence[str] | None = None
-) -> Export:
-    """What is in an exported file, without a store. All of it is read and checked.
-
-    With `trust`, a file that none of these public keys signed is refused; without, `Export.signer`
-    is whoever says so.
-    """
-    from holdfast.checkpoints.export_import import inspect_file
-
-    return inspect_file(path, key=key, trust=trust)
 
 
 # ---- readable -----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.checkpoints.export import Path, Source
+from holdfast.checkpoints.export import Path, Source, line_of
 from holdfast.checkpoints.export_file import (
     PIECE,
     Content,
@@ -74,12 +74,15 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import check_count, check_flag
 from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import reads, writes
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.names.threads import safe_point, undivided
 from holdfast.store.names.whole_files import check_path
 from holdfast.store.state import State
 
+LIMIT = 1 << 30
+"""Bytes of content that an import takes unless it is told another limit."""
 OPERATIONS = 1000
 """Keys that one entry of an import writes, at most."""
 
@@ -122,8 +125,15 @@ def _opened(path: Path, key: str | None) -> Iterator[tuple[ExportFile, Descripti
         raise InvalidInputError(f"cannot read {path!r}: {error.strerror}") from None
 
 
-def inspect_file(path: Path, *, key: str | None, trust: Sequence[str] | None) -> Export:
-    """Read a file to its end; see `inspect_export`."""
+@reads
+def inspect_export(
+    path: str | os.PathLike[str], *, key: str | None = None, trust: Sequence[str] | None = None
+) -> Export:
+    """What is in an exported file, without a store. All of it is read and checked.
+
+    With `trust`, a file that none of these public keys signed is refused; without, `Export.signer`
+    is whoever says so.
+    """
     with _opened(path, key) as (file, said):
         if trust is not None:
             _check_signer(said, Trust.of(trust, None).keys)
@@ -132,17 +142,28 @@ def inspect_file(path: Path, *, key: str | None, trust: Sequence[str] | None) ->
         return public_export(said, file.encrypted)
 
 
-def import_state(
-    handle: LineHandle,
-    path: Path,
+@writes
+def import_checkpoint(
+    state: State,
+    path: str | os.PathLike[str],
     *,
-    key: str | None,
-    trust: Sequence[str] | None,
-    untrusted: bool,
-    limit: int,
-    reason: str | None,
+    key: str | None = None,
+    trust: Sequence[str] | None = None,
+    untrusted: bool = False,
+    limit: int = LIMIT,
+    reason: str | None = None,
 ) -> Imported:
-    """Let a state be what is in a file; see `import_checkpoint`."""
+    """Let the state be what is in an exported file, of whatever scope and store.
+
+    The file must be signed by one of the public keys in `trust` (default: the store's own signer);
+    with `untrusted=True` it is taken whoever signed it, if anybody did. What came from a scope that
+    was erased in this store is refused, as is more content than `limit` bytes.
+
+    It is read into a timeline of its own, compared there with what was signed, and then restored
+    from: all or nothing, sticky keys and declarations left alone, and `restore(result.backup)`
+    undoes it. A scope that declares nothing gets the declarations of the file.
+    """
+    handle = line_of(state)
     check_flag(untrusted, "untrusted")
     check_count(limit, "limit")
     cause_now(reason=reason)  # refused now, if it cannot be one
@@ -162,8 +183,7 @@ def import_state(
         Content(file, said, codec.limits).give(_Check(codec, foreign=said.lineage != core.lineage))
         file.rewind()
         reason = reason or f"import of {said.scope} {export.checkpoint}"[:4096]
-        state = State(handle)
-        new = not handle_of(state).place()[2]
+        new = not handle.place()[2]
         if new:
             state.checkpoint("before import", type="migration")  # only what is there can be forked
         rules = handle.reader.declared().all or declared

@@ -28,15 +28,12 @@ from holdfast.store.names.scope import Scope, check_key
 # When something is due: intervals and calendars, without a store and without waiting.
 #
 # A **slot** is one occasion of a schedule. Of an interval the slots are numbered; of a calendar
-# they
-# are moments, whole seconds since 1970, so that each is there once, whatever the clocks do.
+# they are moments, whole seconds since 1970, so that each is there once, whatever the clocks do.
 #
 # What a calendar schedule has behind it is kept as **stretches** of time. There is one, which
-# grows,
-# as long as the clock goes on as clocks should. If slots lie behind a pause or a jump, the first
-# of
-# them is run for all, and a new stretch begins where the clock is now: should the clock go back,
-# neither is that slot run again nor are those of the right time left out.
+# grows, as long as the clock goes on as clocks should. If slots lie behind a pause or a jump, the
+# first of them is run for all, and a new stretch begins where the clock is now: should the clock go
+# back, neither is that slot run again nor are those of the right time left out.
 
 
 SHORTEST, LONGEST = 0.1, 366 * 86_400.0

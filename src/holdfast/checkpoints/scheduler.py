@@ -62,17 +62,13 @@ if TYPE_CHECKING:
 # ---- runner -------------------------------------------------------------------------------------
 # Running schedules: one runner among all processes, one heap, one timer.
 #
-# Whoever holds the lease `LEASE` runs what is due; the others look now and then whether it is
-# free.
-# All that a runner writes is under the lease: checkpoints, what jobs write, and the cells that
-# say
-# how far schedules are. A slot's checkpoint has an id made from schedule and slot. So a runner
-# that
+# Whoever holds the lease `LEASE` runs what is due; the others look now and then whether it is free.
+# All that a runner writes is under the lease: checkpoints, what jobs write, and the cells that say
+# how far schedules are. A slot's checkpoint has an id made from schedule and slot. So a runner that
 # was stopped and overtaken can write nothing, and one that takes over after a kill between a
 # checkpoint and its cell makes no second one.
 #
-# Slots in which an agent had written nothing since its last checkpoint are left out, and nothing
-# is
+# Slots in which an agent had written nothing since its last checkpoint are left out, and nothing is
 # stored of them: whoever takes over finds the same. So idle agents cost next to nothing.
 
 

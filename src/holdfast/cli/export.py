@@ -136,7 +136,7 @@ def import_(
     FILE must be signed by this store's signer, or by a key given with --trust. What was before is
     kept, so this can be undone.
     """
-    from holdfast.checkpoints.export import import_checkpoint
+    from holdfast.checkpoints.export_import import import_checkpoint
 
     with session.writing() as store:
         done = import_checkpoint(
@@ -185,7 +185,7 @@ def inspect(
     trust: tuple[str, ...],
 ) -> None:
     """What is in an exported FILE. All of it is checked, and no store is needed."""
-    from holdfast.checkpoints.export import inspect_export
+    from holdfast.checkpoints.export_import import inspect_export
 
     key = session.other_key("file", file_key, file_passphrase_file, new=False)
     found = inspect_export(file, key=key, trust=trust or None)

@@ -30,10 +30,8 @@ from holdfast.store.open import META
 # Which differences between a store and its replica are taken over.
 #
 # A row is sent only if it opens in its place, as far as the keys for it are there. One that the
-# replica has is replaced only by the same content, sealed under a newer data key, or if it does
-# not
-# open itself; of an entry, the body may go. One is removed only if the store says itself that it
-# is
+# replica has is replaced only by the same content, sealed under a newer data key, or if it does not
+# open itself; of an entry, the body may go. One is removed only if the store says itself that it is
 # gone: a tombstone, or an anchor with the row below its floor. All else is damage, on one side or
 # the other: it is told, and nothing is changed.
 

@@ -84,11 +84,9 @@ if TYPE_CHECKING:
 # ---- schedules of policies ----------------------------------------------------------------------
 # Policies as schedules: their checkpoints come in time, whichever process still runs.
 #
-# The process that writes to an agent sees at once when a policy is met. For one whose frequency
-# has
+# The process that writes to an agent sees at once when a policy is met. For one whose frequency has
 # an interval a schedule is stored besides, so that the runner of the schedules, in whatever
-# process,
-# looks at it once an interval: the process that wrote may be gone by then.
+# process, looks at it once an interval: the process that wrote may be gone by then.
 
 
 OWNED = RESERVED + "policy/"

@@ -18,8 +18,7 @@ from holdfast.store.names.scope import check_key
 # ---- conditions ---------------------------------------------------------------------------------
 # Conditions: what a policy looks at, and how it compares it.
 #
-# A condition names a kind, a metric of that kind, an operator and a threshold. All conditions of
-# a
+# A condition names a kind, a metric of that kind, an operator and a threshold. All conditions of a
 # policy must hold. Times are milliseconds, sizes bytes.
 
 

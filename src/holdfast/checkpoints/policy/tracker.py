@@ -55,12 +55,9 @@ if TYPE_CHECKING:
 # ---- metrics ------------------------------------------------------------------------------------
 # Metrics of one agent, kept up with every write at next to no cost.
 #
-# The tree of the state at the last checkpoint is remembered (`Basis`), so that what a key was
-# then
-# can be looked up at any time: a write only notes its keys, and bytes are counted when it
-# matters.
-# What is noted twice counts once, and what is again as it was then counts nothing. Terms of
-# lookups
+# The tree of the state at the last checkpoint is remembered (`Basis`), so that what a key was then
+# can be looked up at any time: a write only notes its keys, and bytes are counted when it matters.
+# What is noted twice counts once, and what is again as it was then counts nothing. Terms of lookups
 # and policies are no change of the agent's, and their bytes are not among its own.
 
 
