@@ -588,14 +588,14 @@ BUGS = (
     ),
     Bug(
         "restore in part that overwrites who was faster",
-        "checkpoints/partial.py",
+        "checkpoints/restore_request.py",
         "        expects = {one.key: now.version(one.now) if now else 0 for one in piece}\n",
         "        expects: dict[str, int] = {}\n",
         "tests/store/test_checkpoint_restores.py::test_what_others_write_meanwhile_is_kept",
     ),
     Bug(
         "restore in many pieces that drops what others wrote meanwhile",
-        "checkpoints/partial.py",
+        "checkpoints/restore_request.py",
         "return [*(() if self.sticky else sticky_of(stage)), *self._since(begun, stage)]",
         "return [*(() if self.sticky else sticky_of(stage))]",
         "tests/store/test_checkpoint_restores.py::test_also_if_it_takes_many_pieces",
@@ -1534,14 +1534,14 @@ BUGS = (
     ),
     Bug(
         "sticky keys that a replay forgets",
-        "checkpoints/partial.py",
+        "checkpoints/restore_request.py",
         "Bringing(trial, source, label, None, prefixes, reason, sticky=True)",
         "Bringing(trial, source, label, None, prefixes, reason)",
         "tests/recovery/test_sticky_after_damage.py::test_an_effect_is_not_done_again_after_damage_before_it",
     ),
     Bug(
         "a long copy that comes without its rules",
-        "checkpoints/partial.py",
+        "checkpoints/restore_request.py",
         "[*(() if self.sticky else sticky_of(stage)), ",
         "[*sticky_of(stage), ",
         "tests/recovery/test_sticky_after_damage.py::test_what_a_copy_has_comes_with_its_rules",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.checkpoints import create as making
-from holdfast.checkpoints import describe
 from holdfast.checkpoints import group as groups
 from holdfast.checkpoints import locate as locating
 from holdfast.checkpoints import restore_request as restoring
@@ -89,9 +88,9 @@ class Checkpoints:
         """All checkpoints that fit what `locate` takes, newest first."""
         return locating.find(self._handle, locator(where), limit)
 
-    def inspect(self, which: Any, *, verify: str = "full") -> describe.Description:
+    def inspect(self, which: Any, *, verify: str = "full") -> locating.Description:
         """All that is known of a checkpoint, after looking at what it covers."""
-        return describe.describe(self._handle, which, verify)
+        return locating.describe(self._handle, which, verify)
 
     @steps
     def restore(self, request: Any = None, **fields: Any) -> Steps[restoring.RestoreResult]:

@@ -163,25 +163,16 @@ def import_checkpoint(
     from: all or nothing, sticky keys and declarations left alone, and `restore(result.backup)`
     undoes it. A scope that declares nothing gets the declarations of the file.
     """
-    handle = line_of(state)
+    handle = _writable(state)
+    core = handle.core
     check_flag(untrusted, "untrusted")
     check_count(limit, "limit")
     cause_now(reason=reason)  # refused now, if it cannot be one
-    if handle.reader.at is not None:
-        raise ReadOnlyError(f"{handle.scope}: a view of the past cannot be changed; fork it")
-    core = handle.core
-    core.check_writable()
     trusted = Trust.of(trust, None).keys if trust is not None else frozenset([core.public])
     with _opened(path, key) as (file, said):
         if not untrusted:
             _check_signer(said, trusted)
-        _check_erased(handle, said)
-        _check_size(said, limit)
-        export = public_export(said, file.encrypted)
-        declared = _declarations(handle, said)
-        codec = core.codec.plain_reader
-        Content(file, said, codec.limits).give(_Check(codec, foreign=said.lineage != core.lineage))
-        file.rewind()
+        export, declared = _checked(handle, file, said, limit)
         reason = reason or f"import of {said.scope} {export.checkpoint}"[:4096]
         new = not handle.place()[2]
         if new:
@@ -212,12 +203,29 @@ def import_checkpoint(
     )
 
 
-def _check_size(said: Description, limit: int) -> None:
+def _writable(state: State) -> LineHandle:
+    handle = line_of(state)
+    if handle.reader.at is not None:
+        raise ReadOnlyError(f"{handle.scope}: a view of the past cannot be changed; fork it")
+    handle.core.check_writable()
+    return handle
+
+
+def _checked(
+    handle: LineHandle, file: ExportFile, said: Description, limit: int
+) -> tuple[Export, tuple[Declaration, ...]]:
+    """What a file says and declares, after all of it was read: it could be taken over."""
+    _check_erased(handle, said)
     if said.size > limit:
         raise LimitExceededError(
             f"this export holds {said.size} bytes, {limit} are taken at most; give limit= if "
             "you know that it is as large as it should be"
         )
+    export, declared = public_export(said, file.encrypted), _declarations(handle, said)
+    codec, foreign = handle.core.codec.plain_reader, said.lineage != handle.core.lineage
+    Content(file, said, codec.limits).give(_Check(codec, foreign=foreign))
+    file.rewind()
+    return export, declared
 
 
 def _declared_now(state: State, declared: tuple[Declaration, ...]) -> tuple[Declaration, ...]:

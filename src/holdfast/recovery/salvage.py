@@ -21,7 +21,7 @@ from holdfast.agents.agent_keys import DRIFT, EFFECTS, LOOP, MACHINE
 from holdfast.agents.handover_records import LOG
 from holdfast.agents.machines.machine_records import Keys
 from holdfast.agents.mailbox import INBOX
-from holdfast.checkpoints.partial import put_together
+from holdfast.checkpoints.restore_request import put_together
 from holdfast.errors import PrunedError, StateIntegrityError
 from holdfast.recovery.changes_of_others import LAST, entry_rows, some
 from holdfast.store.inner import (

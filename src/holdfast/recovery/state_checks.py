@@ -13,8 +13,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.checkpoints.partial import Bringing
-from holdfast.checkpoints.restore_request import failed
+from holdfast.checkpoints.restore_request import Bringing, failed
 from holdfast.errors import (
     Conflict,
     HoldfastError,

@@ -25,9 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoints.locate import Lineage, candidates, examine
-from holdfast.checkpoints.partial import is_put_together
 from holdfast.checkpoints.request import Locator
-from holdfast.checkpoints.restore_request import damaged_keys
+from holdfast.checkpoints.restore_request import damaged_keys, is_put_together
 from holdfast.errors import (
     Conflict,
     HoldfastError,
