@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -116,6 +117,7 @@ class Engine(Gate):
         """Held while something is done for agents."""
         self._background = Background(core, "holdfast-policies", LONGEST, self._turn)
         self._watching = self._stopping = False
+        self._process = os.getpid()
         self.changed: Callable[[Scope, set[str]], None] | None = None
         """Told when an agent's own policies of these ids are others than they were."""
 
@@ -246,7 +248,8 @@ class Engine(Gate):
         with self._lock:
             self._stopping = True
             self._alarms.clear()
-        if not is_at_work(self._background):
+        # A forked process has no such thread, and one that waits for itself waits for ever.
+        if os.getpid() == self._process and not is_at_work(self._background):
             self.wait()
         self._background.stop()
         self._watching = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -383,24 +384,15 @@ def counted(key: str) -> bool:
 def process_memory() -> float | None:
     """Bytes of memory that this process takes; where that cannot be asked, the most it took."""
     try:
-        with open("/proc/self/statm", "rb") as file:
-            pages = int(file.read().split()[1])
         import resource
-
-        return pages * resource.getpagesize()
-    except (OSError, ValueError, IndexError, ImportError):
-        return _most_memory()
-
-
-def _most_memory() -> float | None:
-    try:
-        import resource
-        import sys
-
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return used * (1 if sys.platform == "darwin" else 1024)
     except ImportError:
         return None
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used * (1 if sys.platform == "darwin" else 1024)
 
 
 # ---- tracker ------------------------------------------------------------------------------------
