@@ -9,7 +9,7 @@ import pytest
 from handover_kit import busy, heard, put, say, tasks
 
 from holdfast import sync
-from holdfast.checkpoints import partial
+from holdfast.checkpoints import restore_request as partial
 from holdfast.errors import HandoverValidationError
 
 PUT_BACK: dict[str, Callable[[sync.State], object]] = {

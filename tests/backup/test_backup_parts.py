@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.backup.parts import LONGEST, MOST, Row, packed, unpacked
+from holdfast.backup.manifest import LONGEST, MOST, Row, packed, unpacked
 from holdfast.errors import DamagedBackupError
 
 Rows = dict[tuple[int, bytes], bytes]

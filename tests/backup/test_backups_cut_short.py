@@ -12,7 +12,7 @@ from backup_kit import Failing, fill, there, values
 from store_kit import Place
 
 from holdfast import sync
-from holdfast.backup import claims
+from holdfast.backup import make as claims
 from holdfast.errors import RefusedError, StateIntegrityError, Unavailable
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch

@@ -14,7 +14,8 @@ from backup_kit import Failing, fill, there
 from store_kit import Hands, Place
 
 from holdfast import sync
-from holdfast.backup import claims, manifest
+from holdfast.backup import make as claims
+from holdfast.backup import manifest
 from holdfast.errors import (
     BackupNotFoundError,
     InvalidInputError,

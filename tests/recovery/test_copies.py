@@ -13,8 +13,8 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
 from holdfast.agents import Task
-from holdfast.checkpoints import partial
-from holdfast.checkpoints.partial import Bringing
+from holdfast.checkpoints import restore_request as partial
+from holdfast.checkpoints.restore_request import Bringing
 from holdfast.errors import RecoveryFailedError, ScopeErasedError, ScopeNotFoundError
 from holdfast.recovery.failures import FAILURES
 

@@ -6,7 +6,7 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Scope, sync
-from holdfast.checkpoints.lineage import Lineage
+from holdfast.checkpoints.locate import Lineage
 from holdfast.errors import CheckpointNotFoundError, RecoveryFailedError
 from holdfast.recovery import agent_group
 from holdfast.store.history.handle import LineHandle

@@ -10,7 +10,7 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import Ephemeral, Sticky, sync
-from holdfast.checkpoints import partial
+from holdfast.checkpoints import restore_request as partial
 from holdfast.checkpoints.restore_request import past_damage
 from holdfast.errors import Conflict, RecoveryFailedError
 from holdfast.recovery import RecoveryTarget

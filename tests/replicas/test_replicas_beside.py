@@ -25,8 +25,8 @@ from holdfast.storage import open_storage
 KILLED = """
 import os, sys
 from holdfast import sync
-from holdfast.replicas import claims, row_writer as writing
-claims.STILL = 0.05
+from holdfast.replicas import replica_cell as writing
+writing.STILL = 0.05
 writing.ROWS, left = 20, [int(sys.argv[3])]
 before = writing.Writer.flush
 def flush(self, **more):

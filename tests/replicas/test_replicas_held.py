@@ -17,7 +17,6 @@ from store_kit import Place, put_row, rows_of
 from holdfast import sync
 from holdfast.errors import InvalidInputError, ReadOnlyError, Unavailable
 from holdfast.recovery import Configuration
-from holdfast.replicas import replica_report
 from holdfast.replicas import replica_sync as syncing
 from holdfast.replicas import replicas as replicas_module
 from holdfast.storage import open_storage
@@ -125,7 +124,7 @@ def test_the_status_of_a_replica_that_is_ahead(
     state.set("x", 1)
     replicas = sync.replicas.Replicas(store, [url])
     replicas.sync()
-    storage, before, others = open_storage(url), replica_report.ends, [1]
+    storage, before, others = open_storage(url), syncing.ends, [1]
 
     def ends(side: Moment) -> Any:
         if others:
@@ -134,7 +133,7 @@ def test_the_status_of_a_replica_that_is_ahead(
             syncing.sync(store._core, storage)
         return before(side)
 
-    monkeypatch.setattr(replica_report, "ends", ends)
+    monkeypatch.setattr(syncing, "ends", ends)
     (status,) = replicas.status()
     assert (status.whole, status.entries, status.error) == (True, 0, None)
 

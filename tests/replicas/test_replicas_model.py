@@ -19,7 +19,7 @@ from store_kit import Place
 
 from holdfast import sync
 from holdfast.errors import HoldfastError, MissingError, OutcomeUnknown, Unavailable
-from holdfast.replicas import commits, row_writer
+from holdfast.replicas import commits
 from holdfast.replicas import replica_cell as claims
 from holdfast.replicas import replica_sync as syncing
 from holdfast.storage import open_storage
@@ -140,9 +140,9 @@ class History:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits to a replica are small, so that there are many places to be cut short at."""
-    for module in (row_writer, commits):
+    for module in (claims, commits):
         monkeypatch.setattr(module, "SIZE", 4000)
-    monkeypatch.setattr(row_writer, "ROWS", 20)
+    monkeypatch.setattr(claims, "ROWS", 20)
     monkeypatch.setattr(claims, "STILL", 0.05)
     monkeypatch.setattr(verify_rows, "PATIENCE", 0.05)
 

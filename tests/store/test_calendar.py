@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoints.schedule import calendar
-from holdfast.checkpoints.schedule.calendar import Cron, Every, Stretches
+from holdfast.checkpoints import schedule as calendar
+from holdfast.checkpoints.schedule import Cron, Every, Stretches
 from holdfast.errors import InvalidInputError
 
 

@@ -219,11 +219,9 @@ def _append(state: sync.State, value: Any) -> None:
 @pytest.mark.parametrize(
     "order",
     [
-        "A+ Aw B+ Bw A- B-",
         "A+ Aw B+ Bw B- A-",
         "A+ B+ Aw Bw Aw A- B-",
         "A+ B+ Aw Bw Aw B- A-",
-        "A+ Aw B+ Bw A- C+ Cw B- C-",
         "A+ Aw A- B+ Bw B-",
         "A+ B+ Bw Aw A? B-",
     ],

@@ -17,7 +17,8 @@ from store_kit import Hands, Place, put_row, rows_of
 
 import holdfast
 from holdfast import Classed, Ephemeral, Lookup, Sticky, sync
-from holdfast.checkpoints import Condition, Policy, partial
+from holdfast.checkpoints import Condition, Policy
+from holdfast.checkpoints import restore_request as partial
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,

@@ -8,7 +8,7 @@ import pytest
 from store_kit import Hands, Place
 
 from holdfast import sync
-from holdfast.checkpoints.schedule.runner import LEASE
+from holdfast.checkpoints.scheduler import LEASE
 from holdfast.errors import DamagedRecordError
 from holdfast.storage.contract import Batch
 

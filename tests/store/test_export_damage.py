@@ -14,17 +14,20 @@ import msgspec
 import pytest
 
 from holdfast import Sticky, ValueLimits, sync
-from holdfast.checkpoints.export import file as export_files
-from holdfast.checkpoints.export.export_records import (
+from holdfast.checkpoints import export_file as export_files
+from holdfast.checkpoints.export_file import (
     BYTES,
+    FRAME,
     LIST,
+    MAGIC,
     VALUE,
     Description,
+    ExportFile,
+    export_parts,
     read_description,
     record_head,
     sign_description,
 )
-from holdfast.checkpoints.export.file import FRAME, MAGIC, ExportFile, export_parts
 from holdfast.errors import (
     DamagedExportError,
     HoldfastError,

@@ -120,9 +120,7 @@ def message_class() -> Any:
     pytest.importorskip("google.protobuf")
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-    text = (
-        Path(holdfast.__file__).parent / "checkpoints" / "export" / "checkpoint.proto"
-    ).read_text()
+    text = (Path(holdfast.__file__).parent / "checkpoints" / "checkpoint.proto").read_text()
     text = re.sub(r"//.*", "", text)
     file = descriptor_pb2.FileDescriptorProto(
         name="c.proto", package="holdfast.v1", syntax="proto3"

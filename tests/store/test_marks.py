@@ -14,8 +14,7 @@ from store_kit import Between, Place, put_row, rows_of
 import holdfast
 from holdfast import Ephemeral, Sticky, sync
 from holdfast.checkpoints import CheckpointRequest
-from holdfast.checkpoints.create import make
-from holdfast.checkpoints.release import release
+from holdfast.checkpoints.create import make, release
 from holdfast.errors import Conflict, InvalidInputError, PrunedError, StillNeededError
 from holdfast.store.journal.timeline import DELTA_EVERY
 from holdfast.sync.checkpoints import Checkpoints, Retention

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import pytest
-from store_kit import Between, Place
+from store_kit import Place
 
 import holdfast
 from holdfast import Lookup, Sticky, sync
-from holdfast.checkpoints import operation as operations
-from holdfast.checkpoints.operation import Running
 from holdfast.errors import DependencyError, InvalidInputError
 from holdfast.sync.checkpoints import CheckpointGroups, Checkpoints
 
@@ -338,167 +335,3 @@ def test_what_can_never_be_undone_is_not_said_to_be_tried_again(state: sync.Stat
     assert "tries again" not in note
     assert running.checkpoint.id in note
     assert "keep" in note
-
-
-def failing(state: sync.State, name: str, *writes: tuple[str, Any]) -> Running:
-    """An operation that failed, and of which nothing is undone yet."""
-    with suppress(Broken), Checkpoints(state).operation(name, on_error="keep") as run:
-        for key, value in writes:
-            state.set(key, value)
-        raise Broken
-    return run
-
-
-@pytest.mark.parametrize("commit", range(3))
-@pytest.mark.parametrize("first", ["a", "b"])
-@pytest.mark.parametrize("again", [False, True])
-def test_of_two_that_fail_at_one_moment_nothing_stays(
-    place: Place, commit: int, first: str, again: bool
-) -> None:
-    """Whichever commit of one the other comes between: else each leaves what both wrote alone."""
-    between = Between(place.storage())
-    here, there = place.open(storage=between), place.open()
-    state, other = here.agent("1"), there.agent("1")
-    for key in ("shared", "a", "b"):
-        state.set(key, 0)
-    begun = dict(state.items())
-    runs = {}
-    for name, one in (("a", state), ("b", other)):
-        runs[name] = failing(one, name, (name, 1), ("shared", name))
-    if again:  # behind what the other wrote
-        with there.acting(operation=runs["a"].operation):
-            other.set("shared", "a again")
-    mine, others = ("a", "b") if first == "a" else ("b", "a")
-    told: list[Any] = []
-
-    def meanwhile() -> None:  # on a thread of its own: it is no part of the other operation
-        thread = threading.Thread(
-            target=lambda: told.append(Checkpoints(other).finish(runs[others].checkpoint, "revert"))
-        )
-        thread.start()
-        thread.join()
-
-    between.before, between.passing = meanwhile, commit
-    told.append(Checkpoints(state).finish(runs[mine].checkpoint, "revert"))
-    if len(told) == 1:  # it came to its end before
-        meanwhile()
-    assert dict(other.items()) == begun
-    assert sorted(key for one in told for key in one.done if key != "shared") == ["a", "b"]
-    assert any("shared" in one.done for one in told)
-    for one in told:  # who left it says so, and who took it back does not
-        assert ("shared" in one.done) != ("shared" in [left.key for left in one.left])
-    assert Checkpoints(other).held() == []
-    assert there.verify().findings == []
-
-
-def test_processes_whose_operations_fail_together_leave_nothing(place: Place) -> None:
-    begun = {"x": 0, "y": 0}
-    for key, value in begun.items():
-        place.open().agent("1").set(key, value)
-    turn, wrong = threading.Barrier(3), []
-
-    def work(number: int) -> None:
-        state = place.open().agent("1")
-        chance = random.Random(number)
-        try:
-            for count in range(10):
-                turn.wait(60)
-                with suppress(Broken), Checkpoints(state).operation(f"{number}") as run:
-                    for _ in range(chance.randrange(1, 4)):
-                        state.set(chance.choice(["x", "y", f"own/{number}"]), f"{number} {count}")
-                    raise Broken
-                assert run.outcome == "reverted"
-                turn.wait(60)
-                assert dict(state.items()) == begun
-                assert Checkpoints(state).held() == []
-        except BaseException as error:
-            turn.abort()
-            wrong.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    assert place.open().verify().findings == []
-
-
-def begin(state: sync.State, name: str, **writes: Any) -> Running:
-    """An operation that has begun and written something."""
-    return failing(state, name, *writes.items())
-
-
-@pytest.mark.parametrize("meanwhile", [False, True])
-def test_of_one_that_failed_and_is_pruned_in_part_nothing_comes_back(
-    state: sync.State, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
-) -> None:
-    """Its first write is gone, its revert is not: what was before that is what it had written."""
-    checkpoints = Checkpoints(state)
-    old = begin(state, "old", x="old")
-    beside = begin(state, "beside", z=1)
-    checkpoints.finish(old.checkpoint, "revert")
-    run = begin(state, "new", x="new")
-    checkpoints.finish(beside.checkpoint, "revert")
-    revert, pruned = operations.revert_state, []
-
-    def prune(*given: Any, **named: Any) -> Any:
-        if not pruned:
-            pruned.append(state.prune(beside.checkpoint, keep=[]))
-        return revert(*given, **named) if given else None
-
-    if meanwhile:
-        monkeypatch.setattr(operations, "revert_state", prune)
-    else:
-        prune()
-    done = checkpoints.finish(run.checkpoint, "revert")
-    assert pruned
-    assert done is not None
-    assert (done.done, state.get("x")) == (["x"], 2)
-
-
-def test_retention_keeps_what_failed_beside_one_that_runs(
-    store: sync.Store, state: sync.State
-) -> None:
-    """What it could not undo, because the other wrote behind it, the other takes back, too."""
-    checkpoints = Checkpoints(state)
-    old = begin(state, "old", x="old")
-    for n in range(6):
-        state.checkpoint(f"{n}", type="routine")
-    run = begin(state, "new", x="new")
-    left = checkpoints.finish(old.checkpoint, "revert")
-    assert left is not None
-    assert [one.key for one in left.left] == ["x"]
-    state.set("y", "on")
-    sync.checkpoints.Retention(store).run(state)
-    done = checkpoints.finish(run.checkpoint, "revert")
-    assert done is not None
-    assert (done.done, state.get("x")) == (["x"], 2)
-    state.set("y", "on")
-    sync.checkpoints.Retention(store).run(state)
-    assert len(state.checkpoints(type="routine")) == 3  # then it goes
-    assert store.verify().findings == []
-
-
-def test_what_is_pruned_as_it_is_undone_stops_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, other = place.open().agent("1"), place.open().agent("1")
-    state.set("x", 0)
-    state.set("y", 0)
-    old = begin(state, "old", x="old")
-    run = begin(state, "new", x="new", y="new")
-    Checkpoints(state).finish(old.checkpoint, "revert")
-    revert, pruned = operations.revert_state, []
-
-    def meanwhile(*given: Any, **named: Any) -> Any:
-        if not pruned:
-            pruned.append(other.prune(run.checkpoint, keep=[]))
-        return revert(*given, **named)
-
-    monkeypatch.setattr(operations, "revert_state", meanwhile)
-    done = Checkpoints(state).finish(run.checkpoint, "revert")
-    assert done is not None
-    assert done.done == ["x", "y"]
-    assert dict(state.items()) == {"x": "old", "y": 0}, "of what is pruned nobody can tell"
-    assert Checkpoints(state).held() == []

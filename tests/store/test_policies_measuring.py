@@ -12,7 +12,7 @@ from store_kit import Hands, Place
 from holdfast import Keep, Lookup, sync
 from holdfast.checkpoints import Condition, Policy, PolicyFrequency, PolicySetting
 from holdfast.checkpoints.policy import policy_engine
-from holdfast.checkpoints.policy.metrics import BESIDE, Measured, measure, own_size
+from holdfast.checkpoints.policy.tracker import BESIDE, Measured, measure, own_size
 from holdfast.store.history.diff import index_of
 from holdfast.store.history.handle import LineHandle
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from store_kit import Hands, Place
 
-from holdfast import Scope, sync
+from holdfast import sync
 from holdfast.checkpoints import Condition, Policy
-from holdfast.checkpoints.policy import policy_engine, worker
+from holdfast.checkpoints.policy import policy_engine
 from holdfast.checkpoints.policy.policy import DEFAULTS
 
 METRIC = Policy("own", (Condition("system_event", "own", "greater_than", 0),))
@@ -121,25 +121,6 @@ def test_a_write_that_cannot_be_counted_is_told_and_read_again(
         assert policies.errors() == ("agent:bad: IndexError",)
         monkeypatch.undo()
         assert policies.evaluate("agent:bad").triggered  # nothing of it is lost
-
-
-def test_what_comes_as_the_idle_thread_ends_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time had run out, and it still had to get the lock: no other thread was begun."""
-    monkeypatch.setattr(worker, "IDLE", 0.001)
-    with sync.open("memory:") as store:
-        working = worker.Worker(store._core, lambda *_: None)
-        wait, done = working._wake.wait, threading.Event()
-
-        def too_late(timeout: float | None = None) -> bool:
-            woken = wait(timeout)
-            if timeout == worker.IDLE and not woken and not done.is_set():
-                working.do(Scope("agent", "late"), done.set)
-            return woken
-
-        monkeypatch.setattr(working._wake, "wait", too_late)
-        working.do(Scope("agent", "first"), lambda: None)
-        assert done.wait(60)
-        working.stop()
 
 
 # which policy a checkpoint is of

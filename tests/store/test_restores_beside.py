@@ -9,7 +9,7 @@ from store_kit import Between, Place
 
 import holdfast
 from holdfast import Lookup, sync
-from holdfast.checkpoints import partial
+from holdfast.checkpoints import restore_request as partial
 from holdfast.errors import Conflict, MissingError
 
 

@@ -14,8 +14,8 @@ from store_kit import Place
 import holdfast
 from holdfast import Clock, sync
 from holdfast.checkpoints import Cron, Every, Run, group
-from holdfast.checkpoints.schedule import runner
-from holdfast.checkpoints.schedule.schedule import Schedules
+from holdfast.checkpoints import scheduler as runner
+from holdfast.checkpoints.schedule import Schedules
 from holdfast.errors import (
     GateRefusedError,
     InvalidInputError,

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -237,44 +236,6 @@ def test_a_signal_to_a_forked_process_ends_that_and_not_this_one(shared: Place) 
     assert store.agent("1").at(store.agent("1").checkpoints()[0]).get("k") == 2
 
 
-def test_no_signal_is_sent_again_behind_the_block(
-    store: sync.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread that sends it was held up between its look and that: it would end the process."""
-    heard: list[int] = []
-    sent: list[bool] = []
-    looked, over = threading.Event(), threading.Event()
-    get, kill = signal.getsignal, os.kill
-    others = threading.enumerate()  # those of blocks before may still be at their end
-
-    def held_up(number: int) -> Any:
-        found = get(number)
-        if threading.current_thread() not in others and sent and not over.is_set():
-            looked.set()
-            over.wait(0.5)  # the block cannot end before this has sent it
-        return found
-
-    def noted(pid: int, number: int) -> None:
-        if threading.current_thread() not in others:
-            sent.append(over.is_set())
-            if len(sent) == 1:
-                return  # as one that comes just before a wait is not heard
-        kill(pid, number)
-
-    before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
-    try:
-        with ShutdownCheckpoints(store):
-            monkeypatch.setattr(signal, "getsignal", held_up)
-            monkeypatch.setattr(os, "kill", noted)
-            kill(os.getpid(), signal.SIGTERM)
-            assert looked.wait(60)
-        over.set()
-        assert heard
-        assert not any(sent)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def test_what_cannot_be_meant_is_refused(place: Place) -> None:
     store = place.open()
     for wrong in ("agent:1", ["nonsense"], [7]):
@@ -380,41 +341,6 @@ def test_on_sigterm(shared: Place, program: str, how: str, code: int) -> None:
     assert store.verify().findings == []
     if how == "own handler":
         assert state.at(state.checkpoints()[0]).get("k") == state.get("k")
-
-
-WAITS = """
-import signal, sys, time
-from holdfast import sync
-from holdfast.checkpoints import ShutdownCheckpoints
-url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
-with sync.open(url, key=key, signer=signer) as store, ShutdownCheckpoints(store):
-    store.agent("1").set("k", 1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it comes to another thread
-    print("waits", flush=True)
-    time.sleep(600)
-"""
-
-
-def test_a_signal_that_does_not_end_the_wait_of_the_main_thread(shared: Place) -> None:
-    """As one that comes just before it begins to wait, which a test cannot time."""
-    words = [shared.url, shared.key or "", shared.signer]
-    process = subprocess.Popen(
-        [sys.executable, "-c", WAITS, *words],
-        env=shared.environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process, shared.open() as store:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().strip() == "waits"
-            os.kill(process.pid, signal.SIGTERM)
-            end = time.monotonic() + 60
-            while made(store.agent("1")) != SHUTDOWN:
-                assert time.monotonic() < end
-                time.sleep(0.01)
-        finally:
-            process.kill()
 
 
 @pytest.mark.spec("S70", "S76", "S77", "S78", "S79")

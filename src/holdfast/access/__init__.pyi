@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from holdfast.access.audit import Read as Read
 from holdfast.store.store_async import Store
@@ -16,13 +16,7 @@ class Audit:
     event loop) that reads.
     """
     def __init__(self, store: Store, *, wait: bool = False, every: float = 1.0) -> None: ...
-    async def __aenter__(self) -> Audit: ...
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    async def __aenter__(self) -> Self: ...
     async def start(self) -> None:
         """Begin to note reads, until `stop` or the end of the store."""
     async def stop(self) -> None:
@@ -44,3 +38,9 @@ class Audit:
 
         The past of `custom:$audit` keeps them until that is pruned.
         """
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -10,14 +10,12 @@ a note is lost only if the process is killed before it is committed.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from holdfast.errors import (
     GateRefusedError,
@@ -47,6 +45,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_filters, check_flag, check_limit, check_seconds
+from holdfast.store.names.background import Background, Startable
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.scope import Scope
@@ -59,7 +58,6 @@ TOGETHER = 512
 MOST_WAITING = 16 * TOGETHER
 """Notes that may wait; from then on a read waits until they are committed, or is refused."""
 _CAUSE = Cause("audit", "reads of sensitive values")
-_log = logging.getLogger("holdfast.audit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Read:
 
 
 @faced
-class Audit:
+class Audit(Startable):
     """Notes each read of a sensitive value through this open store, from `start` to `stop`.
 
     Reads are all that a gate's `reading` is told of: see docs/rules.md. Each process that
@@ -104,7 +102,6 @@ class Audit:
         self._core = core
         self._handle = StoreHandle(core)
         self._wait = wait
-        self._every = every
         self._gate = _Noting(self)
         self._notes: list[Any] = []
         self._sent: list[Any] = []
@@ -112,22 +109,11 @@ class Audit:
         self._number = 0
         self._lock = threading.Lock()
         self._committing = threading.Lock()
-        self._stirred = threading.Event()
-        self._due = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._background = Background(core, "holdfast-audit", every, self.flush, self._leave)
 
     @here
-    def __enter__(self) -> Audit:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    def __enter__(self) -> Self:
+        return super().__enter__()
 
     # noting
 
@@ -135,25 +121,17 @@ class Audit:
     def start(self) -> None:
         """Begin to note reads, until `stop` or the end of the store."""
         self._core.check_writable()
-        if self._thread is not None:
-            return
+        self._core.gates.remove(self._gate)  # a second call adds it once
         self._core.gates.add(self._gate)
-        self._core.closing.append(self.stop)
-        self._thread = threading.Thread(target=self._work, name="holdfast-audit", daemon=True)
-        self._thread.start()
+        self._background.start()
 
     @ends
     def stop(self) -> None:
         """Note no more reads, and commit what waits; raises what keeps it from being committed."""
-        if self._thread is None:
-            return
-        thread, self._thread = self._thread, None
+        self._background.stop()
+
+    def _leave(self) -> None:
         self._core.gates.remove(self._gate)
-        if self.stop in self._core.closing:
-            self._core.closing.remove(self.stop)
-        self._stirred.set()
-        self._due.set()
-        thread.join()
         self.flush()
 
     def _note(self, reading: GateReading) -> None:
@@ -169,10 +147,8 @@ class Audit:
             self._notes.append([self._core.clock.claimed(), cause, *place, tags])
         if self._wait:
             self.flush()
-            return
-        self._stirred.set()
-        if len(self._notes) >= TOGETHER:
-            self._due.set()
+        elif len(self._notes) >= TOGETHER:
+            self._background.wake()
 
     @writes
     def flush(self) -> None:
@@ -188,20 +164,6 @@ class Audit:
                 self._sent = []
                 with self._lock:
                     del self._notes[: len(some)]
-
-    def _work(self) -> None:
-        while self._thread is not None:
-            self._stirred.wait()
-            self._due.wait(self._every)
-            # Cleared before looking: what comes later sets them again.
-            self._stirred.clear()
-            self._due.clear()
-            try:
-                self.flush()
-            except Exception:
-                # They stay: the storage may serve again in a moment.
-                _log.exception("notes of reads could not be committed just now")
-                self._stirred.set()
 
     # reading
 

@@ -51,7 +51,7 @@ from holdfast.agents.state.shapes import Message as Message
 from holdfast.agents.state.shapes import Task as Task
 from holdfast.agents.state.shapes import ToolCall as ToolCall
 from holdfast.agents.tool_calls import Orphan, Repaired
-from holdfast.checkpoints.retention_rules import RetentionRule
+from holdfast.checkpoints.retention import RetentionRule
 from holdfast.store.inner import Lease, ScopedChange
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path

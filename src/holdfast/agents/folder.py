@@ -30,7 +30,7 @@ from holdfast.agents.handover_package import (
 )
 from holdfast.agents.mailbox_numbers import CLEARED, DONE, FIRST, INBOX, MESSAGES, Stretches
 from holdfast.agents.state.agent_state import AgentState
-from holdfast.checkpoints.export.write import line_of
+from holdfast.checkpoints.export import line_of
 from holdfast.errors import (
     AgentValidationError,
     DamagedRecordError,

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from holdfast.backup import claims, manifest
-from holdfast.backup.manifest import Backup
-from holdfast.backup.parts import CELLS, RECORDS, RING, Row, damaged
+from holdfast.backup import manifest
+from holdfast.backup.manifest import CELLS, RECORDS, RING, Backup, Row, damaged
 from holdfast.backup.place import Place
 from holdfast.errors import Conflict, HoldfastError, InvalidInputError, RefusedError
 from holdfast.seal.ring import GONE, scope_of
 from holdfast.storage import open_storage, shown
 from holdfast.storage.contract import LAST, Batch, Storage
+from holdfast.storage.rows import each, pages
 from holdfast.store.inner import Core, StoreHandle, finish_erasures
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.threads import safe_point
@@ -59,13 +59,12 @@ def restore(core: Core | None, place: Place, backup: Backup, url: str) -> Restor
     with ExitStack() as opened:
         storage = _empty(opened, url)
         ring = _empty(opened, ring_url, private=True) if backup.keys else None
-        opened.enter_context(claims.held(place, {part.run for part in parts}))
         found = (manifest.rows_of(place, part) for part in parts)
         turn = _Turn([storage] if ring is None else [storage, ring])
         try:
             turn.begin(url)
             new = _fill(turn, found, _Gone(core))
-        except BaseException:
+        except BaseException:  # cancelled, too: what was written so far is no store
             turn.undo()
             raise
         if not backup.encrypted and new:
@@ -106,12 +105,12 @@ class _Gone:
         self.keys: dict[bytes, bytes] = {}
         """What the ring says of those whose keys went."""
         if core is not None:
-            self.rows = dict(_all(core.storage, b"U", rows.after(b"U")))
-            for key, row in _all(core.storage, b"D", rows.after(b"D")):
+            self.rows = dict(each(core.storage.scan, b"U", rows.after(b"U")))
+            for key, row in each(core.storage.scan, b"D", rows.after(b"D")):
                 if rows.state_of(key) == rows.ERASED:
                     self.rows[key] = row
         if core is not None and core.ring is not None:
-            self.keys = dict(_all(core.ring.storage, GONE, rows.after(GONE)))
+            self.keys = dict(each(core.ring.storage.scan, GONE, rows.after(GONE)))
 
     def takes(self, row: Row) -> bool:
         """Whether a row has to go with what is erased: its keys, and the name of a subject.
@@ -124,12 +123,6 @@ class _Gone:
             id = self._core.subjects.read(row.key, row.content).id
             return rows.subject_tombstone(id) in self.rows
         return False
-
-
-def _all(storage: Storage, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
-    while page := storage.scan(low, high):
-        yield from page
-        low = page[-1][0] + b"\0"
 
 
 class _Turn:
@@ -149,7 +142,7 @@ class _Turn:
         for storage in self._places:
             try:
                 storage.commit(Batch(cells=[(_TURN, None, self._token)]))
-            except Conflict:
+            except Conflict:  # their token is there
                 raise _busy(url) from None
             # Another turn may have come and gone since this one saw that nothing is there.
             if not _bare(storage, cells=1):
@@ -185,10 +178,10 @@ class _Turn:
                 return
             mine = (_TURN, self._token, self._token)
             for storage in self._begun:
-                while page := storage.scan(b"", LAST):
+                for page in pages(storage.scan, b"", LAST):
                     storage.commit(Batch(drops=[key for key, _ in page], cells=[mine]))
-                while cells := [one for one in storage.cells(b"", LAST) if one[0] != _TURN]:
-                    gone = [(key, content, None) for key, content in cells]
+                for page in pages(storage.cells, b"", LAST):
+                    gone = [(key, content, None) for key, content in page if key != _TURN]
                     storage.commit(Batch(cells=[*gone, mine]))
                 storage.commit(Batch(cells=[(_TURN, self._token, None)]))
 

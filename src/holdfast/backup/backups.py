@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from holdfast.backup import claims, manifest
+from holdfast.backup import manifest
 from holdfast.backup.backup_restore import RestoredBackup, restore
-from holdfast.backup.make import make
+from holdfast.backup.make import collect, make
 from holdfast.backup.manifest import Backup
 from holdfast.backup.place import Place
 from holdfast.errors import (
@@ -136,6 +136,7 @@ class Backups:
                 try:
                     found[id] = manifest.read(self._place, id)
                 except (StateIntegrityError, NewerFormatError):
+                    # listed as damaged: others are whole
                     found[id] = None
         return found
 
@@ -146,7 +147,7 @@ class Backups:
         try:
             backup = manifest.read(self._place, id)
             parts = manifest.parts_of(self._place, backup)
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # that is what a report is for
             return BackupReport(id, 0, 0, 0, (str(error),))
         except BackupNotFoundError as error:
             if not self._place.has(manifest.path_of(id)):
@@ -163,6 +164,7 @@ class Backups:
                 rows = manifest.rows_of(self._place, part)
                 last = manifest.in_order(rows, last, part.name)
             except (StateIntegrityError, BackupNotFoundError) as error:
+                # the other objects are looked at, too
                 findings.append(str(error))
                 continue
             objects, count, size = objects + 1, count + len(rows), size + part.size
@@ -224,7 +226,7 @@ class Backups:
     def _delete(self, ids: Sequence[str]) -> PrunedBackups:
         self._place.drop([manifest.path_of(id) for id in ids])
         try:
-            objects, size = claims.collect(self._place)
+            objects, size = collect(self._place)
         except (StateIntegrityError, NewerFormatError, BackupNotFoundError) as error:
             # The backups are gone all the same, and what is damaged is another one.
             return PrunedBackups(tuple(ids), 0, 0, (f"no object was deleted: {error}",))

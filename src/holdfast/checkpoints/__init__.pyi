@@ -6,16 +6,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.checkpoints.create import CheckpointResult
-from holdfast.checkpoints.describe import Description
-from holdfast.checkpoints.export.export_records import Export as Export
-from holdfast.checkpoints.export.read import Imported as Imported
+from holdfast.checkpoints.export_file import Export as Export
+from holdfast.checkpoints.export_import import Imported as Imported
 from holdfast.checkpoints.group import Group
-from holdfast.checkpoints.needs import Judged as Judged
-from holdfast.checkpoints.operation_async import OperationBlock
-from holdfast.checkpoints.policy.conditions import Condition as Condition
-from holdfast.checkpoints.policy.explain import Explained
+from holdfast.checkpoints.locate import Description
+from holdfast.checkpoints.operation import AsyncOperationBlock
 from holdfast.checkpoints.policy.optimizer import Cost, Costs, Proposal
 from holdfast.checkpoints.policy.optimizer import PolicyRecording as PolicyRecording
+from holdfast.checkpoints.policy.policies import Explained
+from holdfast.checkpoints.policy.policy import Condition as Condition
 from holdfast.checkpoints.policy.policy import Policy as Policy
 from holdfast.checkpoints.policy.policy import PolicyFrequency as PolicyFrequency
 from holdfast.checkpoints.policy.policy import PolicyRetention as PolicyRetention
@@ -26,15 +25,16 @@ from holdfast.checkpoints.request import CheckpointRequest as CheckpointRequest
 from holdfast.checkpoints.request import Locator as Locator
 from holdfast.checkpoints.request import RestoreRequest as RestoreRequest
 from holdfast.checkpoints.restore_request import Recovered, RestoreResult, Simulation
+from holdfast.checkpoints.retention import Judged as Judged
 from holdfast.checkpoints.retention import LinePlan as LinePlan
 from holdfast.checkpoints.retention import RetentionPlan as RetentionPlan
-from holdfast.checkpoints.retention_rules import RetentionRule as RetentionRule
-from holdfast.checkpoints.schedule.calendar import Cron as Cron
-from holdfast.checkpoints.schedule.calendar import Every as Every
-from holdfast.checkpoints.schedule.runner import Job
-from holdfast.checkpoints.schedule.runner import Run as Run
-from holdfast.checkpoints.schedule.schedule import ScheduleInfo as ScheduleInfo
-from holdfast.checkpoints.schedule.schedule import Target
+from holdfast.checkpoints.retention import RetentionRule as RetentionRule
+from holdfast.checkpoints.schedule import Cron as Cron
+from holdfast.checkpoints.schedule import Every as Every
+from holdfast.checkpoints.schedule import ScheduleInfo as ScheduleInfo
+from holdfast.checkpoints.schedule import Target
+from holdfast.checkpoints.scheduler import Job
+from holdfast.checkpoints.scheduler import Run as Run
 from holdfast.checkpoints.shutdown import Participant as Participant
 from holdfast.checkpoints.shutdown import ShutdownCheckpoints as ShutdownCheckpoints
 from holdfast.store.inner import Held
@@ -123,7 +123,7 @@ class Checkpoints:
         on_error: str = "revert",
         tags: Sequence[str] = (),
         description: str = "",
-    ) -> OperationBlock:
+    ) -> AsyncOperationBlock:
         """A block, or a function, with a checkpoint before it: see `OperationBlock`."""
     async def finish(self, checkpoint: Any, how: str) -> Reverted | None:
         """Decide about an operation that never ended: `revert` what it did, or `keep` it."""
@@ -180,12 +180,6 @@ class Policies:
         watch: bool = True,
     ) -> None: ...
     async def __aenter__(self) -> Self: ...
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
     async def close(self) -> None:
         """Make the checkpoints that are on their way, and watch no longer.
 
@@ -225,6 +219,12 @@ class Policies:
         """The last hundred things that went wrong; a policy never fails a write."""
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until all that is due is done; False if it took longer than `timeout` seconds."""
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 class Retention:
     """The retention of a store's checkpoints and of its past.

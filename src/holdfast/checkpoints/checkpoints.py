@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, TypeVar
 
 from holdfast.checkpoints import create as making
-from holdfast.checkpoints import describe, release
 from holdfast.checkpoints import group as groups
 from holdfast.checkpoints import locate as locating
 from holdfast.checkpoints import restore_request as restoring
-from holdfast.checkpoints.operation import (
-    Operating,
-    Running,
-    check_operation,
-    check_place,
-    finish,
-    not_undone,
-)
+from holdfast.checkpoints.operation import Operating, OperationBlock, finish
 from holdfast.checkpoints.request import (
     CheckpointRequest,
     checkpoint_request,
@@ -31,8 +19,7 @@ from holdfast.checkpoints.request import (
 )
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import Held, end_after, end_line, handle_of, held
-from holdfast.store.names.arguments import check_plain_function, ran
-from holdfast.store.names.cause import acting
+from holdfast.store.names.arguments import check_plain_function
 from holdfast.store.names.face import (
     Steps,
     ask,
@@ -101,9 +88,9 @@ class Checkpoints:
         """All checkpoints that fit what `locate` takes, newest first."""
         return locating.find(self._handle, locator(where), limit)
 
-    def inspect(self, which: Any, *, verify: str = "full") -> describe.Description:
+    def inspect(self, which: Any, *, verify: str = "full") -> locating.Description:
         """All that is known of a checkpoint, after looking at what it covers."""
-        return describe.describe(self._handle, which, verify)
+        return locating.describe(self._handle, which, verify)
 
     @steps
     def restore(self, request: Any = None, **fields: Any) -> Steps[restoring.RestoreResult]:
@@ -199,73 +186,7 @@ class Checkpoints:
     @writes
     def finish(self, checkpoint: Any, how: str) -> Reverted | None:
         """Decide about an operation that never ended: `revert` what it did, or `keep` it."""
-        return finish(self._handle, release.held_one(self._handle, checkpoint, "operation"), how)
-
-
-@faced(by_hand="holdfast.checkpoints.operation_async:OperationBlock")
-class OperationBlock(AbstractContextManager[Running]):
-    """A context manager and a decorator around something that may have to be undone.
-
-    A `pre_operation` checkpoint is made first. If the block ends well, it is let go. If it raises,
-    what this block wrote is reverted (`on_error="revert"`): only keys that it changed, and of those
-    none that somebody else changed since, which are named in notes on the error and in
-    `running.reverted`; or it is left as it is (`keep`), with its checkpoint held. What other
-    threads write is no part of it, unless they enter `holdfast.sync.Store.acting` with
-    `operation=running.operation`. A function that it decorates is a plain one: `async def` and
-    generators, which run later, are refused; so is the block inside of a generator, whose reader
-    would write in the middle of it.
-    """
-
-    def __init__(self, state: State, operating: Operating) -> None:
-        self._state = state
-        self._operating = operating
-        self._busy = threading.Lock()
-        self._entered: tuple[AbstractContextManager[Any], Running] | None = None
-
-    def __enter__(self) -> Running:
-        check_place()
-        if not self._busy.acquire(blocking=False):
-            raise InvalidInputError("this operation is running; make another for another block")
-        cause = acting(operation=self._operating.label())
-        operation = cause.__enter__().operation
-        assert operation is not None
-        try:
-            running = self._operating.begin(handle_of(self._state), operation)
-        except BaseException:
-            cause.__exit__(None, None, None)
-            self._busy.release()
-            raise
-        self._entered = (cause, running)
-        return running
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._entered is not None
-        cause, running = self._entered
-        try:
-            self._operating.end(handle_of(self._state), running, error)
-        except Exception as wrong:
-            if error is None:
-                raise
-            error.add_note(not_undone(running, wrong))
-        finally:
-            self._entered = None
-            cause.__exit__(None, None, None)
-            self._busy.release()
-
-    def __call__(self, function: _F) -> _F:
-        check_operation(function, awaited=False)
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **named: Any) -> Any:
-            with OperationBlock(self._state, self._operating):
-                return ran(function(*args, **named), "what an operation is around")
-
-        return wrapped  # type: ignore[return-value]
+        return finish(self._handle, making.held_one(self._handle, checkpoint, "operation"), how)
 
 
 @faced

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.checkpoints.request import DEPENDENCIES, CheckpointRequest, can_rest_on, one_of
 from holdfast.errors import (
+    CheckpointNotFoundError,
     CheckpointValidationError,
     DependencyError,
     HoldfastError,
@@ -20,6 +21,7 @@ from holdfast.errors import (
 from holdfast.store.inner import (
     DEPENDS,
     Body,
+    Held,
     LineHandle,
     Plan,
     Stage,
@@ -27,6 +29,7 @@ from holdfast.store.inner import (
     Timeline,
     beside_pruning,
     depends_in,
+    held,
     index_of,
     microseconds,
     rest_on,
@@ -229,7 +232,7 @@ def _now(handle: LineHandle, scope: str, timeline: str, sequence: int, hash_: st
         same = index_of(then).hash == index_of(history.points.line()).hash
     except (MissingError, InvalidInputError):
         return Dependency(scope, timeline, sequence, "missing")
-    except StateIntegrityError:
+    except StateIntegrityError:  # told of the dependency, not raised of this scope
         return Dependency(scope, timeline, sequence, "damaged")
     return Dependency(scope, timeline, sequence, "same" if same else "moved on")
 
@@ -252,3 +255,38 @@ def check_dependencies(
             "too, or give dependencies='ignore'"
         )
     return found
+
+
+# ---- release ------------------------------------------------------------------------------------
+# Letting checkpoints go that were held: see `holdfast.store.upkeep.holds`.
+
+
+def held_one(handle: LineHandle, which: Any, why: str) -> Held:
+    """The one that is given, if it is held for this reason."""
+    timeline, sequence = handle.history.points.find(which)
+    id_ = f"{timeline}@{sequence}"
+    for one in held(handle):
+        if one.checkpoint.id == id_ and one.why == why:
+            return one
+    wanted = "the backup of a restore" if why == "restore" else "the checkpoint of an operation"
+    raise CheckpointNotFoundError(
+        f"{handle.scope}: {id_} is not {wanted} that is still needed; `held()` lists those"
+    )
+
+
+def release(
+    handle: LineHandle,
+    ids: list[str],
+    outcome: str,
+    name: str = "",
+    **more: str,
+) -> Checkpoint:
+    """Let checkpoints go, and say what became of what they were made for."""
+    change, finish = plan_release(handle, ids, outcome, name, **more)
+    return finish(handle.core.run(change))  # type: ignore[no-any-return]
+
+
+def plan_release(handle: LineHandle, ids: list[str], outcome: str, name: str, **more: str) -> Plan:
+    """The change that lets checkpoints go."""
+    request = CheckpointRequest(name, "post_operation")
+    return plan_request(handle, request, releases=ids, outcome=outcome, **more)

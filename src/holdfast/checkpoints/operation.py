@@ -3,10 +3,9 @@
 What an operation writes is known by its cause: every entry made inside its block, also by an
 operation inside of it, carries its name in `cause.operation`. Only those entries are reverted,
 and of them only keys that nobody else changed since: operations may run beside each other, and
-inside each other. What one that has failed could not undo, because another wrote behind it, the
-other undoes, too, should it fail. Sticky keys stay as they are: what they tell of has happened. The
-checkpoint holds the same name. So an operation whose process was killed can be undone, or let be,
-by whoever finds it among those that are held.
+inside each other. Sticky keys stay as they are: what they tell of has happened. The checkpoint
+holds the same name. So an operation whose process was killed can be undone, or let be, by whoever
+finds it among those that are held.
 """
 
 from __future__ import annotations
@@ -14,36 +13,46 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-import time
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field, replace
-from functools import partial
-from types import FrameType
+from functools import wraps
+from types import FrameType, TracebackType
+from typing import Any, Self, TypeVar
 
-from holdfast.checkpoints.create import make
-from holdfast.checkpoints.release import release
+from holdfast.checkpoints.create import make, release
 from holdfast.checkpoints.request import CheckpointRequest
-from holdfast.errors import Conflict, InvalidInputError, MissingError, PrunedError
+from holdfast.errors import InvalidInputError, MissingError, PrunedError
+from holdfast.storage.rows import again
 from holdfast.store.inner import (
     AS_BEFORE,
-    PAUSE,
     UPDATES,
     Beside,
     Body,
     Held,
     LineHandle,
-    Stage,
-    done_again,
     entry,
+    handle_of,
     held,
     revert_state,
     settle_after,
 )
 from holdfast.store.names import rowkinds
-from holdfast.store.names.arguments import check_function, check_text, is_async, is_generator
+from holdfast.store.names.arguments import check_function, check_text, is_async, is_generator, ran
 from holdfast.store.names.cause import WITHIN, acting
+from holdfast.store.names.face import faced
 from holdfast.store.names.items import Checkpoint, Restored, Reverted, said
+from holdfast.store.names.threads import surely, to_the_end
+from holdfast.store.state import State
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+_A = TypeVar("_A", bound=Callable[..., Awaitable[Any]])
 OUTCOMES = ("revert", "keep")
 _NEUTRAL = {entry.CHECKPOINT, entry.PRUNE, entry.REKEY, entry.LOST, entry.TAKEN}
 """What changes no key."""
@@ -152,7 +161,7 @@ def check_place() -> None:
     read to its end would end it at any time, in any task. A generator that is a context manager
     has no reader, but a block of its own: what is around that is looked at.
     """
-    frame: FrameType | None = sys._getframe(2)  # where the block stands
+    frame: FrameType | None = sys._getframe(3)  # where the block stands
     while frame is not None:
         code, outer = frame.f_code, frame.f_back
         if _in_contextlib(frame):
@@ -189,40 +198,18 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
 
     A restore or merge of it cannot be reverted key by key: if nobody else wrote since, the state of
     its checkpoint is restored instead. Then its checkpoint is let go, and those of operations
-    inside of it: only if no other operation has failed since it was looked who had. Of two that
-    fail at one moment each would take the other for one that goes on, and what both wrote would
-    stay; so the second one to end looks again. Refused if entries behind the checkpoint are pruned:
-    which keys the operation changed is no longer known.
+    inside of it. Refused if entries behind the checkpoint are pruned: which keys the operation
+    changed is no longer known.
     """
-    done: Reverted | None = None
-    known: tuple[str, ...] | None = None
-    backups: list[str] = []
-    for attempt in range(1, UPDATES + 1):
-        newest = handle.history.points.line().checkpoint
-        low, failed = failed_beside(handle, checkpoint)
-        try:
-            if failed != known and not backups:  # one that was restored whole had no others beside
-                again, backups = _undo(handle, checkpoint, operation, _beside(low, failed))
-                done, known = _both(done, again), failed
-            ids = _ended(handle, checkpoint, operation, clean=done is None or not done.left)
-            with done_again():
-                release(
-                    handle,
-                    sorted({*ids, *backups}),
-                    "reverted",
-                    checkpoint.name,
-                    check=None if backups else partial(_check_none_failed, handle, newest),
-                    operation=operation,
-                )
-            return done
-        except Conflict:  # others wrote before the state was restored, or failed
-            if attempt == UPDATES:
-                raise
-        except PrunedError:  # of what had failed before this began, unless it is of its own
-            if attempt == UPDATES or _pruned_up_to(handle) > checkpoint.sequence:
-                raise
-        time.sleep(PAUSE)
-    raise AssertionError
+    done, backups = again(
+        lambda: _undo(handle, checkpoint, operation),
+        f"{handle.scope}: others were always faster to write than operation {checkpoint.name} to "
+        "be undone; try again",
+        times=UPDATES,
+    )
+    ids = _ended(handle, checkpoint, operation, clean=done is None or not done.left)
+    release(handle, sorted({*ids, *backups}), "reverted", checkpoint.name, operation=operation)
+    return done
 
 
 def _ended(
@@ -237,75 +224,27 @@ def _ended(
             yield one.checkpoint.id
 
 
-def _both(first: Reverted | None, again: Reverted | None) -> Reverted | None:
-    """What was undone in two steps; a key that went back in the first may be somebody's since."""
-    if first is None or again is None:
-        return again or first
-    return replace(
-        again,
-        done=sorted({*first.done, *again.done}),
-        left=[one for one in again.left if one.key not in first.done],
-        entry=again.entry or first.entry,
-    )
-
-
-def _check_none_failed(handle: LineHandle, since: int, stage: Stage) -> None:
-    """Refuse if one of the checkpoints behind an entry says that an operation has failed."""
-    ledger, at = stage.ledger, stage.checkpoint
-    while at > since:
-        key = rowkinds.entry(stage.timeline.prefix, at)
-        row = ledger.storage.get([key])[0]
-        if row is None:
-            raise Conflict(f"{handle.scope}: what it is behind is not stored yet; try again")
-        envelope, body = ledger.open_entry(key, row)
-        one = handle.history.described(stage.timeline, handle.timeline, at, envelope, body)
-        if _failed_in(one):
-            raise Conflict(f"{handle.scope}: another operation failed meanwhile; try again")
-        assert envelope.statement is not None
-        at = envelope.statement.previous
-
-
-def _failed_in(one: Checkpoint) -> str:
-    """The operation of which a checkpoint says that it failed; empty if it does not."""
-    reverted = one.type == "post_operation" and one.metadata.get("outcome") == "reverted"
-    return said(one.metadata, "operation", "") if reverted else ""
-
-
-def _pruned_up_to(handle: LineHandle) -> int:
-    return handle.history.points.line().floor.sequence
-
-
-def failed_beside(handle: LineHandle, checkpoint: Checkpoint) -> tuple[int, tuple[str, ...]]:
-    """Operations that failed since, and those that had failed when they began; none of their
-    entries is before the number.
-
-    Not those of which entries are pruned: with the rest alone, nobody can tell what was before.
-    """
-    low, failed = checkpoint.sequence, []
-    history, floor = handle.history, _pruned_up_to(handle)
+def _beside(handle: LineHandle, checkpoint: Checkpoint) -> Beside:
+    """Operations that have failed since a checkpoint: what they wrote since, and what undid it, is
+    nobody's."""
+    failed: list[str] = []
+    history = handle.history
     for line, sequence, envelope, body in history.points.statements():
-        if sequence < low:
+        if sequence < checkpoint.sequence:
             break
         one = history.described(line, handle.timeline, sequence, envelope, body)
-        if name := _failed_in(one):
-            places = (id_.rpartition("@") for id_ in map(str, said(one.metadata, "releases", [])))
-            begun = min((int(at) for line, _, at in places if line == handle.timeline), default=low)
-            if begun >= floor:
-                failed.append(name)
-                low = min(low, begun)
-    return low, tuple(failed)
+        if one.type == "post_operation" and one.metadata.get("outcome") == "reverted":
+            failed.append(said(one.metadata, "operation", ""))
 
-
-def _beside(low: int, failed: tuple[str, ...]) -> Beside:
     def void(body: Body) -> bool:
         named = body.cause.operation if body.cause is not None else None
-        return named is not None and any(part_of(named, one) for one in failed)
+        return any(part_of(named, one) for one in failed if one)
 
-    return Beside(low, void)
+    return Beside(checkpoint.sequence, void)
 
 
 def _undo(
-    handle: LineHandle, checkpoint: Checkpoint, operation: str, beside: Beside
+    handle: LineHandle, checkpoint: Checkpoint, operation: str
 ) -> tuple[Reverted | None, list[str]]:
     """What was undone, and the ids of backups that this made."""
     numbers, whole, alone = [], False, True
@@ -320,7 +259,7 @@ def _undo(
             whole = whole or not kinds.isdisjoint((entry.RESTORE, entry.MERGE))
         else:
             alone = False
-    if (floor := _pruned_up_to(handle)) > checkpoint.sequence:
+    if (floor := handle.history.points.line().floor.sequence) > checkpoint.sequence:
         raise PrunedError(
             f"{handle.scope}: operation {checkpoint.name} cannot be undone by itself: entries up "
             f"to {floor} are pruned, and some may be its own. Its checkpoint {checkpoint.id} is "
@@ -338,7 +277,7 @@ def _undo(
         actor=None,
         dry_run=False,
         reason=reason,
-        operation=beside,  # effects that were done, and letters, stay
+        operation=_beside(handle, checkpoint),  # effects that were done, and letters, stay
     )
     return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
 
@@ -369,3 +308,137 @@ def finish(handle: LineHandle, found: Held, how: str) -> Reverted | None:
             return undo(handle, found.checkpoint, found.operation)
     release(handle, [found.checkpoint.id], "kept", found.checkpoint.name)
     return None
+
+
+@faced(by_hand="holdfast.checkpoints.operation:AsyncOperationBlock")
+class OperationBlock(AbstractContextManager[Running]):
+    """A context manager and a decorator around something that may have to be undone.
+
+    A `pre_operation` checkpoint is made first. If the block ends well, it is let go. If it raises,
+    what this block wrote is reverted (`on_error="revert"`): only keys that it changed, and of those
+    none that somebody else changed since, which are named in notes on the error and in
+    `running.reverted`; or it is left as it is (`keep`), with its checkpoint held. What other
+    threads write is no part of it, unless they enter `holdfast.sync.Store.acting` with
+    `operation=running.operation`. A function that it decorates is a plain one: `async def` and
+    generators, which run later, are refused; so is the block inside of a generator, whose reader
+    would write in the middle of it.
+    """
+
+    def __init__(self, state: State, operating: Operating) -> None:
+        self._state = state
+        self._operating = operating
+        self._busy = threading.Lock()
+        """Held from the beginning of a block to its end."""
+        self._cause: AbstractContextManager[Any] = nullcontext()
+        self._running: Running | None = None
+
+    def __enter__(self) -> Running:
+        operation = self._begin()
+        try:
+            self._running = self._operating.begin(handle_of(self._state), operation)
+            return self._running
+        except BaseException:  # whatever it is: there is no block that would end it
+            self._over()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._ended(error) as running:
+            self._operating.end(handle_of(self._state), running, error)
+
+    def _begin(self) -> str:
+        check_place()
+        if not self._busy.acquire(blocking=False):
+            raise InvalidInputError("this operation is running; make another for another block")
+        self._cause = acting(operation=self._operating.label())
+        return str(self._cause.__enter__().operation)
+
+    @contextmanager
+    def _ended(self, error: BaseException | None) -> Iterator[Running]:
+        """Around what ends the operation: what goes wrong there does not hide an error."""
+        assert self._running is not None
+        try:
+            yield self._running
+        except Exception as wrong:
+            if error is None:
+                raise
+            error.add_note(not_undone(self._running, wrong))
+        finally:
+            self._over()
+
+    def _over(self) -> None:
+        self._cause.__exit__(None, None, None)
+        self._busy.release()
+
+    def __call__(self, function: _F) -> _F:
+        check_operation(function, awaited=False)
+
+        @wraps(function)
+        def wrapped(*args: Any, **named: Any) -> Any:
+            with OperationBlock(self._state, self._operating):
+                return ran(function(*args, **named), "what an operation is around")
+
+        return wrapped  # type: ignore[return-value]
+
+
+class AsyncOperationBlock(AbstractAsyncContextManager[Running]):
+    """A context manager and a decorator around something that may have to be undone.
+
+    A `pre_operation` checkpoint is made first. If the block ends well, it is let go. If it raises,
+    or is cancelled, what this block wrote is reverted (`on_error="revert"`): only keys that it
+    changed, and of those none that somebody else changed since, which are named in notes on the
+    error and in `running.reverted`; or it is left as it is (`keep`), with its checkpoint held.
+    Tasks that are started inside the block are part of it; what they write behind its end is not
+    undone by it: wait for them inside the block. A function that it decorates is an `async def`;
+    plain ones and generators are refused; so is the block inside of a generator, whose reader
+    would write in the middle of it.
+    """
+
+    __blocking__ = OperationBlock
+
+    def __init__(self, found: OperationBlock) -> None:
+        self._blocking = found
+
+    @classmethod
+    def _of(cls, found: OperationBlock) -> Self:
+        return cls(found)
+
+    async def __aenter__(self) -> Running:
+        block, handle = self._blocking, handle_of(self._blocking._state)
+        operation, operating = block._begin(), block._operating
+        try:
+            block._running = await to_the_end(
+                operating.begin,
+                handle,
+                operation,
+                undo=lambda begun: operating.end(handle, begun, None),  # nothing was done in it
+            )
+        except BaseException:  # a cancelled one, too: there is no block that would end it
+            block._over()
+            raise
+        return block._running
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._blocking._ended(error) as running:
+            block = self._blocking
+            await surely(block._operating.end, handle_of(block._state), running, error)
+
+    def __call__(self, function: _A) -> _A:
+        check_operation(function, awaited=True)
+        found = self._blocking
+
+        @wraps(function)
+        async def wrapped(*args: Any, **named: Any) -> Any:
+            async with AsyncOperationBlock(OperationBlock(found._state, found._operating)):
+                return await function(*args, **named)
+
+        return wrapped  # type: ignore[return-value]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
+from holdfast.checkpoints.policy.policy import PRIORITIES
 from holdfast.errors import CheckpointValidationError, InvalidInputError, RestoreValidationError
 from holdfast.store.inner import LineHandle, StoreHandle
 from holdfast.store.names.arguments import (
@@ -26,7 +27,6 @@ from holdfast.store.names.arguments import (
 from holdfast.store.names.items import TYPES, Checkpoint, Entry
 from holdfast.store.names.scope import Scope, check_key
 
-PRIORITIES = ("low", "medium", "high", "critical")
 VERIFY = ("full", "references", "none")
 DEPENDENCIES = ("exist", "unchanged", "ignore")
 KEEP = ("max_age", "max_count", "min_count")

@@ -20,23 +20,15 @@ any type, is not run unless it is confirmed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.checkpoints.marks import Marks
-from holdfast.checkpoints.needs import Judged, Needs, Together, rests_of
+from holdfast.checkpoints.group import made_with
+from holdfast.checkpoints.policy.policy import PRIORITIES, policy_of
 from holdfast.checkpoints.policy.policy_engine import stored_policies
-from holdfast.checkpoints.retention_rules import (
-    PRIORITIES,
-    Group,
-    RetentionRule,
-    RuleBook,
-    importance,
-    rules_of,
-)
 from holdfast.errors import (
     InvalidInputError,
     NotConfirmedError,
@@ -48,26 +40,352 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import (
     REASONS,
+    Body,
+    Change,
     LineHandle,
     Needed,
     Operation,
+    Rest,
+    Stage,
+    StoreHandle,
+    beside_pruning,
     end_line,
     forget_rests,
     handle_of,
     held,
     kept_past,
+    mark_key,
+    marked,
     marked_entries,
+    marks_of,
     microseconds,
     moment,
     prune_state,
+    rests_on,
+    stand_on,
 )
 from holdfast.store.names import rowkinds
-from holdfast.store.names.arguments import check_flag
+from holdfast.store.names.arguments import check_flag, check_text
 from holdfast.store.names.face import faced, writes
-from holdfast.store.names.items import Checkpoint, Pruned
+from holdfast.store.names.items import TYPES, Checkpoint, Pruned, said
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import Breath, safe_point
+from holdfast.store.read.points import DELETED
 from holdfast.store.store import Store
+
+# ---- rules --------------------------------------------------------------------------------------
+# Rules of retention: which checkpoints go, and what keeps them nevertheless.
+
+
+@dataclass(frozen=True)
+class RetentionRule:
+    """When a checkpoint may go: it is over a limit, and nothing below keeps it.
+
+    Several limits: `match="any"` takes one that is over any of them, `"all"` only one that is over
+    all that are given. Without a limit nothing goes. Counts are of checkpoints of one timeline that
+    share the rule: a type (with a trigger that has a rule of its own or not), or a policy.
+    """
+
+    max_age: timedelta | None = None
+    max_count: int | None = None
+    match: str = "any"
+    min_count: int = 0
+    """So many of the newest always stay."""
+    min_importance: str | None = None
+    """One of this priority (low, medium, high, critical) or above stays."""
+    until_released: bool = False
+    """Goes once it is released, whatever its age and number; a release once that is gone."""
+
+    def __post_init__(self) -> None:
+        if self.max_age is not None and (
+            type(self.max_age) is not timedelta or self.max_age <= timedelta(0)
+        ):
+            raise InvalidInputError("max_age is a timedelta of more than 0")
+        for name, least in (("max_count", 0), ("min_count", 0)):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise InvalidInputError(f"{name} is a whole number of {least} or more")
+        if self.match not in ("any", "all"):
+            raise InvalidInputError("match is 'any' or 'all' of the limits")
+        if self.min_importance is not None and self.min_importance not in PRIORITIES:
+            raise InvalidInputError(f"min_importance is one of {', '.join(PRIORITIES)}")
+
+    def over(self, number: int, age: timedelta | None) -> str:
+        """Why one may go, that is the `number`-th newest: "", `count`, `age` or `count and age`.
+
+        Without an age the clock cannot be trusted, and none counts as over.
+        """
+        limits: dict[str, bool] = {}
+        if self.max_count is not None:
+            limits["count"] = number >= self.max_count
+        if self.max_age is not None:
+            limits["age"] = age is not None and age > self.max_age
+        if not limits or (self.match == "all" and not all(limits.values())):
+            return ""
+        return " and ".join(name for name, over in limits.items() if over)
+
+
+DEFAULTS: Mapping[str, RetentionRule] = {
+    "routine": RetentionRule(max_count=3),
+    "recovery": RetentionRule(max_age=timedelta(days=7)),
+    "pre_operation": RetentionRule(until_released=True),
+    "post_operation": RetentionRule(until_released=True),  # when what it releases is gone
+    "automatic:shutdown": RetentionRule(max_count=5),
+}
+"""By type; one with a trigger stands behind a colon. All other types stay, unless a checkpoint says
+otherwise in its metadata (`retention`), as those of policies do."""
+
+
+def rules_of(given: Mapping[str, RetentionRule] | None) -> dict[str, RetentionRule]:
+    """The rules of all types: the default ones, and those given in their place."""
+    found = dict(DEFAULTS)
+    if given is None:
+        return found
+    for name, rule in given.items() if isinstance(given, Mapping) else [(given, given)]:
+        if str(name).partition(":")[0] not in TYPES or not isinstance(rule, RetentionRule):
+            raise InvalidInputError(
+                "rules are holdfast.checkpoints.RetentionRule(...) by the type of checkpoints, "
+                f"which is {', '.join(TYPES)}; a trigger may stand behind it: automatic:shutdown"
+            )
+        found[name] = rule
+    return found
+
+
+Group = tuple[str, ...]
+"""What checkpoints that are counted together have in common."""
+
+
+class RuleBook:
+    """The rules of a scope's checkpoints: by type, and what each one says itself.
+
+    What a checkpoint says (its metadata, or the policy that made it, as that is now) takes the
+    place of a default rule. Beside a rule that was given for its type both are in force: it goes if
+    either lets it go and neither keeps it.
+    """
+
+    def __init__(
+        self, given: Mapping[str, RetentionRule] | None, policies: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self._given = given or {}
+        self._rules = rules_of(given)
+        self._policies = policies
+        """What policies say of their checkpoints, by their ids."""
+
+    def of(self, one: Checkpoint) -> list[tuple[RetentionRule, Group]]:
+        """The rules in force for a checkpoint, and with which others each counts it."""
+        trigger = str(one.metadata.get("trigger", ""))
+        name = f"{one.type}:{trigger}"
+        if name not in self._rules:
+            name = one.type
+        policy = policy_of(one)
+        own = _own(self._policies.get(policy, one.metadata.get("retention")))
+        if own is None:
+            return [(self._rules.get(name, RetentionRule()), (name,))]
+        # Those of a policy are counted together, of whatever type they were when it made them.
+        group = ("policy", policy) if policy else ("own", name, repr(own))
+        found: list[tuple[RetentionRule, Group]] = [(own, group)]
+        return [*found, (self._rules[name], (name,))] if name in self._given else found
+
+
+def _own(said: Any) -> RetentionRule | None:
+    """What a checkpoint says itself; what cannot be used is no reason to remove it."""
+    if not isinstance(said, Mapping):
+        return None
+    try:
+        return RetentionRule(
+            _age(said.get("max_age")),
+            said.get("max_count"),
+            min_count=said.get("min_count", 0),
+        )
+    except (InvalidInputError, TypeError, ValueError):
+        return RetentionRule()
+
+
+def _age(seconds: Any) -> timedelta | None:
+    try:
+        return timedelta(seconds=seconds) if seconds is not None else None
+    except OverflowError:
+        return None  # longer than anything lasts: by its age it never goes
+
+
+def importance(one: Checkpoint) -> int:
+    """The rank of a checkpoint's priority."""
+    said = one.metadata.get("priority", "medium")
+    return PRIORITIES.index(said) if said in PRIORITIES else 1
+
+
+# ---- marks --------------------------------------------------------------------------------------
+# Marks on checkpoints: pinned, on hold, cleared; keys of the scope that no restore takes back.
+#
+# A mark stands on the state that it keeps, as a fork does: it is committed only if that is not
+# pruned by then, and whoever prunes looks at the marks in the commit that announces what goes
+# (`needed` of `holdfast.store.upkeep.prune`). So one that was accepted is kept, whatever runs
+# beside it.
+
+
+class Marks:
+    """The marks of a scope, by the handle of its main timeline."""
+
+    def __init__(self, main: LineHandle) -> None:
+        self._main = main
+
+    def of(self, kind: str) -> Iterator[tuple[str, str]]:
+        """(id, key) of the checkpoints that are marked so, and of their marks."""
+        return marks_of(self._main, kind)
+
+    def needed(self) -> dict[str, str]:
+        """Ids of the checkpoints that are pinned, on hold or to go on from, and why."""
+        return marked(self._main)
+
+    def add(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
+        """Mark a checkpoint; refused if it is gone by the time of the commit."""
+        check_text(reason, "the reason", 1000)
+        self._main.history.points.find(checkpoint)
+        operation = Operation("set", mark_key(self._main, kind, checkpoint.id), reason)
+        beside_pruning(lambda: self._stand(operation, checkpoint))
+
+    def _stand(self, operation: Operation, checkpoint: Checkpoint) -> None:
+        change, _ = self._main._plan([operation], self._main._version)
+        stand(self._main, change, checkpoint)
+        self._main.core.run(change)
+
+    def remove(self, kind: str, checkpoint: Checkpoint) -> bool:
+        """Take a mark back; tells whether there was one."""
+        self._main.history.points.find(checkpoint)
+        key = mark_key(self._main, kind, checkpoint.id)
+        if self._main.reader.get(key) is None:
+            return False
+        self._main.core.run(self._main._plan([Operation("delete", key)], self._main._version)[0])
+        return True
+
+
+def stand(main: LineHandle, change: Change, point: Any) -> None:
+    """Let a change that writes a mark to a main timeline fail if its point is pruned by then."""
+    points = main.history.points
+    timeline, sequence = points.find(point)
+    line, anchors = points.line(timeline), points.anchors(timeline, sequence)
+    place = (main.scope, main.timeline)
+    target = next(one for one in change.targets if (one.scope, one.timeline) == place)
+
+    def special(stage: Stage, body: Body) -> None:
+        stand_on(stage, line, sequence, anchors)
+        stage.add(main.core.prepared(stage.ledger, target), body)
+
+    target.special = special
+
+
+# ---- needs --------------------------------------------------------------------------------------
+# What of a timeline is in use: no rule removes it.
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A checkpoint, and what becomes of it."""
+
+    checkpoint: Checkpoint
+    stays: bool
+    why: str
+
+
+class Needs:
+    """The checkpoints of a timeline that are in use, and why."""
+
+    def __init__(self, main: LineHandle, line: LineHandle, marked: Mapping[str, str]) -> None:
+        self._line = line
+        self._marked = marked
+        """Those that are pinned or on hold."""
+        self._rests = {one.sequence: one for one in rests_of(line)}
+        self.entries = set(self._rests)
+        """What others rest on and no checkpoint was found at, of those that were asked about."""
+        self._starts = {(info.parent, info.start) for info in main.history.timelines()}
+        now = line.history.points.line()  # what begins after this is behind it
+        self._floor, self._before, self._newest = now.floor, now.ledger.before, now.sequence
+        found = held(line)
+        self._held = {one.checkpoint.id: REASONS[one.why] for one in found}
+        kinds = ("recovery", "operation")
+        begun = [one.checkpoint.sequence for one in found if one.why in kinds]
+        self.begun = min([*begun, self._newest])
+        """Behind this entry nothing is pruned: undoing an operation takes all that it wrote, and
+        undoing a recovery what others wrote meanwhile."""
+
+    def why(self, one: Checkpoint) -> str:
+        """Why a checkpoint stays whatever the rules say; empty if it need not."""
+        self.entries.discard(one.sequence)
+        if one.id in self._marked:
+            return self._marked[one.id]
+        if (self._line.timeline, one.sequence) in self._starts:
+            return "a timeline starts from it"
+        if one.id in self._held:
+            return self._held[one.id]
+        if one.sequence in self._rests:
+            return f"{self._rests[one.sequence].name(self._line.core)} rests on it"
+        if one.sequence == self._newest:
+            return "it is the newest entry"
+        if one.sequence >= self.begun:
+            return "an operation or recovery that began before it is not over"
+        return ""
+
+    def released(self, one: Checkpoint) -> Iterator[str]:
+        """Ids that a checkpoint lets go: what it releases, and itself once all of that is gone."""
+        ids = list(map(str, said(one.metadata, "releases", [])))
+        yield from ids
+        if ids and one.type == "post_operation" and not any(map(self._there, ids)):
+            yield one.id
+
+    def _there(self, id_: str) -> bool:
+        timeline, _, number = id_.rpartition("@")
+        if timeline != self._line.timeline or not number.isdecimal():
+            return True  # nobody here can tell
+        return self._floor.holds(int(number), self._before)
+
+
+def rests_of(line: LineHandle) -> Iterator[Rest]:
+    """The checkpoints of other scopes that rest on entries of a timeline."""
+    timeline = line.history.points.line()
+    return (one for one in rests_on(timeline.ledger) if one.timeline == timeline.number)
+
+
+class Together:
+    """Keeps the members of a group while any other one stays: they are restored together.
+
+    `staying` gives the checkpoints of a scope that stay by themselves. So members whose rules all
+    let them go do go, one scope after the other. Where damage leaves open what stays of another
+    scope, the members here stay, and all else of this one goes by its rules.
+    """
+
+    def __init__(self, handle: StoreHandle, staying: Callable[[str], Iterable[Checkpoint]]) -> None:
+        self._handle = handle
+        self._staying = staying
+        self._known: dict[str, set[str] | None] = {}
+        """Of each scope, the groups of which a member stays by itself; None: nobody can tell."""
+
+    def judged(self, one: Judged) -> Judged:
+        """What becomes of a checkpoint, its group considered."""
+        group = said(one.checkpoint.metadata, "group", "")
+        if one.stays or not group:
+            return one
+        for scope, _, _ in made_with(self._handle, one.checkpoint):
+            if scope == DELETED:
+                continue
+            if scope not in self._known:
+                self._known[scope] = self._groups(scope)
+            known = self._known[scope]
+            if known is None:
+                why = f"{scope} is damaged, so nobody can tell whether it keeps one of its group"
+                return Judged(one.checkpoint, True, why)
+            if group in known:
+                return Judged(one.checkpoint, True, f"{scope} keeps another one of its group")
+        return one
+
+    def _groups(self, scope: str) -> set[str] | None:
+        try:
+            return {said(other.metadata, "group", "") for other in self._staying(scope)}
+        except StateIntegrityError:  # then what may be needed stays
+            return None
+
+
+# ---- retention ----------------------------------------------------------------------------------
+
 
 ATTEMPTS = 20
 LOOKED_AT = 100
@@ -564,5 +882,6 @@ class Ages:
                 envelope, body = self._line.ledger.open_entry(key, row or b"")
                 self._read[at] = (body.time, envelope.writer, body.step)
             except (PrunedError, StateIntegrityError):
+                # what cannot be read tells no time: things stay longer
                 self._read[at] = None
         return self._read[at]

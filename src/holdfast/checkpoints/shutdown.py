@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.checkpoints.group import Wanted, save_all, switched_off
-from holdfast.checkpoints.schedule.schedule import Target, target_of
+from holdfast.checkpoints.schedule import Target, target_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import (
     COLLECTED,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS, PAUSE = 100, 0.1
 """How often, and after how many seconds, a signal that was not heard is sent again."""
-CALLED = 0x80
-"""Set in the number of a signal that was heard by the handler, not from the interpreter."""
 _log = logging.getLogger("holdfast.shutdown")
 
 
@@ -94,7 +92,7 @@ class ShutdownCheckpoints:
             for one, kept in found:
                 one.give(kept)
             self._given([one for one, _ in found])
-        except BaseException:
+        except BaseException:  # whatever it is: signals and gates are given back
             self.__exit__(None, None, None)
             raise
         return self
@@ -139,7 +137,7 @@ class ShutdownCheckpoints:
             for one, kept in found:
                 one.give(kept)  # here, where what it holds is at home
             await to_the_end(self._given, [one for one, _ in found])
-        except BaseException:
+        except BaseException:  # cancelled, too: signals and gates are given back
             await self.__aexit__(None, None, None)
             raise
         return self
@@ -222,99 +220,52 @@ class _Signals:
     """Signals on which something is done before what they did so far.
 
     A handler runs between two steps of the main thread, which may hold any lock of the store: so it
-    only wakes a thread, which does the work and sends the signal again. And it runs when that
-    thread next does a step: a signal that comes just before it begins to wait does not end the
-    wait. So the thread hears of signals from the interpreter itself (`set_wakeup_fd`), unless that
-    is in use: then whoever uses it ends the wait.
+    only begins a thread, which does the work and sends the signal again.
     """
 
-    def __init__(self, numbers: list[int], work: Any) -> None:
+    def __init__(self, numbers: list[int], work: Callable[[], Any]) -> None:
         self._numbers = numbers
         self._work = work
         self._taken: TakenSignals | None = None
-        self._done = False
-        self._passed_on = False
-        self._pipe: tuple[int, int] | None = None
-        self._sending = threading.RLock()
+        self._done = self._passed_on = False
+        self._sending = threading.Lock()
         """Held from the look whether a signal was heard until it is sent again: behind `give_back`
         it would do once more what it does without this block, as ending the process."""
 
     def take(self) -> None:
         """Be called on the signals."""
-        if not self._numbers:
-            return
-        check_main_thread()
-        self._done = self._passed_on = False
-        self._taken = TakenSignals(self._called, self._forked)
-        self._pipe = os.pipe()
-        os.set_blocking(self._pipe[1], False)
-        others = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
-        if others != -1:
-            signal.set_wakeup_fd(others)
-        threading.Thread(
-            target=self._wait,
-            args=(self._pipe[0], self._taken),
-            name="holdfast-shutdown",
-            daemon=True,
-        ).start()
-        self._taken.take(self._numbers)
+        if self._numbers:
+            self._done = self._passed_on = False
+            self._taken = TakenSignals(self._called)
+            self._taken.take(self._numbers)
 
     def give_back(self) -> None:
         """Let the signals do what they did."""
         with self._sending:
             if self._taken is not None:
                 self._taken.give_back()
-        if self._pipe is not None:
-            self._unplug(self._pipe[1])
-            self._pipe = None  # the thread ends, and closes its side
-
-    def _unplug(self, end: int) -> None:
-        others = signal.set_wakeup_fd(-1)
-        if others != end:
-            signal.set_wakeup_fd(others)
-        os.close(end)
-
-    def _forked(self) -> None:
-        """Let go, in a forked process, of what leads to the thread in its parent."""
-        self._sending = threading.RLock()  # the thread may have had it
-        if self._pipe is not None:
-            self._unplug(self._pipe[1])
-            os.close(self._pipe[0])
-            self._pipe = None
+                self._passed_on = True
 
     def _called(self, number: int, frame: FrameType | None) -> None:
-        if not self._done and self._pipe is not None:
-            with suppress(OSError):  # it is full, of signals
-                os.write(self._pipe[1], bytes([CALLED | number]))
-            return
-        self._passed_on = True
         assert self._taken is not None
-        self._taken.pass_on(number, frame)
+        if self._done:
+            self._passed_on = True
+            self._taken.pass_on(number, frame)
+        else:  # a `threading.Thread` would take locks to begin, which the main thread may hold
+            _thread.start_new_thread(self._work_first, (number,))
 
-    def _wait(self, end: int, taken: TakenSignals) -> None:
-        try:
-            while told := os.read(end, 1):  # of all that have a handler, and of some twice
-                number = told[0] & ~CALLED
-                # Where somebody else has taken it since, as a loop does, it is theirs.
-                mine = told[0] & CALLED or taken.has(number)
-                if number in self._numbers and mine and not self._done:
-                    self._pass_on(number, taken)
-        finally:
-            os.close(end)
-
-    def _pass_on(self, number: int, taken: TakenSignals) -> None:
+    def _work_first(self, number: int) -> None:
         try:
             self._work()
         except Exception:
             _log.exception("no checkpoints could be made on a signal")
         self._done = True
-        os.kill(os.getpid(), number)
-        for _ in range(ATTEMPTS):  # this one, too, may come just before a wait
-            time.sleep(PAUSE)
+        for _ in range(ATTEMPTS):  # one that comes just before the main thread waits is not heard
             with self._sending:
-                if self._passed_on or not taken.has(number):
+                if self._passed_on:
                     return
                 os.kill(os.getpid(), number)
+            time.sleep(PAUSE)
 
 
 # ---- participants -------------------------------------------------------------------------------
@@ -425,15 +376,11 @@ _held_back = threading.local()
 class TakenSignals:
     """What one block has taken. It is made for one block, and not used again."""
 
-    def __init__(
-        self,
-        called: Callable[[int, FrameType | None], None],
-        forked: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`called` is the handler while the block lasts; `forked` is called in a forked process."""
+    def __init__(self, called: Callable[[int, FrameType | None], None]) -> None:
+        """`called` is the handler while the block lasts."""
         self._called = called
-        self.forked = forked
-        self._before: dict[int, Any] = {}
+        self.numbers: dict[int, Any] = {}
+        """The signals, and what each did before."""
         self._over = False
 
     def take(self, numbers: Iterable[int]) -> None:
@@ -441,26 +388,22 @@ class TakenSignals:
         check_main_thread()
         _taken.append(self)
         for number in numbers:
-            self._before[number] = signal.signal(number, self.handle)
+            self.numbers[number] = signal.signal(number, self.handle)
 
     def give_back(self) -> None:
         """Let the signals do what they did; where others have taken them since, it is theirs."""
         self._over = True
         if self in _taken:
             _taken.remove(self)
-        for number in self._before:
-            if self.has(number):
+        for number in self.numbers:
+            if signal.getsignal(number) == self.handle:
                 signal.signal(number, self.before(number))
-
-    def has(self, number: int) -> bool:
-        """Whether a signal comes here first."""
-        return bool(signal.getsignal(number) == self.handle)
 
     def before(self, number: int) -> Any:
         """What a signal did before this block, and those that have ended since."""
-        found = self._before.get(number)
+        found = self.numbers.get(number)
         while isinstance(block := getattr(found, "__self__", None), TakenSignals) and block._over:
-            found = block._before.get(number)
+            found = block.numbers.get(number)
         return signal.SIG_DFL if found is None else found
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -478,11 +421,6 @@ class TakenSignals:
         elif before != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-
-    @property
-    def numbers(self) -> Iterable[int]:
-        """The signals."""
-        return self._before.keys()
 
 
 def check_main_thread() -> None:
@@ -505,7 +443,6 @@ def _let_come() -> None:
 def _forked() -> None:
     for one in reversed(_taken.copy()):
         one.give_back()
-        one.forked()
     _let_come()
 
 

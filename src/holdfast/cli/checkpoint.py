@@ -200,7 +200,7 @@ def _key(session: Session, given: dict[str, Any], *, new: bool = False) -> str |
 @click.option("--reveal", is_flag=True, help="json, protobuf: also what is sensitive.")
 def export(session: Session, /, scope: str, which: str | None, out: str, **given: Any) -> None:
     """Write a checkpoint (default the newest) with all of its state to one file."""
-    from holdfast.checkpoints.export.write import export_checkpoint
+    from holdfast.checkpoints.export import export_checkpoint
 
     if out == "-" and session.json:
         raise InvalidInputError("-o - writes the export to stdout, where --json would write, too")
@@ -245,7 +245,7 @@ def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
     FILE must be signed by this store's signer, or by a key given with --trust. What was before is
     kept, so this can be undone.
     """
-    from holdfast.checkpoints.export.write import import_checkpoint
+    from holdfast.checkpoints.export_import import import_checkpoint
 
     with session.change(scope, new=True) as state:
         given |= {"key": _key(session, given), "trust": given["trust"] or None}
@@ -264,7 +264,7 @@ def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
 @click.option("--trust", metavar="KEY", multiple=True, help="A public key that must have signed.")
 def inspect(session: Session, /, file: str, trust: tuple[str, ...], **given: Any) -> None:
     """What is in an exported FILE. All of it is checked, and no store is needed."""
-    from holdfast.checkpoints.export.write import inspect_export
+    from holdfast.checkpoints.export_import import inspect_export
 
     found = inspect_export(file, key=_key(session, given), trust=trust or None)
     shown = plain(found)

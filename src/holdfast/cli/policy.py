@@ -145,7 +145,7 @@ def _refuse(data: dict[str, Any], own: tuple[str, ...], wrong: list[str]) -> NoR
 
 def _condition(text: str, own: tuple[str, ...], wrong: list[str]) -> dict[str, Any] | None:
     """A condition as plain data; None if what is wrong with it has been noted."""
-    from holdfast.checkpoints.policy.conditions import METRICS, base_of
+    from holdfast.checkpoints.policy.policy import METRICS, base_of
 
     found = _WHEN.fullmatch(text)
     if found is None:

@@ -14,8 +14,8 @@ from holdfast.cli.session import Session, until_stopped
 from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.schedule.schedule import ScheduleInfo
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
+    from holdfast.checkpoints.schedule import ScheduleInfo
+    from holdfast.checkpoints.scheduler import Scheduler
     from holdfast.sync import Store
 
 
@@ -25,7 +25,7 @@ def schedule() -> None:
 
 
 def _scheduler(store: Store, **more: Any) -> Scheduler:
-    from holdfast.checkpoints.schedule.scheduler import Scheduler
+    from holdfast.checkpoints.scheduler import Scheduler
 
     return Scheduler(store, **more)
 

@@ -25,8 +25,7 @@ from holdfast.agents.agent_keys import again
 from holdfast.agents.handover import Handovers
 from holdfast.agents.mailbox_numbers import letters_taken_back, mend_numbers
 from holdfast.checkpoints.group import Group, group_of
-from holdfast.checkpoints.lineage import Lineage
-from holdfast.checkpoints.locate import candidates
+from holdfast.checkpoints.locate import Lineage, candidates
 from holdfast.checkpoints.request import Locator
 from holdfast.checkpoints.restore_request import damaged_sticky, past_damage
 from holdfast.errors import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
-from holdfast.checkpoints.lineage import Lineage
+from holdfast.checkpoints.locate import Lineage
 from holdfast.errors import PrunedError, StateIntegrityError
 from holdfast.recovery.records import ID, PREFIX, Record, correlation_of
 from holdfast.storage.rows import each

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast.checkpoints.policy.conditions import is_number
-from holdfast.checkpoints.policy.policy import Policy, invalid, milliseconds
+from holdfast.checkpoints.policy.policy import Policy, invalid, is_number, milliseconds
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
 from holdfast.recovery.procedure import Procedure, twice
 from holdfast.storage.server import take_options

@@ -17,8 +17,8 @@ from holdfast.agents.handover_package import LOG
 from holdfast.agents.machines.machine_records import Keys
 from holdfast.agents.mailbox_numbers import INBOX
 from holdfast.checkpoints.create import make
-from holdfast.checkpoints.partial import put_together
 from holdfast.checkpoints.request import CheckpointRequest
+from holdfast.checkpoints.restore_request import put_together
 from holdfast.errors import PrunedError, ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.changes_of_others import LAST, entry_rows, some
 from holdfast.recovery.failures import DAMAGED, AgentFailure, log

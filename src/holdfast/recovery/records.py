@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
-from holdfast.checkpoints.release import plan_release
+from holdfast.checkpoints.create import plan_release
 from holdfast.errors import (
     GateRefusedError,
     HoldfastError,

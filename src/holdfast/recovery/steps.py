@@ -15,9 +15,15 @@ from holdfast.agents.agent_keys import again, own_change, sticky
 from holdfast.agents.handover import Handovers
 from holdfast.agents.mailbox_numbers import mend_numbers
 from holdfast.checkpoints.create import plan_request
-from holdfast.checkpoints.partial import Bringing, put_together
 from holdfast.checkpoints.request import CheckpointRequest, RestoreRequest
-from holdfast.checkpoints.restore_request import confirm, damaged_sticky, restore, stand_ins
+from holdfast.checkpoints.restore_request import (
+    Bringing,
+    confirm,
+    damaged_sticky,
+    put_together,
+    restore,
+    stand_ins,
+)
 from holdfast.errors import (
     CheckpointNotFoundError,
     InvalidInputError,

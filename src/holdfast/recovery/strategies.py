@@ -26,11 +26,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.checkpoints.lineage import Lineage
-from holdfast.checkpoints.locate import candidates, examine
-from holdfast.checkpoints.partial import is_put_together
+from holdfast.checkpoints.locate import Lineage, candidates, examine
 from holdfast.checkpoints.request import Locator
-from holdfast.checkpoints.restore_request import damaged_keys, failed
+from holdfast.checkpoints.restore_request import damaged_keys, failed, is_put_together
 from holdfast.errors import (
     Conflict,
     HoldfastError,

@@ -9,7 +9,7 @@
 - **Comparing** (`compare`): what was changed without the feed, found by reading both sides; of
   one scope if its count (`store.names.cells`) says so, of everything for a new replica or
   `full=True`.
-- **Judging** (`judge`): which differences are taken over. Damage is not.
+- **Judging** (`compare`): which differences are taken over. Damage is not.
 
 What is sent is sealed as it lies in the source. Each commit leaves the replica a store that opens
 and verifies; cut short anywhere, the next sync goes on.
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 HOMES = {
-    "holdfast.replicas.replica_report": "ReplicaStatus SyncReport SyncedReplica",
+    "holdfast.replicas.replica_sync": "ReplicaStatus SyncReport SyncedReplica",
     "holdfast.replicas.replicas": "Replicas promote_replica",
 }
 __getattr__, __dir__ = lazy(__name__, HOMES)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from holdfast.replicas.replica_report import ReplicaStatus as ReplicaStatus
-from holdfast.replicas.replica_report import SyncedReplica as SyncedReplica
-from holdfast.replicas.replica_report import SyncReport as SyncReport
+from holdfast.replicas.replica_sync import ReplicaStatus as ReplicaStatus
+from holdfast.replicas.replica_sync import SyncedReplica as SyncedReplica
+from holdfast.replicas.replica_sync import SyncReport as SyncReport
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.store_async import Store
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
-from holdfast.replicas.compare import Findings, Row, paged
-from holdfast.replicas.judge import Judge
-from holdfast.replicas.row_writer import SIZE, Writer, split
+from holdfast.replicas.compare import Findings, Judge, Row, paged
+from holdfast.replicas.replica_cell import SIZE, Writer, split
 from holdfast.storage.contract import Limits, Moment
 from holdfast.store.inner import AHEAD, LANES, Body, FeedItem, Lanes, Tail, entry, id_tag
 from holdfast.store.names import rowkinds as rows
@@ -165,7 +164,7 @@ class Commits:
     def _entry(self, name: bytes, key: bytes, row: bytes) -> None:
         try:
             body = self._judge.body(key, row)
-        except StateIntegrityError:
+        except StateIntegrityError:  # it stays out of the replica, and is named
             self._findings.add(key, "it is damaged in the store, and was not copied")
             self.unread = True
             return
@@ -301,5 +300,5 @@ def _same(key: bytes, one: bytes, other: bytes) -> bool:
     """Whether two rows are of one entry; which of them is to stand is judged elsewhere."""
     try:
         return key[:1] == b"E" and entry.same_entry(one, other)
-    except DamagedRecordError:
+    except DamagedRecordError:  # damage is no split: it is judged as that
         return True

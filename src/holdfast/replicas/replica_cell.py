@@ -15,10 +15,17 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.errors import Conflict, DamagedRecordError, HoldfastError, RefusedError
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    HoldfastError,
+    RefusedError,
+    ReplicaSplitError,
+)
 from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.rows import again
 from holdfast.store.names import rowkinds
-from holdfast.store.names.cells import cell_at
+from holdfast.store.names.cells import Swap, cell_at
 from holdfast.store.names.threads import safe_point
 from holdfast.store.open import META
 
@@ -26,7 +33,6 @@ STILL = 2.0
 """Seconds after which somebody who commits nothing is taken for cut short."""
 LONGEST = 30.0
 """Seconds to wait for somebody who goes on."""
-ATTEMPTS = 20
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -85,7 +91,8 @@ class Claim:
         `check` refuses what may not be written to. It is asked again whenever somebody else was
         there: what is waited for may have been promoted meanwhile, which is not to be undone.
         """
-        for _ in range(ATTEMPTS):
+
+        def step() -> None:
             held, mark = self._wait()
             store = self.storage.get([META])[0] is not None
             check()
@@ -93,12 +100,9 @@ class Claim:
             self.whole, self._count = (mark.whole, mark.count) if mark is not None else (store, 0)
             # Without a cell nothing else tells whether a store was made there since, or ended.
             expected = [META] if held is None else []
-            try:
-                self.commit(Batch(present=expected) if store else Batch(absent=expected))
-                return
-            except Conflict:
-                continue
-        raise Conflict("others write to this replica again and again; try again", [])
+            self.commit(Batch(present=expected) if store else Batch(absent=expected))
+
+        again(step, "others write to this replica again and again; try again")
 
     def _wait(self) -> tuple[bytes | None, Mark | None]:
         """The cell, once nobody writes or whoever did stands still."""
@@ -117,7 +121,7 @@ class Claim:
     def _look(self) -> tuple[bytes | None, Mark | None]:
         try:
             return mark_of(self.storage)
-        except DamagedRecordError:
+        except DamagedRecordError:  # it is made anew
             if not self._anew:
                 raise
         return cell_of(self.storage), Mark(1, False, b"", 0)
@@ -127,7 +131,7 @@ class Claim:
         whole = self.whole if whole is None else whole
         try:
             self._swap(batch, Mark(1, whole, self._token, self._count + 1))
-        except Conflict as conflict:
+        except Conflict as conflict:  # of its own cell: somebody else writes now
             if rowkinds.FOLLOWS not in conflict.keys:
                 raise
             raise Conflict(
@@ -183,3 +187,87 @@ class Beating:
         """As that of a storage."""
         self._claim.beat()
         return self._side.cells(low, high, limit=limit)
+
+
+# ---- row writer ---------------------------------------------------------------------------------
+# Rows on their way to a replica, in commits of bounded size.
+
+
+SIZE = 4 << 20
+"""Bytes that are committed together, or a little more."""
+ROWS = 2000
+
+
+class Writer:
+    """Collects what is to be written, and commits it when there is enough."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.storage = claim.storage
+        self.rows = claim.beating(claim.storage)
+        """The same, for reading much of it."""
+        self._claim = claim
+        self._batch = Batch()
+        self._waiting = 0
+        self.sent = self.removed = self.bytes = 0
+
+    def put(self, key: bytes, row: bytes) -> None:
+        """Write a row that the replica does not have."""
+        self._batch.puts.append((key, row))
+        self._batch.absent.append(key)
+        self._add(row)
+
+    def swap(self, key: bytes, old: bytes, new: bytes) -> None:
+        """Write a row in the place of another."""
+        self._batch.swaps.append((key, old, new))
+        self._add(new)
+
+    def drop(self, key: bytes) -> None:
+        """Remove a row."""
+        self._batch.drops.append(key)
+        self._waiting += len(key)
+
+    def cell(self, swap: Swap) -> None:
+        """Write or remove a cell."""
+        self._batch.cells.append(swap)
+        self._waiting += len(swap[2] or b"")
+
+    def _add(self, row: bytes) -> None:
+        self.bytes += len(row)
+        self._waiting += len(row)
+
+    @property
+    def full(self) -> bool:
+        """Whether there is enough for a commit."""
+        batch = self._batch
+        count = len(batch.puts) + len(batch.swaps) + len(batch.drops) + len(batch.cells)
+        return self._waiting >= SIZE or count >= ROWS
+
+    def ease(self) -> None:
+        """Commit, if there is enough."""
+        if self.full:
+            self.flush()
+
+    def flush(self, *, whole: bool | None = None) -> None:
+        """Commit what waits."""
+        safe_point()
+        batch, self._batch, self._waiting = self._batch, Batch(), 0
+        if not (batch.puts or batch.swaps or batch.drops or batch.cells) and whole is None:
+            return
+        try:
+            self._claim.commit(batch, whole=whole)
+        except Conflict as conflict:  # of a row that the source does not account for
+            if rowkinds.FOLLOWS in conflict.keys:
+                raise
+            raise split() from None
+        self.sent += len(batch.puts) + len(batch.swaps)
+        self.removed += len(batch.drops)
+
+
+def split() -> ReplicaSplitError:
+    """The error for a replica that holds what its source does not."""
+    return ReplicaSplitError(
+        "the replica holds commits that the store does not: somebody wrote to it, or the store "
+        "was put back to an older state or lost its newest entries. Nothing was overwritten. Look "
+        "at both; then promote the replica and use it instead, recover the store with it as a "
+        "copy, or have it made anew (remake) and lose what only it holds"
+    )

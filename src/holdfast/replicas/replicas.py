@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 from holdfast.errors import (
-    Conflict,
     HoldfastError,
     InvalidInputError,
     StoreClosedError,
@@ -15,10 +14,17 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.replicas.replica_cell import cell_of, mark_of
-from holdfast.replicas.replica_report import ReplicaStatus, SyncedReplica, SyncReport, lag
-from holdfast.replicas.replica_sync import check_place, sync
+from holdfast.replicas.replica_sync import (
+    ReplicaStatus,
+    SyncedReplica,
+    SyncReport,
+    check_place,
+    lag,
+    sync,
+)
 from holdfast.storage import address_of, file_of, on_server, open_storage, shown
 from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import again
 from holdfast.store.inner import Core, StoreHandle, core_of, seen_in
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, is_seconds
@@ -42,21 +48,19 @@ def promote_replica(url: str) -> None:
     """
     _check_url(url)
     storage = open_storage(url, create=False)
-    try:
-        for _ in range(20):
-            held = cell_of(storage)
-            if held is None:
-                raise InvalidInputError(f"{shown(url)} is no replica; there is nothing to promote")
-            if storage.get([META])[0] is None:
-                raise StoreNotFoundError(
-                    f"the replica {shown(url)} was never finished: it is no store yet"
-                )
-            with suppress(Conflict):  # somebody syncs it; their next commit is refused
-                storage.commit(Batch(cells=[(rowkinds.FOLLOWS, held, None)], present=[META]))
-                return
-        raise Conflict(f"the replica {shown(url)} is being synced; stop that first", [])
-    finally:
-        storage.close()
+
+    def step() -> None:
+        held = cell_of(storage)
+        if held is None:
+            raise InvalidInputError(f"{shown(url)} is no replica; there is nothing to promote")
+        if storage.get([META])[0] is None:
+            raise StoreNotFoundError(
+                f"the replica {shown(url)} was never finished: it is no store yet"
+            )
+        storage.commit(Batch(cells=[(rowkinds.FOLLOWS, held, None)], present=[META]))
+
+    with closing(storage):  # who syncs it meanwhile finds their next commit refused
+        again(step, f"the replica {shown(url)} is being synced; stop that first")
 
 
 class _Replica:
@@ -77,7 +81,7 @@ class _Replica:
                 if self._storage is None:
                     self._storage = open_storage(self.url, create=create)
                 yield self._storage
-            except BaseException:
+            except BaseException:  # cancelled, too: its state is not known
                 self.close()
                 raise
 

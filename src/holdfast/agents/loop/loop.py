@@ -15,7 +15,7 @@ from holdfast.agents.loop.check import MOST, LoopReport, check_line
 from holdfast.agents.loop.decide import LoopResult, LoopSettings
 from holdfast.agents.loop.turns import LoopStore, Running, Turns
 from holdfast.agents.mailbox import MAIN, Mailbox
-from holdfast.checkpoints.retention_rules import RetentionRule
+from holdfast.checkpoints.retention import RetentionRule
 from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import handle_of

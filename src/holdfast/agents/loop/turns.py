@@ -23,13 +23,10 @@ from holdfast.agents.loop.decide import (
     step_of,
 )
 from holdfast.agents.mailbox import Mail, Mailbox, Reruns, Taken
-from holdfast.checkpoints.create import make
+from holdfast.checkpoints.create import make, release
 from holdfast.checkpoints.group import Wanted, save_all
-from holdfast.checkpoints.marks import stand
-from holdfast.checkpoints.release import release
 from holdfast.checkpoints.request import CheckpointRequest
-from holdfast.checkpoints.retention import Retention
-from holdfast.checkpoints.retention_rules import RetentionRule
+from holdfast.checkpoints.retention import Retention, RetentionRule, stand
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,

@@ -26,8 +26,8 @@ import msgspec
 from holdfast.agents.agent_keys import AGENT, CURRENT_TASK
 from holdfast.agents.mailbox import status_of
 from holdfast.agents.state.components import table
-from holdfast.checkpoints.export.export_records import public_export
-from holdfast.checkpoints.export.write import export_state, line_of
+from holdfast.checkpoints.export import export_state, line_of
+from holdfast.checkpoints.export_file import public_export
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import checkpoint_view, tagged, write
 from holdfast.store.names.face import writes
@@ -35,8 +35,8 @@ from holdfast.store.names.masked import MASK
 from holdfast.store.names.whole_files import check_path
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.export.export_records import Description
-    from holdfast.checkpoints.export.write import Source
+    from holdfast.checkpoints.export import Source
+    from holdfast.checkpoints.export_file import Description
     from holdfast.store.names.items import Checkpoint
     from holdfast.store.state import State
 

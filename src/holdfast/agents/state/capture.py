@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.machines.machine_records import MAIN, Keys
 from holdfast.agents.state.components import SCHEMA
-from holdfast.checkpoints.describe import Compression, describe
+from holdfast.checkpoints.locate import Compression, describe
 from holdfast.store.inner import handle_of, made, moment
 
 if TYPE_CHECKING:

@@ -16,13 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.checkpoints.policy.conditions import MEMORY, OPERATIONS, RATIO, SINCE, is_number
-from holdfast.checkpoints.policy.metrics import Basis, Metrics, counted
 from holdfast.checkpoints.policy.policies import Policies, agent_scope
-from holdfast.checkpoints.policy.policy import DEFAULTS, Policy, invalid
+from holdfast.checkpoints.policy.policy import (
+    DEFAULTS,
+    MEMORY,
+    OPERATIONS,
+    RATIO,
+    SINCE,
+    Policy,
+    invalid,
+    is_number,
+)
 from holdfast.checkpoints.policy.policy_engine import LATEST, stored_policies
-from holdfast.checkpoints.policy.tracker import NEVER, Tracker
+from holdfast.checkpoints.policy.tracker import NEVER, Basis, Metrics, Tracker, counted
 from holdfast.errors import DamagedRecordError, InvalidInputError, StateIntegrityError
+from holdfast.storage.rows import each
 from holdfast.store.inner import LineHandle, Timeline, core_of, entry, floor_of, shown
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import listed
@@ -106,7 +114,7 @@ class Optimizer:
         self._core.ledger(scope)  # one that is not there has no history: it is misspelt
         try:
             return record(self._core, scope, tuple(self._policies.list(scope)))
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # with the way out
             raise DamagedRecordError(
                 f"{error}. What happened there cannot be led through policies: prune the history "
                 "up to behind it, or ask for costs(), which passes it over",
@@ -448,15 +456,13 @@ def _steps(core: Core, scope: Scope) -> Iterator[Step]:
     begun = {key for key, _ in line.scan()}
     known: dict[str, dict[bytes, int]] = {}
     latest = 0.0
-    while page := now.ledger.storage.scan(
-        rowkinds.entry(line.prefix, line.sequence + 1), rowkinds.after(line.prefix), limit=200
-    ):
-        for key, row in page:
-            body = line.follow(key, row)
-            latest = max(latest, body.time / 1_000_000)  # a clock that went back stands still
-            writes = tuple(_writes(line, body, known, begun))
-            begun = set()
-            yield Step(latest, writes, _policy(core, body), len(row))
+    low = rowkinds.entry(line.prefix, line.sequence + 1)
+    for key, row in each(now.ledger.storage.scan, low, rowkinds.after(line.prefix), limit=200):
+        body = line.follow(key, row)
+        latest = max(latest, body.time / 1_000_000)  # a clock that went back stands still
+        writes = tuple(_writes(line, body, known, begun))
+        begun = set()
+        yield Step(latest, writes, _policy(core, body), len(row))
 
 
 def checkpoint_costs(core: Core, scope: Scope, unread: list[str]) -> Iterator[tuple[str, int]]:
@@ -467,20 +473,20 @@ def checkpoint_costs(core: Core, scope: Scope, unread: list[str]) -> Iterator[tu
     ledger = core.ledger(scope)  # one that is not there has no history: it is misspelt
     line = rowkinds.line(b"E", ledger.number, 0)
     due = max(floor_of(ledger, 0).sequence, ledger.before) + 1
-    while page := ledger.storage.scan(rowkinds.entry(line, due), rowkinds.after(line), limit=200):
-        for key, row in page:
-            found = rowkinds.sequence_of(key)
-            if found > due:
-                unread.append(f"entries {due} to {found - 1}: missing")
-            due = found + 1
-            try:
-                policy = _policy(core, ledger.open_entry(key, row)[1])
-            except StateIntegrityError as error:
-                unread.append(f"entry {found}: {type(error).__name__}")
-                continue
-            if policy:
-                yield policy, len(row)
+    low = rowkinds.entry(line, due)
+    for key, row in each(ledger.storage.scan, low, rowkinds.after(line), limit=200):
         safe_point()
+        found = rowkinds.sequence_of(key)
+        if found > due:
+            unread.append(f"entries {due} to {found - 1}: missing")
+        due = found + 1
+        try:
+            policy = _policy(core, ledger.open_entry(key, row)[1])
+        except StateIntegrityError as error:  # it may have been a checkpoint: it is named
+            unread.append(f"entry {found}: {type(error).__name__}")
+            continue
+        if policy:
+            yield policy, len(row)
 
 
 def _policy(core: Core, body: Body) -> str | None:

@@ -11,20 +11,23 @@ an erasure take them along, and no agent's touch another's. They stand over the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.checkpoints.policy.conditions import METRICS, REPORTED, base_of, is_number
-from holdfast.checkpoints.policy.explain import Explained, explain
-from holdfast.checkpoints.policy.metrics import ERROR
 from holdfast.checkpoints.policy.policy import (
+    CIPHER,
     DEFAULTS,
     EMPTY,
+    METRICS,
+    OPERATORS,
     PREFIX,
+    REPORTED,
+    Condition,
     Policy,
+    base_of,
     invalid,
+    is_number,
     merged,
     plain_id,
     read_policy,
@@ -36,16 +39,254 @@ from holdfast.checkpoints.policy.policy_engine import (
     judged,
     stored_policies,
 )
-from holdfast.checkpoints.policy.policy_schedules import follow_policies, schedule_policies
-from holdfast.checkpoints.policy.tracker import ASKED, EVENT_TYPES, PolicyEvent
-from holdfast.checkpoints.schedule.schedule import ScheduleInfo, Schedules
+from holdfast.checkpoints.policy.tracker import (
+    ASKED,
+    ERROR,
+    EVENT_TYPES,
+    NEVER,
+    PolicyEvent,
+    Tracker,
+    is_reported,
+)
+from holdfast.checkpoints.schedule import (
+    LONGEST,
+    MOST_JITTER,
+    SHORTEST,
+    Every,
+    Schedule,
+    ScheduleInfo,
+    Schedules,
+)
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.store.inner import Asked, Core, Operation, StoreHandle, build_change, core_of
+from holdfast.seal.compress import LZ4_UP_TO
+from holdfast.store.inner import (
+    Asked,
+    Core,
+    LineHandle,
+    Operation,
+    StoreHandle,
+    build_change,
+    core_of,
+)
 from holdfast.store.names.arguments import check_function, check_text, is_async, listed
+from holdfast.store.names.background import Closable
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.face import ends, faced, here, writes
-from holdfast.store.names.scope import Scope
+from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.policy.policy_engine import Engine
+    from holdfast.store.inner import Core
+    from holdfast.store.names.scope import Scope
+
+
+# ---- schedules of policies ----------------------------------------------------------------------
+# Policies as schedules: their checkpoints come in time, whichever process still runs.
+#
+# The process that writes to an agent sees at once when a policy is met. For one whose frequency has
+# an interval a schedule is stored besides, so that the runner of the schedules, in whatever
+# process, looks at it once an interval: the process that wrote may be gone by then.
+
+
+OWNED = RESERVED + "policy/"
+"""What names of their schedules begin with."""
+
+
+def name_of(scope: Scope, id_: str) -> str:
+    """The name of a policy's schedule."""
+    escaped = id_.replace("%", "%25").replace("/", "%2F")  # where the scope begins is to be told
+    return f"{OWNED}{escaped}/{scope}"
+
+
+def when_of(policy: Policy) -> Every:
+    """Its frequency as a schedule's, within what schedules can do."""
+    seconds = min(max(policy.frequency.interval / 1000, SHORTEST), LONGEST)
+    return Every(seconds, min(policy.frequency.jitter / 1000, seconds, MOST_JITTER))
+
+
+def is_scheduled(policy: Policy | None) -> bool:
+    """Whether it has a schedule: it is in force, and not driven by events alone."""
+    return policy is not None and policy.enabled and policy.frequency.interval > 0
+
+
+def schedule_policies(
+    schedules: Schedules, scope: Scope, policies: Iterable[Policy]
+) -> list[Schedule]:
+    """Store a schedule for each of these policies that has an interval."""
+    return [
+        schedules.put(
+            name_of(scope, policy.id), when_of(policy), str(scope), "main", None, policy=policy.id
+        )
+        for policy in policies
+        if is_scheduled(policy)
+    ]
+
+
+def reconcile(engine: Engine, scope: Scope) -> bool:
+    """Store the schedules of an agent's own policies that have none, or another: a restore or an
+    import may have brought the policies back while nobody watched. Whether there were any."""
+    schedules, found = Schedules(engine.core), False
+    for policy in stored_policies(LineHandle(engine.core, scope, "main")).values():
+        wanted = is_scheduled(policy) and not engine.refused(policy, own=True)
+        if wanted and schedules.when(name_of(scope, policy.id)) != when_of(policy):
+            schedule_policies(schedules, scope, [policy])
+            found = True
+    return found
+
+
+def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
+    """Let the schedules of some policies be as the policies are now.
+
+    A default policy has one only if it was asked for: `Policies.schedule`.
+    """
+    schedules = Schedules(engine.core)
+    own = stored_policies(LineHandle(engine.core, scope, "main"))
+    known = {policy.id: policy for policy in merged(engine.defaults, own)}
+    for id_ in ids:
+        name, policy = name_of(scope, id_), known.get(id_)
+        there = schedules.has(name)
+        refused = policy is not None and engine.refused(policy, own=id_ in own)
+        if policy is not None and not refused and is_scheduled(policy) and (there or id_ in own):
+            schedule_policies(schedules, scope, [policy])
+        elif there:
+            schedules.discard(name)
+
+
+# ---- explain ------------------------------------------------------------------------------------
+# What each policy of an agent reads now, and why it fires or does not.
+
+
+COMPRESSED = f"lz4, zstd above {LZ4_UP_TO // 1024} KiB, where it makes a record smaller"
+"""How the store compresses, whatever a policy says: an entry is never written twice."""
+
+REFUSED = "it demands encryption, and this store is plain: it is not in force here"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a condition reads now."""
+
+    condition: Condition
+    value: float | None
+    """None if it is not known in this process."""
+    met: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One policy of an agent: what it reads, what is in force of it, and why it fires or not."""
+
+    policy: Policy
+    source: str
+    """own or default"""
+    fires: bool
+    why: str
+    readings: tuple[Reading, ...]
+    effective: dict[str, str]
+    """What is in force of its encryption and compression: in this store, and in exports."""
+
+    def data(self) -> dict[str, Any]:
+        """Plain data."""
+        readings = [
+            {**one.condition.data(), "value": one.value, "met": one.met, "why": one.why}
+            for one in self.readings
+        ]
+        return {
+            **self.policy.data(),
+            "source": self.source,
+            "fires": self.fires,
+            "why": self.why,
+            "readings": readings,
+            "effective": self.effective,
+        }
+
+
+def effective(core: Core, policy: Policy, *, own: bool) -> dict[str, str]:
+    """What is in force of a policy's settings: the store decides for all that it writes, the
+    policy for the exports of its checkpoints."""
+    setting = policy.compression
+    squeezed = (
+        "compressed as it fits" if setting is None else f"compressed with {setting.algorithm}"
+    )
+    if setting is not None and not setting.enabled:
+        squeezed = "not compressed"
+    demanded = own and policy.demands_encryption
+    return {
+        "encryption": CIPHER if core.ring is not None else "off",
+        "compression": COMPRESSED,
+        "exports": "only with a key" if demanded else f"{squeezed}, unless with a key",
+    }
+
+
+def explain(engine: Engine, scope: Scope) -> tuple[Explained, ...]:
+    """All policies of an agent, the highest priority first."""
+    tracker = engine.tracked(scope)
+    ready = [policy.id for policy in engine.ready(tracker)]
+    now = engine.core.clock.ticks()
+    found = []
+    for policy in merged(engine.defaults, tracker.own):
+        own = policy.id in tracker.own
+        readings = tuple(_reading(tracker, one, now) for one in policy.conditions)
+        found.append(
+            Explained(
+                policy,
+                "own" if own else "default",
+                ready[:1] == [policy.id],
+                REFUSED
+                if engine.refused(policy, own=own)
+                else _why(tracker, policy, readings, ready, now),
+                readings,
+                effective(engine.core, policy, own=own),
+            )
+        )
+    return tuple(found)
+
+
+def _reading(tracker: Tracker, condition: Condition, now: float) -> Reading:
+    value = tracker.metrics.read(condition, now)
+    met = condition.holds(value)
+    if condition.operator not in OPERATORS:
+        why = f"the operator {condition.operator!r} is not known to this version"
+    elif value is None and condition.metric in tracker.metrics.unknown:
+        told = tracker.metrics.unknown[condition.metric]
+        why = f"{condition.metric} has no value: its function {told}"
+    elif value is None:
+        why = f"{condition.metric} has no value in this process: record it, or give its function"
+    else:
+        why = f"{condition.metric} is {value:g}, {'' if met else 'not '}{_asked(condition)}"
+        if is_reported(condition.metric) and not met:
+            why += " (counted in this process)"
+    return Reading(condition, value, met, why)
+
+
+def _asked(condition: Condition) -> str:
+    return str(condition).removeprefix(f"{condition.metric} ")
+
+
+def _why(
+    tracker: Tracker, policy: Policy, readings: tuple[Reading, ...], ready: list[str], now: float
+) -> str:
+    if not policy.enabled:
+        return "it is switched off"
+    if ready[:1] == [policy.id]:
+        return "all of its conditions are met"
+    if policy.id in ready:
+        return f"{ready[0]} goes first: one checkpoint serves both"
+    unmet = [one.why for one in readings if not one.met]
+    if unmet:
+        return "; ".join(unmet)
+    if not tracker.active:
+        return "nothing happened since the last checkpoint"
+    at = tracker.ready_at(policy, now)
+    if at == NEVER:
+        return "it has fired, and its conditions were met ever since"
+    return f"its conditions are met; it waits another {max(0.0, at - now):.1f} s (its frequency)"
+
+
+# ---- policies -----------------------------------------------------------------------------------
+
 
 MOST_POLICIES = 100
 """Policies that an agent may have of its own."""
@@ -53,7 +294,7 @@ _BUILT_IN = {metric for metrics in METRICS.values() for metric in metrics}
 
 
 @faced
-class Policies:
+class Policies(Closable):
     """The checkpoint policies of a store's agents, at work for as long as the store is open.
 
     One of them watches a store in a process: it sees this process's writes, and takes note of
@@ -83,20 +324,12 @@ class Policies:
         self._check(self._engine.defaults, plain_is_fine=True)
         if watch:
             self._engine.changed = partial(follow_policies, self._engine)
-            self._core.gates.add(self._engine)
+            self._engine.start()
             self._core.closing.append(self.close)
 
     @here
     def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        return super().__enter__()
 
     @ends
     def close(self) -> None:
@@ -107,9 +340,7 @@ class Policies:
         self._closed = True
         if self.close in self._core.closing:
             self._core.closing.remove(self.close)
-        self._core.gates.remove(self._engine)
-        self._engine.catch_up()
-        self._engine.worker.stop()
+        self._engine.stop()
 
     # an agent's own
 
@@ -250,8 +481,7 @@ class Policies:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all that is due is done; False if it took longer than `timeout` seconds."""
-        self._engine.catch_up()
-        return self._engine.worker.wait(timeout)
+        return self._engine.wait(timeout)
 
     def _check(
         self, policies: Iterable[Policy], wrong: Sequence[str] = (), *, plain_is_fine: bool = False

@@ -2,37 +2,52 @@
 
 The gate only notes what was written. A few writes at a time are counted and compared, one after
 the other as they came: a write alone would find nothing of this in the processor's caches. What
-reads much or writes is done right behind that by a worker: a gate that wrote would be asked about
+reads much or writes is done right behind that by a thread: a gate that wrote would be asked about
 its own writes. For each agent at most one checkpoint is on its way; it expects that the last
 checkpoint is still the one that its policy was judged by: of several processes one makes it.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
+import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.group import Saved, Wanted, save_all, switched_off
-from holdfast.checkpoints.policy.conditions import is_number
-from holdfast.checkpoints.policy.metrics import (
+from holdfast.checkpoints.policy.policy import (
+    CIPHER,
+    MADE_BY,
+    PREFIX,
+    Policy,
+    is_number,
+    longest_count,
+    merged,
+)
+from holdfast.checkpoints.policy.tracker import (
+    NEVER,
+    NOTHING,
+    TIMER,
+    WRITE,
     Measured,
+    PolicyEvent,
+    Tracker,
     basis_now,
     measure,
     operations_behind,
     process_memory,
 )
-from holdfast.checkpoints.policy.policy import CIPHER, PREFIX, Policy, longest_count, merged
-from holdfast.checkpoints.policy.tracker import NOTHING, TIMER, WRITE, PolicyEvent, Tracker
-from holdfast.checkpoints.policy.worker import Worker
-from holdfast.checkpoints.retention_rules import MADE_BY
 from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
 from holdfast.store.inner import Gate, LineHandle
 from holdfast.store.names.arguments import ran
+from holdfast.store.names.background import Background, is_at_work
 from holdfast.store.names.cause import acting
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import is_interrupt
@@ -50,8 +65,9 @@ CHOICES = 4
 """How often a checkpoint's policy is chosen anew because somebody wrote before it was made."""
 AGAIN = 5.0
 """Seconds after which a checkpoint that could not be made is tried again."""
-ALL = Scope("global")
-"""What is done for all agents waits under this name."""
+LONGEST = 30.0
+"""Seconds between two looks of the thread, if nothing wakes it."""
+_numbers = count()
 Sampler = Callable[[Any], float | None]
 """A user's metric: a function of the scope. None: its value is recorded instead."""
 
@@ -92,9 +108,16 @@ class Engine(Gate):
         self._noted: deque[tuple[Change, Sequence[Written]]] = deque()
         self._together: float = 1
         self._alarmed = False
-        """The worker will come for what is noted."""
+        """The thread will come for what is noted."""
         self._lock = threading.RLock()
-        self.worker = Worker(core, self._failed)
+        self._asked: dict[str, Tracker] = {}
+        """Agents for which something is to be done now: once for each, so memory is bounded."""
+        self._alarms: list[tuple[float, int, Tracker]] = []
+        self._turning = threading.Lock()
+        """Held while something is done for agents."""
+        self._background = Background(core, "holdfast-policies", LONGEST, self._turn)
+        self._watching = self._stopping = False
+        self._process = os.getpid()
         self.changed: Callable[[Scope, set[str]], None] | None = None
         """Told when an agent's own policies of these ids are others than they were."""
 
@@ -109,14 +132,7 @@ class Engine(Gate):
             self.catch_up()
         elif not self._alarmed:
             self._alarmed = True
-            self.worker.at(ALL, self.core.clock.ticks() + LATEST, self._later)
-
-    def _later(self) -> None:
-        """Count what is noted; come again if there was something, for then more may come."""
-        self._alarmed = bool(self._noted)
-        if self._alarmed:
-            self.worker.at(ALL, self.core.clock.ticks() + LATEST, self._later)
-        self.catch_up()
+            self._background.wake()
 
     def catch_up(self) -> None:
         """Count what is noted, and look at the policies where one may be met."""
@@ -211,13 +227,86 @@ class Engine(Gate):
                 if not switched_off():
                     tracker.firing = (ready, event, tracker.metrics.basis.checkpoint)
             elif tracker.due < float("inf"):
-                self.worker.at(tracker.scope, tracker.due, lambda: self._step(tracker))
+                self._at(tracker, tracker.due)
         if tracker.stale or tracker.firing is not None:
             tracker.event = event if tracker.stale else TIMER
-            self.worker.do(tracker.scope, lambda: self._step(tracker))
+            if self._watching:
+                self._asked.setdefault(tracker.scope.id, tracker)
+                self._background.wake()
+
+    # the thread
+
+    def start(self) -> None:
+        """Watch: see what is written, and let a thread do what comes of it."""
+        self._watching = True
+        self._background.start()
+        self.core.gates.add(self)
+
+    def stop(self) -> None:
+        """Make the checkpoints that are on their way, forget the alarms, and end."""
+        self.core.gates.remove(self)
+        with self._lock:
+            self._stopping = True
+            self._alarms.clear()
+        # A forked process has no such thread, and one that waits for itself waits for ever.
+        if os.getpid() == self._process and not is_at_work(self._background):
+            self.wait()
+        self._background.stop()
+        self._watching = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all that is due is done; False if that took too long."""
+        end = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
+        self.catch_up()
+        while self._watching and self._busy():
+            if time.monotonic() > end:
+                return False
+            self._background.wake()
+            time.sleep(0.001)
+        return True
+
+    def _busy(self) -> bool:
+        with self._lock:
+            due = self._alarms and self._alarms[0][0] <= self.core.clock.ticks()
+            return not self.core.closed and bool(due or self._asked or self._turning.locked())
+
+    def _at(self, tracker: Tracker, ticks: float) -> None:
+        """Do something for an agent at a time of the store's monotonic clock, instead of before."""
+        with self._lock:
+            if self._stopping or not self._watching or tracker.alarm == ticks:
+                return
+            tracker.alarm = ticks
+            heapq.heappush(self._alarms, (ticks, next(_numbers), tracker))
+            if len(self._alarms) > 2 * len(self._trackers) + 64:  # of those that were set anew
+                self._alarms = [one for one in self._alarms if one[2].alarm == one[0]]
+                heapq.heapify(self._alarms)
+            if self._alarms[0][0] == ticks:
+                self._background.wake()
+
+    def _next(self) -> Tracker | None:
+        """An agent for which something is to be done now."""
+        with self._lock:
+            while self._alarms and self._alarms[0][0] <= self.core.clock.ticks():
+                at, _, tracker = heapq.heappop(self._alarms)
+                if tracker.alarm == at:
+                    tracker.alarm = NEVER
+                    self._asked.setdefault(tracker.scope.id, tracker)
+            return self._asked.pop(next(iter(self._asked))) if self._asked else None
+
+    def _turn(self) -> float:
+        """Count what is noted, and do what is due; seconds until the next look."""
+        with self._turning:
+            # Said before it is counted: what is noted behind that is counted here, or wakes.
+            self._alarmed = more = bool(self._noted)
+            self.catch_up()
+            while (tracker := self._next()) is not None:
+                self._step(tracker)
+        with self._lock:
+            left = self._alarms[0][0] - self.core.clock.ticks() if self._alarms else LONGEST
+        return LATEST if more else min(max(left, 0.0), LONGEST)
 
     def _step(self, tracker: Tracker) -> None:
-        """What the worker does for an agent: the next thing that is due."""
+        """Do the next thing that is due for an agent."""
         if self._trackers.get(tracker.scope.id) is not tracker:
             return
         self.catch_up()
@@ -234,7 +323,7 @@ class Engine(Gate):
                 self.changed(tracker.scope, ids)
             with self._lock:
                 self._look(tracker, event)
-        except Exception as error:
+        except BaseException as error:  # whatever it is, other agents are served
             self._failed(tracker.scope, error)
 
     def _failed(self, scope: Scope, error: BaseException) -> None:
@@ -251,7 +340,7 @@ class Engine(Gate):
         logging.getLogger("holdfast.policies").warning("%s: %s", scope, told)
         if tracker is not None:
             tracker.rests = self.core.clock.ticks() + AGAIN
-            self.worker.at(scope, tracker.rests, partial(self._step, tracker))
+            self._at(tracker, tracker.rests)
 
     def handle(self, scope: Scope) -> LineHandle:
         """The agent's timeline."""
@@ -342,6 +431,7 @@ class Engine(Gate):
                 ask = self.metrics.get(name)
                 value = ran(ask(tracker.scope), name) if ask is not None else process_memory()
             except BaseException as error:
+                # a user's function may raise anything: its metric has no value
                 if is_interrupt(error):
                     raise
                 value, why = None, f"failed with {type(error).__name__}"
@@ -403,7 +493,7 @@ class Engine(Gate):
             elif saved.outcome != "unmet":  # somebody was faster, or the agent is gone
                 tracker.active &= saved.outcome == "overtaken"  # unless it was seen and counted
                 tracker.stale = True
-            if not self.worker.stopped:  # else it would go on for as long as others write
+            if not self._stopping:  # else it would go on for as long as others write
                 self._look(tracker, event)
 
     def scheduled(self, scope: Scope, id_: str) -> tuple[Wanted, Callable[[], None]] | Saved:

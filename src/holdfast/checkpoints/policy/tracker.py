@@ -10,31 +10,393 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.policy.conditions import (
+from holdfast.checkpoints.policy.policy import (
+    ACTIONS,
     ERRORS,
+    EVENTS,
     MEMORY,
     OPERATIONS,
+    PREFIX,
     PROCESS,
     RATIO,
     REPORTED,
     SINCE,
     Condition,
+    Policy,
     base_of,
+    policy_of,
 )
-from holdfast.checkpoints.policy.metrics import Metrics, operations_in
-from holdfast.checkpoints.policy.policy import PREFIX, Policy
-from holdfast.store.inner import Atom
+from holdfast.store.inner import (
+    BUILT,
+    KEYED,
+    TERMS,
+    Atom,
+    derived,
+    index_of,
+    refs,
+    shown,
+    tree_changes,
+)
 from holdfast.store.names.scope import RESERVED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from holdfast.store.inner import Timeline
+    from holdfast.store.inner import LineHandle, Node, Timeline, Trees
     from holdfast.store.names.scope import Scope
+
+
+# ---- metrics ------------------------------------------------------------------------------------
+# Metrics of one agent, kept up with every write at next to no cost.
+#
+# The tree of the state at the last checkpoint is remembered (`Basis`), so that what a key was then
+# can be looked up at any time: a write only notes its keys, and bytes are counted when it matters.
+# What is noted twice counts once, and what is again as it was then counts nothing. Terms of lookups
+# and policies are no change of the agent's, and their bytes are not among its own.
+
+
+BESIDE = (TERMS, BUILT, PREFIX)
+"""What begins keys that are not the agent's own: of lookups, and policies."""
+ERROR = "error"
+"""What `report` takes besides user actions and system events."""
+MOST_KEYS = 100_000
+"""Changed keys that are told apart; what comes behind them counts as often as it is written."""
+MOST_ENTRIES = 10_000
+"""Entries that are read back for the operations since the last checkpoint, or in a time window,
+after opening and when others wrote; what lies before them is not counted."""
+MOST_MADE = 16
+"""Checkpoints that are read back for when policies fired in other processes, or before opening."""
+MOST_NAMES = 1000
+"""Names of reported actions and events that are told apart."""
+BUCKETS = 64
+"""A time window is exact to so small a part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """The state at the last checkpoint, to which the present one is compared."""
+
+    checkpoint: int
+    """Its entry; 0 if there is none."""
+    root: Node | None
+    size: int
+    since: float
+    """When that was, on this process's monotonic clock, in seconds."""
+    life: int = 0
+    """The entry before the first of the scope, which may have been deleted and made anew."""
+
+    def same(self, other: Basis) -> bool:
+        """Whether both are the same checkpoint."""
+        return (self.checkpoint, self.life) == (other.checkpoint, other.life)
+
+
+class Window:
+    """How much happened within the last so many milliseconds."""
+
+    def __init__(self, span: float) -> None:
+        self._step = span / 1000 / BUCKETS
+        self._counts: dict[int, int] = {}
+
+    def add(self, now: float, count: int = 1) -> None:
+        """Note that something happened."""
+        slot = int(now // self._step)
+        counts = self._counts
+        counts[slot] = counts.get(slot, 0) + count
+        if len(counts) > 2 * BUCKETS:
+            self._counts = {at: n for at, n in counts.items() if at > slot - BUCKETS}
+
+    def total(self, now: float) -> int:
+        """How much there was."""
+        oldest = int(now // self._step) - BUCKETS
+        return sum(count for slot, count in self._counts.items() if slot > oldest)
+
+
+class Metrics:
+    """What happened to one agent since its last checkpoint."""
+
+    def __init__(self) -> None:
+        self.basis = Basis(0, None, 0, 0.0)
+        self.fresh: set[str] = set()
+        """Keys that were written and not counted yet."""
+        self.changed: dict[str, tuple[int, int, bytes | None]] = {}
+        """(bytes that count as changed, bytes by which it grew, what it was) of each key."""
+        self.bytes = self.growth = 0
+        """Sums of the first two."""
+        self.operations = 0
+        self.told: Counter[str] = Counter()
+        """What was reported since the last checkpoint."""
+        self.recorded: dict[str, float] = {}
+        """Newest values of metrics that are given, not counted."""
+        self.unknown: dict[str, str] = {}
+        """Why metrics that are functions have no value."""
+        self.windows: dict[tuple[str, float], Window] = {}
+
+    def begin(self, basis: Basis, keys: Iterable[str] = (), operations: int = 0) -> None:
+        """Count from a checkpoint on, behind which there may be some changes already.
+
+        If it is the one before, there are not fewer operations than were counted: some of those
+        whose entries are pruned by now are known here alone.
+        """
+        if basis.same(self.basis):
+            operations = max(operations, self.operations)
+        else:
+            self.told.clear()
+        self.basis = basis
+        self.fresh, self.changed = set(keys), {}
+        self.bytes = self.growth = 0
+        self.operations = operations
+
+    def watch(self, conditions: Iterable[Condition]) -> None:
+        """Count within the windows that conditions look at, and no others."""
+        wanted: dict[tuple[str, float], Window] = {}
+        for condition in conditions:
+            if condition.span is None:
+                continue
+            names = (ERRORS, OPERATIONS) if condition.metric == ERRORS else (condition.metric,)
+            for name in names:
+                place = (name, condition.span)
+                wanted[place] = self.windows.get(place) or Window(condition.span)
+        self.windows = wanted
+
+    def happened(self, metric: str, now: float, count: int = 1) -> None:
+        """Note operations, errors, actions or events in the windows that look at them."""
+        for (name, _), window in self.windows.items():
+            if name == metric:
+                window.add(now, count)
+
+    def refill(self, operations: Iterable[tuple[float, int]], now: float) -> None:
+        """Count the operations in the windows anew, from when they were and how many.
+
+        If that is less than what was counted, entries are pruned, and that stays.
+        """
+        before = {place: one for place, one in self.windows.items() if place[0] == OPERATIONS}
+        self.windows |= {place: Window(place[1]) for place in before}
+        for at, count in operations:
+            self.happened(OPERATIONS, at, count)
+        for place, window in before.items():
+            if window.total(now) > self.windows[place].total(now):
+                self.windows[place] = window
+
+    def report(self, kind: str, name: str, now: float) -> None:
+        """Note an error, a user action or a system event."""
+        if kind == ERROR:
+            self.happened(ERRORS, now)
+            return
+        for metric in (kind, f"{kind}:{name}") if name else (kind,):
+            if metric in self.told or len(self.told) < MOST_NAMES:
+                self.told[metric] += 1
+            self.happened(metric, now)
+
+    # counting
+
+    def settle(self, line: Timeline) -> None:
+        """Count the keys that were written since this was last done."""
+        for key in filter(counted, self.fresh):
+            old = self.changed.get(key)
+            then = old[2] if old is not None else self._then(line, key)
+            slot = line.slot(key)
+            before = _size(key, then) if then is not None else 0
+            now = 0
+            same = slot is None and then is None
+            if slot is not None:
+                ref = slot.described()
+                now = _size(key, ref)
+                if slot.tail:
+                    now += sum(refs.size_of(one[1]) for one in slot.tail)
+                same = not slot.tail and then == ref
+            changed, growth = 0 if same else now or before, now - before
+            self.bytes += changed - (old[0] if old is not None else 0)
+            self.growth += growth - (old[1] if old is not None else 0)
+            if old is not None or len(self.changed) < MOST_KEYS:
+                self.changed[key] = (changed, growth, then)
+        self.fresh.clear()
+
+    def _then(self, line: Timeline, key: str) -> bytes | None:
+        """What the value of a key was at the last checkpoint."""
+        root = self.basis.root
+        found = line.ledger.trees.find(root, key) if root is not None else None
+        return found[1] if found is not None else None
+
+    def read(self, condition: Condition, now: float) -> float | None:
+        """What a condition reads; None if that is not known here. `settle` first."""
+        metric = condition.metric
+        if metric == SINCE:
+            return max(0.0, (now - self.basis.since) * 1000)
+        if metric == RATIO:
+            return self.ratio()
+        if metric == MEMORY:
+            return self.basis.size + self.growth
+        if metric == ERRORS:
+            return self._error_rate(condition, now)
+        if condition.span is not None:
+            window = self.windows.get((metric, condition.span))
+            return window.total(now) if window is not None else 0
+        if metric == OPERATIONS:
+            return self.operations
+        if base_of(metric) in (ACTIONS, EVENTS):
+            return self.told[metric]
+        return self.recorded.get(metric)
+
+    def ratio(self) -> float:
+        """Bytes changed since the last checkpoint by bytes of the state then."""
+        if self.basis.root is None:
+            return 1.0
+        if not self.basis.size:
+            return 1.0 if self.bytes else 0.0
+        return self.bytes / self.basis.size
+
+    def _error_rate(self, condition: Condition, now: float) -> float:
+        assert condition.span is not None
+        counts = [self.windows.get((name, condition.span)) for name in (ERRORS, OPERATIONS)]
+        errors, done = (window.total(now) if window is not None else 0 for window in counts)
+        return errors / (errors + done) if errors else 0.0
+
+
+def _size(key: str, ref: bytes) -> int:
+    """Bytes of a key and its value as a state's size counts them."""
+    return refs.size_of(ref) + len(key) + 1
+
+
+def basis_now(line: Timeline, ticks: float) -> Basis:
+    """The basis behind a checkpoint that is the newest entry: nothing is read."""
+    root = index_of(line)
+    size = own_size(line.ledger.trees, root)
+    return Basis(line.sequence, root, size, ticks, line.ledger.before)
+
+
+def own_size(trees: Trees, root: Node) -> int:
+    """Bytes of the keys and values of a state that are the agent's own."""
+    return root.size - sum(_below(trees, root, prefix) for prefix in BESIDE)
+
+
+def _below(trees: Trees, node: Node, prefix: str) -> int:
+    """Bytes of what a prefix begins; only the nodes at its two ends are looked into."""
+    if not node.level:
+        return refs.leaf_size([one for one in node.elements if one[0].startswith(prefix)])
+    total, before = 0, ""
+    for last, hash_, hint, _, size, _ in node.elements:
+        if before.startswith(prefix) and last.startswith(prefix):
+            total += size
+        elif last >= prefix and (before < prefix or before.startswith(prefix)):
+            total += _below(trees, trees.load(hint, hash_), prefix)
+        before = last
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is stored of an agent, up to an entry."""
+
+    basis: Basis
+    keys: set[str]
+    """Keys that differ from the last checkpoint."""
+    operations: int
+    head: int
+    fired: dict[str, float] = field(default_factory=dict)
+    """When the policies fired that made the last checkpoints, on this process's clock."""
+    recent: list[tuple[float, int]] = field(default_factory=list)
+    """When there were how many operations within the time that was asked for."""
+
+
+def measure(handle: LineHandle, span: float = 0.0) -> Measured:
+    """Count from what is stored: what was changed since the newest checkpoint, and operations
+    within the last `span` milliseconds. An entry that is pruned counts as one operation."""
+    core = handle.core
+    line = handle.reader.now()
+    ticks, claimed = core.clock.ticks(), core.clock.claimed()
+    if line is None:
+        return Measured(Basis(0, None, 0, ticks), set(), 0, 0)
+    with line.lock:
+        checkpoint, head = line.checkpoint, line.sequence
+    first = checkpoint or line.ledger.before + 1
+    entries = handle.history.entries(newest_first=False, low=first, high=first)
+    made = next((body.time for _, _, body in entries), claimed)
+    since = ticks - max(0, claimed - made) / 1_000_000
+    view = handle.history.points.view
+    root = index_of(view(handle.timeline, checkpoint)) if checkpoint else None
+    size = own_size(line.ledger.trees, root) if root is not None else 0
+    basis = Basis(checkpoint, root, size, since, line.ledger.before)
+    below = root if root is not None else line.ledger.trees.empty
+    changes = tree_changes(line.ledger.trees, below, index_of(view(handle.timeline, head)))
+    keys = set(islice((key for key, _, _ in changes if counted(key)), MOST_KEYS))
+    found = handle.history.entries(newest_first=True, low=first, high=head)
+    count = sum(_own(body.ops) for _, _, body in islice(found, MOST_ENTRIES))
+    count += max(0, line.floor.sequence - (checkpoint or line.ledger.before))
+    recent = list(_recent(handle, head, span / 1000))
+    return Measured(basis, keys, count, head, _fired(handle, ticks, claimed), recent)
+
+
+def _recent(handle: LineHandle, head: int, span: float) -> Iterator[tuple[float, int]]:
+    """When there were how many operations within the last `span` seconds, by this clock."""
+    if not span:
+        return
+    ticks, claimed = handle.core.clock.ticks(), handle.core.clock.claimed()
+    for _, _, body in islice(handle.history.entries(newest_first=True, high=head), MOST_ENTRIES):
+        ago = max(0, claimed - body.time) / 1_000_000
+        if ago > span:
+            return
+        yield ticks - ago, _own(body.ops)
+
+
+def _own(ops: Sequence[Any]) -> int:
+    return sum(map(counted, operations_in(ops)))
+
+
+def operations_in(ops: Sequence[Any]) -> list[str]:
+    """The key of each operation that an entry tells of; what lookups add is none."""
+    return [key for _, key in shown(ops) if key and not derived(key)]
+
+
+def _fired(handle: LineHandle, ticks: float, claimed: int) -> dict[str, float]:
+    found: dict[str, float] = {}
+    history = handle.history
+    for line, sequence, envelope, body in islice(history.points.statements(), MOST_MADE):
+        one = history.described(line, handle.timeline, sequence, envelope, body)
+        policy = policy_of(one)
+        if policy:
+            found.setdefault(policy, ticks - max(0, claimed - body.time) / 1_000_000)
+    return found
+
+
+def operations_behind(handle: LineHandle, done: int, head: int) -> tuple[int, list[str]] | None:
+    """Operations and keys of the entries behind one; None if they are not operations alone."""
+    entries = handle.history.entries(newest_first=False, low=done + 1, high=head)
+    keys = []
+    for _, _, body in entries:
+        if any(op[0] not in KEYED for op in body.ops):
+            return None
+        keys += operations_in(body.ops)
+    return len(keys), keys
+
+
+def counted(key: str) -> bool:
+    """Whether a key is the agent's own: neither a term of a lookup nor a policy."""
+    return not key.startswith(BESIDE)
+
+
+def process_memory() -> float | None:
+    """Bytes of memory that this process takes; where that cannot be asked, the most it took."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used * (1 if sys.platform == "darwin" else 1024)
+
+
+# ---- tracker ------------------------------------------------------------------------------------
+
 
 NEVER = math.inf
 NOTHING: Mapping[str, float] = {}
@@ -82,7 +444,9 @@ class Tracker:
         self.firing: tuple[list[Policy], PolicyEvent, int] | None = None
         """Whose checkpoint is on its way, and behind which one: nothing else fires meanwhile."""
         self.event = TIMER
-        """What made the worker look next."""
+        """What made the thread look next."""
+        self.alarm = NEVER
+        """When the thread looks next, if nothing else makes it."""
         self.rests = 0.0
         """Until when nothing is tried, because something failed."""
         self.active = False

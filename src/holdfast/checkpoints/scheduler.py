@@ -1,35 +1,39 @@
-"""Running schedules: one runner among all processes, one heap, one timer.
-
-Whoever holds the lease `LEASE` runs what is due; the others look now and then whether it is free.
-All that a runner writes is under the lease: checkpoints, what jobs write, and the cells that say
-how far schedules are. A slot's checkpoint has an id made from schedule and slot. So a runner that
-was stopped and overtaken can write nothing, and one that takes over after a kill between a
-checkpoint and its cell makes no second one.
-
-Slots in which an agent had written nothing since its last checkpoint are left out, and nothing is
-stored of them: whoever takes over finds the same. So idle agents cost next to nothing.
-"""
+"""The scheduler."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from holdfast.checkpoints.group import Saved, Wanted, save_all, still
+from holdfast.checkpoints.policy.policies import Policies, reconcile
 from holdfast.checkpoints.policy.policy_engine import Engine
-from holdfast.checkpoints.policy.policy_schedules import reconcile
-from holdfast.checkpoints.retention import Retention
-from holdfast.checkpoints.schedule import calendar
-from holdfast.checkpoints.schedule.calendar import Cron
-from holdfast.checkpoints.schedule.schedule import Schedule, Schedules
+from holdfast.checkpoints.retention import Retention, RetentionRule
+from holdfast.checkpoints.schedule import (
+    Cron,
+    Schedule,
+    ScheduleInfo,
+    Schedules,
+    Target,
+    When,
+    cron,
+    every,
+    next_slot,
+    on_grid,
+    target_of,
+    waiting,
+    with_now,
+    with_slot,
+)
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
@@ -40,13 +44,33 @@ from holdfast.errors import (
     StoreClosedError,
     Unavailable,
 )
-from holdfast.store.inner import Asking, Core, Lease
-from holdfast.store.names.arguments import ran
+from holdfast.store.inner import Asking, Core, Lease, core_of
+from holdfast.store.names.arguments import by_name, check_flag, check_plain_function, ran
+from holdfast.store.names.background import Background, Startable
 from holdfast.store.names.cause import acting
 from holdfast.store.names.cells import Swap
+from holdfast.store.names.face import calls, ends, faced, here, writes
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import is_interrupt
+from holdfast.store.names.threads import is_interrupt, safe_point, undivided
+from holdfast.store.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.store.names.threads import OnLoop
+
+
+# ---- runner -------------------------------------------------------------------------------------
+# Running schedules: one runner among all processes, one heap, one timer.
+#
+# Whoever holds the lease `LEASE` runs what is due; the others look now and then whether it is free.
+# All that a runner writes is under the lease: checkpoints, what jobs write, and the cells that say
+# how far schedules are. A slot's checkpoint has an id made from schedule and slot. So a runner that
+# was stopped and overtaken can write nothing, and one that takes over after a kill between a
+# checkpoint and its cell makes no second one.
+#
+# Slots in which an agent had written nothing since its last checkpoint are left out, and nothing is
+# stored of them: whoever takes over finds the same. So idle agents cost next to nothing.
+
 
 LEASE = "holdfast/schedules"
 """Held by the process that runs the schedules of a store."""
@@ -267,15 +291,15 @@ class Runner:
             self._plan_cron(entry, schedule.when, ticks)
             return
         elapsed = (self.core.clock.claimed() - schedule.at) / 1_000_000
-        wait = calendar.waiting(schedule.when, elapsed, schedule.shift, first=not schedule.runs)
+        wait = waiting(schedule.when, elapsed, schedule.shift, first=not schedule.runs)
         self._push(entry, ticks + wait)
 
     def _plan_cron(self, entry: _Entry, when: Cron, ticks: float) -> None:
         now = self._own_time(entry.schedule)
-        done = calendar.with_now(entry.schedule.done, int(now))
+        done = with_now(entry.schedule.done, int(now))
         entry.schedule = msgspec.structs.replace(entry.schedule, done=done)
         try:
-            slot = calendar.next_slot(when, done, int(now))
+            slot = next_slot(when, done, int(now))
         except InvalidInputError:  # no such zone on this machine
             _log.exception("the schedule %r cannot be run here", entry.schedule.name)
             slot = None
@@ -311,7 +335,7 @@ class Runner:
             entry.slot = schedule.runs + 1
             return True
         now = int(self._own_time(schedule))
-        slot = calendar.next_slot(schedule.when, schedule.done, now)
+        slot = next_slot(schedule.when, schedule.done, now)
         if slot is None or slot > now:
             self._plan(entry)
             return False
@@ -418,7 +442,7 @@ class Runner:
         done = schedule.done
         if isinstance(schedule.when, Cron):
             now = int(self._own_time(schedule))
-            done = calendar.with_slot(schedule.when, done, entry.slot, now)
+            done = with_slot(schedule.when, done, entry.slot, now)
         at = self.core.clock.claimed() if runs > schedule.runs else schedule.at
         return msgspec.structs.replace(schedule, runs=runs, at=at, done=done, failed=failed)
 
@@ -429,7 +453,7 @@ class Runner:
             self._plan(entry)
         else:
             now = self.core.clock.ticks()
-            due = calendar.on_grid(entry.schedule.when, entry.due, now)
+            due = on_grid(entry.schedule.when, entry.due, now)
             self._push(entry, due if again is None else min(due, now + again))
 
     def _store(self, ended: list[tuple[_Entry, str | None]], lease: Lease) -> None:
@@ -474,3 +498,200 @@ def _wanted(entry: _Entry) -> Wanted:
     metadata = {"trigger": "schedule", "schedule": run.schedule, "slot": run.slot}
     scope = Scope.parse(schedule.scope or "")
     return Wanted(scope, schedule.timeline, run.schedule, "scheduled", metadata, run.id)
+
+
+# ---- scheduler ----------------------------------------------------------------------------------
+
+
+def _on_loop(jobs: Any, loop: OnLoop) -> Any:
+    """Jobs that may be async, as plain functions: what they give to be awaited runs in the loop."""
+    return {
+        name: loop.wrap(job, f"the job {name!r}") for name, job in by_name(jobs, "jobs").items()
+    }
+
+
+@faced
+class Scheduler(Startable):
+    """Checkpoints and jobs at intervals and by the calendar, in one of several processes.
+
+    Inside its block, or between `start` and `stop`, a thread runs what is due, if no other process
+    does so already; the others take over when that one ends or is no more. Schedules are stored:
+    they outlive processes, and what was missed meanwhile is run once. `jobs` are the functions
+    that this process can run, by their names; give all processes the same, for one that this
+    process was not given waits until another is the runner. They are called with a
+    `Run`, one after the other, at least once for each slot that is run: what they write to the
+    store is refused once another process has taken over, and done once with `change(id=run.id)`.
+    A job that raises has run, unless the storage could not serve it; the name of its error is
+    kept. Schedules of policies follow `policies`, which knows your defaults and metrics (without
+    it: the two default policies, no metrics of your own); retention that is scheduled follows
+    `rules`, as `Retention` does. `lease` is the time in seconds after which another process takes
+    over from one that is gone.
+
+    Also of the async face, what is due is run in a thread, so that cancelling a task neither stops
+    nor tears what is being saved. There jobs may be async: what they give to be awaited runs in the
+    event loop in which `start` was called.
+    """
+
+    @calls(jobs=_on_loop)
+    def __init__(
+        self,
+        store: Store,
+        *,
+        jobs: Mapping[str, Job] | None = None,
+        policies: Policies | None = None,
+        rules: Mapping[str, RetentionRule] | None = None,
+        lease: float = 30.0,
+    ) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("a scheduler is made from an open store of the same face")
+        self._jobs = by_name(jobs, "jobs")
+        for name, job in self._jobs.items():
+            check_plain_function(job, f"the job {name!r}")
+        self._core = core_of(store)
+        if policies is not None and not isinstance(policies, Policies):
+            raise InvalidInputError(
+                "policies takes a holdfast.checkpoints.Policies of the same store; where that is "
+                "of holdfast.sync, a holdfast.sync.checkpoints.Policies"
+            )
+        engine = (policies or Policies(store, watch=False))._engine
+        self._runner = Runner(self._core, self._jobs, lease, engine, Retention(store, rules=rules))
+        self._schedules = self._runner.schedules
+        self._lock = threading.RLock()
+        """Held by whoever uses the runner; a job may stop its own scheduler."""
+        self._background = Background(
+            self._core, "holdfast-schedules", LOOK, self._turn, self._release
+        )
+
+    @calls()
+    @here
+    def __enter__(self) -> Self:
+        return super().__enter__()
+
+    # schedules
+
+    @writes
+    def every(
+        self,
+        seconds: float,
+        target: Target | None = None,
+        *,
+        jitter: float = 0.0,
+        job: str | None = None,
+        name: str | None = None,
+        retention: bool = False,
+    ) -> ScheduleInfo:
+        """Make a checkpoint of `target` (or run a job) each so many seconds.
+
+        By the monotonic clock: setting the wall clock neither leaves out nor repeats any. With
+        `jitter` schedules that begin together are spread over so many seconds, each by its name.
+        A slot in which nothing was written since the last checkpoint makes none. A schedule of the
+        same name (by default that of the scope, or the job) is replaced, unless it says the same.
+        With `retention` no checkpoints are made: those of `target` that may go are let go. What has
+        to be confirmed stays, and the schedule says `failed`: NotConfirmedError.
+        """
+        return self._put(every(seconds, jitter), target, job, name, retention)
+
+    @writes
+    def cron(
+        self,
+        expression: str,
+        target: Target | None = None,
+        *,
+        zone: str = "UTC",
+        jitter: float = 0.0,
+        job: str | None = None,
+        name: str | None = None,
+        retention: bool = False,
+    ) -> ScheduleInfo:
+        """The same by the calendar: `cron("0 3 * * *", agent, zone="Europe/Berlin")`.
+
+        Each moment that the expression names is run once, through daylight saving and whatever
+        else is done to clocks; of several that were missed, one is run.
+        """
+        return self._put(cron(expression, zone, jitter), target, job, name, retention)
+
+    def _put(
+        self,
+        when: When,
+        target: Target | None,
+        job: str | None,
+        name: str | None,
+        retention: bool,
+    ) -> ScheduleInfo:
+        check_flag(retention, "retention")
+        scope, timeline = target_of(self._schedules.core, target)
+        if (scope is None) == (job is None):
+            raise InvalidInputError("give either what a checkpoint is made of, or job=")
+        if retention and (scope is None or timeline != "main"):
+            raise InvalidInputError("retention is of a scope, with all of its timelines")
+        if job is not None and (not isinstance(job, str) or not job):
+            raise InvalidInputError("a job is given by its name; jobs= has the functions")
+        if job is not None and self._jobs and job not in self._jobs:
+            raise InvalidInputError(f"this scheduler has no job {job!r}; name it in jobs=")
+        default = job or (f"{scope}" if timeline == "main" else f"{scope}/{timeline}")
+        if retention:
+            default = f"retention/{scope}"
+        made = self._schedules.put(
+            name or default, when, scope, timeline, job, retention=retention, named=bool(name)
+        )
+        self._stir()
+        return self._schedules.info(made)
+
+    @writes
+    def remove(self, name: str) -> None:
+        """Remove a schedule; what it made stays."""
+        self._schedules.remove(name)
+        self._stir()
+
+    def _stir(self) -> None:
+        self._runner.stir()
+        self._background.wake()
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """All schedules of the store, by their names; what is damaged is among them, and named."""
+        return sorted(self._schedules.infos(), key=lambda info: info.name)
+
+    # running
+
+    @calls()
+    @here(awaited=True)
+    def start(self) -> None:
+        """Begin to run what is due, in a thread, until `stop` or the end of the store."""
+        self._core.check_writable()
+        self._background.start()
+
+    @ends
+    def stop(self) -> None:
+        """Stop running, after what is being saved or done just now; another may take over."""
+        self._background.stop()
+        self._release()  # also if a job stops it, whose turn is not waited for
+
+    def _release(self) -> None:
+        with self._lock:
+            self._runner.release()
+
+    @property
+    def running(self) -> bool:
+        """Whether this process runs the schedules, as far as it knows; if not, another may."""
+        return self._runner.held
+
+    @calls()
+    @writes
+    def run_due(self) -> list[Run]:
+        """Run what is due now, if no other process does so, in this thread; for loops of your own.
+
+        From then on this process is the runner, until `stop`.
+        """
+        found: list[Run] = []
+        with self._lock:
+            while True:
+                safe_point()
+                with undivided():
+                    ran, pause = self._runner.turn(more=bool(found))
+                found += ran
+                if pause:
+                    return found
+
+    def _turn(self) -> float:
+        with self._lock:
+            return float(self._runner.turn()[1])

@@ -22,16 +22,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.checkpoints.export.export_records import (
+from holdfast.checkpoints.export import Path, Source, line_of
+from holdfast.checkpoints.export_file import (
     PIECE,
     Content,
     Description,
     Export,
+    ExportFile,
+    damaged,
     public_export,
     read_description,
 )
-from holdfast.checkpoints.export.file import ExportFile, damaged
-from holdfast.checkpoints.export.write import Path, Source
 from holdfast.checkpoints.policy.policy import PREFIX as POLICIES
 from holdfast.errors import (
     HoldfastError,
@@ -72,12 +73,15 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import check_count, check_flag
 from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import reads, writes
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.names.threads import safe_point, undivided
 from holdfast.store.names.whole_files import check_path
 from holdfast.store.state import State
 
+LIMIT = 1 << 30
+"""Bytes of content that an import takes unless it is told another limit."""
 OPERATIONS = 1000
 """Keys that one entry of an import writes, at most."""
 
@@ -120,8 +124,15 @@ def _opened(path: Path, key: str | None) -> Iterator[tuple[ExportFile, Descripti
         raise InvalidInputError(f"cannot read {path!r}: {error.strerror}") from None
 
 
-def inspect_file(path: Path, *, key: str | None, trust: Sequence[str] | None) -> Export:
-    """Read a file to its end; see `inspect_export`."""
+@reads
+def inspect_export(
+    path: str | os.PathLike[str], *, key: str | None = None, trust: Sequence[str] | None = None
+) -> Export:
+    """What is in an exported file, without a store. All of it is read and checked.
+
+    With `trust`, a file that none of these public keys signed is refused; without, `Export.signer`
+    is whoever says so.
+    """
     with _opened(path, key) as (file, said):
         if trust is not None:
             _check_signer(said, Trust.of(trust, None).keys)
@@ -130,38 +141,39 @@ def inspect_file(path: Path, *, key: str | None, trust: Sequence[str] | None) ->
         return public_export(said, file.encrypted)
 
 
-def import_state(
-    handle: LineHandle,
-    path: Path,
+@writes
+def import_checkpoint(
+    state: State,
+    path: str | os.PathLike[str],
     *,
-    key: str | None,
-    trust: Sequence[str] | None,
-    untrusted: bool,
-    limit: int,
-    reason: str | None,
+    key: str | None = None,
+    trust: Sequence[str] | None = None,
+    untrusted: bool = False,
+    limit: int = LIMIT,
+    reason: str | None = None,
 ) -> Imported:
-    """Let a state be what is in a file; see `import_checkpoint`."""
+    """Let the state be what is in an exported file, of whatever scope and store.
+
+    The file must be signed by one of the public keys in `trust` (default: the store's own signer);
+    with `untrusted=True` it is taken whoever signed it, if anybody did. What came from a scope that
+    was erased in this store is refused, as is more content than `limit` bytes.
+
+    It is read into a timeline of its own, compared there with what was signed, and then restored
+    from: all or nothing, sticky keys and declarations left alone, and `restore(result.backup)`
+    undoes it. A scope that declares nothing gets the declarations of the file.
+    """
+    handle = _writable(state)
+    core = handle.core
     check_flag(untrusted, "untrusted")
     check_count(limit, "limit")
     cause_now(reason=reason)  # refused now, if it cannot be one
-    if handle.reader.at is not None:
-        raise ReadOnlyError(f"{handle.scope}: a view of the past cannot be changed; fork it")
-    core = handle.core
-    core.check_writable()
     trusted = Trust.of(trust, None).keys if trust is not None else frozenset([core.public])
     with _opened(path, key) as (file, said):
         if not untrusted:
             _check_signer(said, trusted)
-        _check_erased(handle, said)
-        _check_size(said, limit)
-        export = public_export(said, file.encrypted)
-        declared = _declarations(handle, said)
-        codec = core.codec.plain_reader
-        Content(file, said, codec.limits).give(_Check(codec, foreign=said.lineage != core.lineage))
-        file.rewind()
+        export, declared = _checked(handle, file, said, limit)
         reason = reason or f"import of {said.scope} {export.checkpoint}"[:4096]
-        state = State(handle)
-        new = not handle_of(state).place()[2]
+        new = not handle.place()[2]
         if new:
             state.checkpoint("before import", type="migration")  # only what is there can be forked
         rules = handle.reader.declared().all or declared
@@ -190,12 +202,29 @@ def import_state(
     )
 
 
-def _check_size(said: Description, limit: int) -> None:
+def _writable(state: State) -> LineHandle:
+    handle = line_of(state)
+    if handle.reader.at is not None:
+        raise ReadOnlyError(f"{handle.scope}: a view of the past cannot be changed; fork it")
+    handle.core.check_writable()
+    return handle
+
+
+def _checked(
+    handle: LineHandle, file: ExportFile, said: Description, limit: int
+) -> tuple[Export, tuple[Declaration, ...]]:
+    """What a file says and declares, after all of it was read: it could be taken over."""
+    _check_erased(handle, said)
     if said.size > limit:
         raise LimitExceededError(
             f"this export holds {said.size} bytes, {limit} are taken at most; give limit= if "
             "you know that it is as large as it should be"
         )
+    export, declared = public_export(said, file.encrypted), _declarations(handle, said)
+    codec, foreign = handle.core.codec.plain_reader, said.lineage != handle.core.lineage
+    Content(file, said, codec.limits).give(_Check(codec, foreign=foreign))
+    file.rewind()
+    return export, declared
 
 
 def _declared_now(state: State, declared: tuple[Declaration, ...]) -> tuple[Declaration, ...]:

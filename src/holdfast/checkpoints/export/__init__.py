@@ -1,1 +1,0 @@
-"""Checkpoints as files: written, read, and for people."""

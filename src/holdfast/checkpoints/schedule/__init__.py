@@ -1,1 +1,0 @@
-"""Schedules: checkpoints at intervals and by the calendar."""
