@@ -10,8 +10,7 @@ import pytest
 
 from holdfast.store.journal import slot
 from holdfast.store.names.threads import Breath
-from holdfast.store.tree.build import CAP
-from holdfast.store.tree.tree import Node, Place, Trees
+from holdfast.store.tree.tree import CAP, Node, Place, Trees
 
 
 class Nothing:

@@ -70,7 +70,7 @@ from holdfast.store.inner import (
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Checkpoint, Restored
 from holdfast.store.names.scope import check_key
-from holdfast.store.rules.masks import sensitive
+from holdfast.store.rules.classes import sensitive
 
 MOST_KEYS, MOST_NAMES, MOST_BYTES = 2000, 256 * 1024, 4 << 20
 """What one entry takes: keys, bytes of their names, bytes of their values."""

@@ -612,7 +612,7 @@ def _copy_lacks(context: Context, there: LineHandle, sequence: int) -> str:
     if not _is_ours(handle, there, min(sequence, left)):
         return unknown
     newest = there.history.points.line()
-    if sequence > left and not names(handle.core.storage, newest.ledger.number, newest):
+    if sequence > left and not names(handle.core.storage, newest.ending):
         return unknown
     first = max(gone[0], sequence + 1)
     lacks = loss_text(first, gone[1]) if first <= gone[1] else ""

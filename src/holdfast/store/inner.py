@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from holdfast.store.commit.change import Written as Written
     from holdfast.store.commit.change_request import build_change as build_change
     from holdfast.store.commit.core import Core as Core
-    from holdfast.store.commit.expected import Keep as Keep
-    from holdfast.store.commit.expected import stand_on as stand_on
-    from holdfast.store.commit.expected import sticky_of as sticky_of
+    from holdfast.store.commit.core import seen_in as seen_in
     from holdfast.store.commit.gates import Gate as Gate
     from holdfast.store.commit.meter import RECOVERIES as RECOVERIES
     from holdfast.store.commit.meter import TRANSITIONS as TRANSITIONS
@@ -32,8 +30,10 @@ if TYPE_CHECKING:
     from holdfast.store.commit.meter import done_again as done_again
     from holdfast.store.commit.outcome import content_of as content_of
     from holdfast.store.commit.outcome import id_tag as id_tag
+    from holdfast.store.commit.stage import Keep as Keep
     from holdfast.store.commit.stage import Stage as Stage
-    from holdfast.store.commit.storage_view import seen_in as seen_in
+    from holdfast.store.commit.stage import stand_on as stand_on
+    from holdfast.store.commit.stage import sticky_of as sticky_of
     from holdfast.store.commits_async import pump_of as pump_of
     from holdfast.store.history.ancestry import Ancestry as Ancestry
     from holdfast.store.history.ancestry import Point as Point
@@ -151,43 +151,43 @@ if TYPE_CHECKING:
     from holdfast.store.read.reader import microseconds as microseconds
     from holdfast.store.read.reader import moment as moment
     from holdfast.store.read.state_check import leaves as leaves
-    from holdfast.store.rules.checkpoint_marks import ASKING as ASKING
-    from holdfast.store.rules.checkpoint_marks import LOOP as LOOP
-    from holdfast.store.rules.checkpoint_marks import RESTART as RESTART
     from holdfast.store.rules.classes import SENSITIVE as SENSITIVE
     from holdfast.store.rules.classes import Classed as Classed
+    from holdfast.store.rules.classes import Rules as Rules
+    from holdfast.store.rules.classes import masks as masks
+    from holdfast.store.rules.classes import rules_of as rules_of
     from holdfast.store.rules.ephemeral import ephemeral_prefixes as ephemeral_prefixes
     from holdfast.store.rules.gate_request import Asked as Asked
     from holdfast.store.rules.gate_request import GateReading as GateReading
     from holdfast.store.rules.gate_request import Operation as Operation
     from holdfast.store.rules.keep import kept_past as kept_past
+    from holdfast.store.rules.keep import trim_of as trim_of
     from holdfast.store.rules.lookup import BUILT as BUILT
     from holdfast.store.rules.lookup import TERMS as TERMS
     from holdfast.store.rules.lookup import count_keys as count_keys
     from holdfast.store.rules.lookup import derived as derived
-    from holdfast.store.rules.masks import Rules as Rules
-    from holdfast.store.rules.masks import masks as masks
-    from holdfast.store.rules.masks import rules_of as rules_of
-    from holdfast.store.rules.owned_keys import ATTACHED as ATTACHED
-    from holdfast.store.rules.owned_keys import DATA as DATA
-    from holdfast.store.rules.owned_keys import DONE as DONE
-    from holdfast.store.rules.owned_keys import EFFECTS as EFFECTS
-    from holdfast.store.rules.owned_keys import HANDOVER_LOG as HANDOVER_LOG
-    from holdfast.store.rules.owned_keys import LOG as LOG
-    from holdfast.store.rules.owned_keys import MACHINE as MACHINE
-    from holdfast.store.rules.owned_keys import NOW as NOW
-    from holdfast.store.rules.owned_keys import OPEN as OPEN
-    from holdfast.store.rules.owned_keys import SEEN as SEEN
-    from holdfast.store.rules.owned_keys import TASKS as TASKS
-    from holdfast.store.rules.owned_keys import companion as companion
-    from holdfast.store.rules.owned_keys import leader as leader
+    from holdfast.store.rules.sticky import ASKING as ASKING
+    from holdfast.store.rules.sticky import ATTACHED as ATTACHED
     from holdfast.store.rules.sticky import COLLECTED as COLLECTED
+    from holdfast.store.rules.sticky import DATA as DATA
+    from holdfast.store.rules.sticky import DONE as DONE
+    from holdfast.store.rules.sticky import EFFECTS as EFFECTS
+    from holdfast.store.rules.sticky import HANDOVER_LOG as HANDOVER_LOG
+    from holdfast.store.rules.sticky import LOG as LOG
+    from holdfast.store.rules.sticky import LOOP as LOOP
+    from holdfast.store.rules.sticky import MACHINE as MACHINE
+    from holdfast.store.rules.sticky import NOW as NOW
+    from holdfast.store.rules.sticky import OPEN as OPEN
+    from holdfast.store.rules.sticky import RESTART as RESTART
+    from holdfast.store.rules.sticky import SEEN as SEEN
+    from holdfast.store.rules.sticky import TASKS as TASKS
     from holdfast.store.rules.sticky import Sticky as Sticky
     from holdfast.store.rules.sticky import apart as apart
+    from holdfast.store.rules.sticky import companion as companion
+    from holdfast.store.rules.sticky import leader as leader
     from holdfast.store.rules.sticky import sticky_prefixes as sticky_prefixes
     from holdfast.store.rules.subjects import Kept as Kept
     from holdfast.store.rules.subjects import has_sealed as has_sealed
-    from holdfast.store.rules.trim import trim_of as trim_of
     from holdfast.store.state import View
     from holdfast.store.state_async import View as AsyncView
     from holdfast.store.store import Store
@@ -245,13 +245,11 @@ if TYPE_CHECKING:
 HOMES = {
     "holdfast.store.commit.change": "Change Target Ticket Written",
     "holdfast.store.commit.change_request": "build_change",
-    "holdfast.store.commit.core": "Core",
-    "holdfast.store.commit.expected": "Keep stand_on sticky_of",
+    "holdfast.store.commit.core": "Core seen_in",
     "holdfast.store.commit.gates": "Gate",
     "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics done_again",
     "holdfast.store.commit.outcome": "content_of id_tag",
-    "holdfast.store.commit.stage": "Stage",
-    "holdfast.store.commit.storage_view": "seen_in",
+    "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",
     "holdfast.store.commits_async": "pump_of",
     "holdfast.store.history.ancestry": "Ancestry Point",
     "holdfast.store.history.blame": "Blame blame_value",
@@ -297,23 +295,20 @@ HOMES = {
     "holdfast.store.read.public_entry": "ENDED public_entry",
     "holdfast.store.read.reader": "Reader microseconds moment",
     "holdfast.store.read.state_check": "leaves",
-    "holdfast.store.rules.checkpoint_marks": "ASKING LOOP RESTART",
-    "holdfast.store.rules.classes": "SENSITIVE Classed",
+    "holdfast.store.rules.classes": "SENSITIVE Classed Rules masks rules_of",
     "holdfast.store.rules.ephemeral": "ephemeral_prefixes",
     "holdfast.store.rules.gate_request": "Asked GateReading Operation",
-    "holdfast.store.rules.keep": "kept_past",
+    "holdfast.store.rules.keep": "kept_past trim_of",
     "holdfast.store.rules.lookup": "BUILT TERMS count_keys derived",
-    "holdfast.store.rules.masks": "Rules masks rules_of",
-    "holdfast.store.rules.owned_keys": (
-        "ATTACHED DATA DONE EFFECTS HANDOVER_LOG LOG MACHINE NOW OPEN SEEN TASKS companion leader"
+    "holdfast.store.rules.sticky": (
+        "ASKING ATTACHED COLLECTED DATA DONE EFFECTS HANDOVER_LOG LOG LOOP MACHINE NOW OPEN "
+        "RESTART SEEN TASKS Sticky apart companion leader sticky_prefixes"
     ),
-    "holdfast.store.rules.sticky": "COLLECTED Sticky apart sticky_prefixes",
     "holdfast.store.rules.subjects": "Kept has_sealed",
-    "holdfast.store.rules.trim": "trim_of",
     "holdfast.store.tree": "json refs",
     "holdfast.store.tree.difference": (
-        "DELETED MISSING Diff Difference contrasted identity masked_changes same "
-        "tree_changes value_changes"
+        "DELETED MISSING Diff Difference contrasted identity masked_changes same tree_changes "
+        "value_changes"
     ),
     "holdfast.store.tree.json": "dumps tagged write",
     "holdfast.store.tree.refs": "WHOLE",

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from holdfast.store.commit.meter import is_done_again
+from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.entry import touched
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.timeline import Timeline
 from holdfast.store.lease.lease import Fence, leases_now
 from holdfast.store.names.cause import Cause
+from holdfast.store.names.scope import Scope
 from holdfast.store.tree.split import count_parts
-
-if TYPE_CHECKING:
-    from holdfast.store.commit.forks import Fork
-    from holdfast.store.commit.stage import Stage
-    from holdfast.store.journal.ledger import Ledger
-    from holdfast.store.journal.timeline import Timeline
-    from holdfast.store.names.scope import Scope
+from holdfast.store.tree.tree import Node
 
 MANY = 256
 """Parts that are built in an event loop: some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A timeline that a change makes."""
+
+    ledger: Ledger
+    name: str
+    root: Node
+    """The index that it begins with."""
+    built: bool
+    """Whether all lookups are built that are declared there."""
 
 
 class Target(msgspec.Struct):

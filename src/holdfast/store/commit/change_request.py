@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from holdfast.errors import (
     Conflict,
+    HoldfastError,
     InvalidInputError,
     InvalidValueError,
     NewerFormatError,
@@ -18,11 +20,11 @@ from holdfast.errors import (
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.outcome import content_of, was_applied
-from holdfast.store.commit.refused_values import refused
 from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.declared import NOTHING
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.lifetime import NEVER, Meta
+from holdfast.store.journal.lifetime import NEVER, READ, Meta, Terms
+from holdfast.store.journal.slot import meta_of
 from holdfast.store.names.arguments import (
     check_text,
 )
@@ -30,9 +32,9 @@ from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import LongValue
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.rules.classes import SENSITIVE, TRUSTED, class_of
-from holdfast.store.rules.gate_request import Asked, GateRequest, Operation
+from holdfast.store.rules.gate_request import Asked, GateRequest, Operation, refused
+from holdfast.store.rules.keep import check_trim
 from holdfast.store.rules.subjects import Subject
-from holdfast.store.rules.trim import check_trim
 from holdfast.store.tree.value import copied
 
 MOST_OPERATIONS = 100_000
@@ -173,3 +175,48 @@ def build_target(
     except InvalidValueError as error:
         raise refused(core, scope, timeline, operation, error) from None
     return Target(scope, timeline, ops, expects, head, ledger=ledger)
+
+
+# ---- expiry -------------------------------------------------------------------------------------
+# Changes of keys' expiry that are judged when they are built, and putting it off by reading.
+#
+# What is to be written is judged by the store's checked clock as its entry is built, so that
+# nothing goes, or is put off, that somebody has set meanwhile.
+
+
+Decide = Callable[[Stage, str], tuple[Any, ...] | None]
+"""The operation on a key at a stage, if there is something to do."""
+
+
+def judging(
+    scope: Scope, timeline: str, keys: Sequence[str], decide: Decide, cause: Cause
+) -> tuple[Change, list[str]]:
+    """A change that decides for each key when it is built, and the list of keys it touched."""
+    done: list[str] = []
+
+    def special(stage: Stage, body: Body) -> None:
+        ops = [op for key in keys if (op := decide(stage, key)) is not None]
+        done[:] = [op[1] for op in ops]
+        if not done:
+            raise Conflict(f"{scope}: there is nothing left to do", keys)
+        stage.add(ops, body)
+
+    target = Target(scope, timeline, special=special, create=False)
+    return Change([target], cause), done
+
+
+def refresh(core: Core, scope: Scope, timeline: str, keys: Sequence[str]) -> None:
+    """Put off the expiry of keys that were read. A read does not fail if this does."""
+    if core.read_only:
+        return
+    change, _ = judging(scope, timeline, keys, _put_off, READ)
+    if core.later is not None:
+        core.later(change)
+    else:
+        with suppress(HoldfastError):
+            core.run(change)
+
+
+def _put_off(stage: Stage, key: str) -> tuple[Any, ...] | None:
+    meta = meta_of(stage.live(key))
+    return ("expire", key, Terms(ttl=meta.term, term=meta.term)) if meta.due(stage.now) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -19,26 +19,16 @@ from msgspec.structs import replace
 from holdfast.errors import (
     Conflict,
     DamagedIndexError,
+    DamagedRecordError,
     HoldfastError,
+    InternalError,
+    InvalidInputError,
     OutcomeUnknown,
     ScopeNotFoundError,
     Unavailable,
 )
-from holdfast.storage.contract import Batch
-from holdfast.store.commit.change import Change, Target, Ticket, Written
-from holdfast.store.commit.expected import (
-    answer_of,
-    check_expected,
-    declares,
-    failure,
-    forget_erased,
-    interrupted,
-    keyless,
-    name_each_other,
-    outrun,
-)
-from holdfast.store.commit.forks import Forks
-from holdfast.store.commit.group_batch import batch_of
+from holdfast.storage.contract import Batch, Storage
+from holdfast.store.commit.change import Change, Fork, Target, Ticket, Written
 from holdfast.store.commit.meter import COMMITS
 from holdfast.store.commit.outcome import (
     Outcome,
@@ -48,20 +38,21 @@ from holdfast.store.commit.outcome import (
     outcome,
     seal_outcome,
 )
-from holdfast.store.commit.stage import Mark, Stage, share
+from holdfast.store.commit.stage import Mark, Stage, share, staged_length
+from holdfast.store.journal.declared import PREFIX
+from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import Body, same_entry
-from holdfast.store.journal.feed import Lanes
-from holdfast.store.journal.ledger import gone
+from holdfast.store.journal.feed import FeedItem, Lanes
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.timeline import Timeline
 from holdfast.store.lease.lease import Fence
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cause import Cause
-from holdfast.store.rules.ephemeral import Made, ephemeral_prefixes
+from holdfast.store.rules.ephemeral import Ephemerals, Made, ephemeral_prefixes
+from holdfast.store.rules.keep import going
 
 if TYPE_CHECKING:
     from holdfast.store.commit.core import Core
-    from holdfast.store.commit.forks import Fork
-    from holdfast.store.journal.ledger import Ledger
-    from holdfast.store.journal.timeline import Timeline
 
 GROUP = 1024
 ATTEMPTS = 200
@@ -448,7 +439,7 @@ class Attempt:
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
                 self.core.ended(timeline, target.timeline)
                 return self._stage(target)
-            stage = self.stages[key] = Stage(timeline, self.core.clock)
+            stage = self.stages[key] = self.core.stage(timeline)
             self.ledgers[ledger.number] = ledger
         elif stage.gone:
             raise _Later
@@ -466,7 +457,7 @@ class Attempt:
         """A timeline that nobody else can write either: its state cannot be read."""
         if timeline.ledger.erased():
             raise gone(timeline.ledger.scope)
-        stage = Stage(timeline, self.core.clock)
+        stage = self.core.stage(timeline)
         self.stages[(timeline.ledger.number, timeline.number)] = stage
         self.ledgers[timeline.ledger.number] = timeline.ledger
         return stage
@@ -501,3 +492,256 @@ class Attempt:
             # Where no entry came of it, what was held answers the caller.
             ticket.result = written or [done for _, _, done in held]
             ticket.done = True
+
+
+# ---- batch --------------------------------------------------------------------------------------
+# What the entries of a group become: one batch for the storage.
+
+
+def batch_of(attempt: Attempt, lanes: Lanes) -> tuple[Batch, bytes]:
+    """Everything that a group writes, and what it expects; and the row of the feed among it."""
+    batch = Batch()
+    items = links(attempt.stages, attempt.born)
+    for stage in attempt.stages.values():
+        count = stage.sequence - stage.start
+        ledger, timeline = stage.ledger, stage.timeline
+        items.append(FeedItem(ledger.number, timeline.number, stage.start + 1, count, stage.head))
+        batch.puts.extend(stage.rows)
+        batch.absent.append(rowkinds.entry(timeline.prefix, stage.start + 1))
+        batch.absent.extend(stage.absent)
+        batch.cells.extend(stage.cells)
+        if ledger.birth is None:
+            # Its entries may be dropped already: their absence alone would not stop this.
+            batch.absent.append(ledger.tombstone)
+    for ledger in attempt.born:
+        batch.puts.extend(ledger.birth or ())
+        batch.absent.extend(key for key, _ in ledger.birth or ())
+    # Where two changes expect different things of one cell, that of the first does not hold.
+    batch.cells = [*{one[0]: one for one in reversed(batch.cells)}.values()]
+    batch.cells += [(key, cell, cell) for key, cell in attempt.cells.items()]
+    batch.puts.extend(attempt.extra)
+    batch.absent = list(dict.fromkeys([*batch.absent, *attempt.absent]))  # forks share theirs
+    feed_key, feed_row = lanes.next_row(items)
+    batch.puts.append((feed_key, feed_row))
+    batch.absent.append(feed_key)
+    return batch, feed_row
+
+
+# ---- feed links ---------------------------------------------------------------------------------
+# What comes behind entries of another timeline, and says so in the feed: its *links*.
+#
+# The feed keeps the order of each timeline by its numbers. Two things begin with none before them:
+# a scope that is made again under the name of a deleted one, and a fork. Their first commit names
+# the end of the one, and where the other starts. So whoever reads the feed gets both behind it,
+# whatever lanes they lie in.
+
+
+def links(stages: Mapping[tuple[int, int], Stage], born: Iterable[Ledger]) -> list[FeedItem]:
+    """The links of a commit; what it extends itself it comes behind in any case."""
+    found = [*(ledger.behind for ledger in born), *(stage.behind for stage in stages.values())]
+    wanted = (item for item in found if item and (item.scope, item.timeline) not in stages)
+    return list(dict.fromkeys(wanted))
+
+
+# ---- expectations -------------------------------------------------------------------------------
+# What a change rests on and what it tells, looked up while its entries are built.
+
+
+def answer_of(stage: Stage, op: tuple[Any, ...]) -> Any:
+    """What an operation tells the caller besides the entry's number."""
+    if op[0] == "delete":
+        return stage.live(op[1]) is not None
+    return going(staged_length(stage, op[1]), op[2]) if op[0] == "trim" else None
+
+
+def declares(target: Target) -> bool:
+    """Whether it changes declarations, which is done alone, also where one is damaged."""
+    return bool(target.ops) and target.ops[0][1].startswith(PREFIX)
+
+
+def check_expected(target: Target, stage: Stage, ephemerals: Ephemerals) -> None:
+    """Refuse a change that rests on something that has changed since."""
+    if target.head is not None and stage.sequence != (target.head or stage.ledger.before):
+        raise Conflict(
+            f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
+            [str(target.scope)],
+        )
+    expects, version = target.expects.items(), ephemerals.version
+    changed = [key for key, expected in expects if version(stage, key) != expected]
+    if changed:
+        raise Conflict(
+            f"{target.scope}: {', '.join(map(repr, changed[:5]))} changed since it was read; "
+            "read again and retry",
+            changed,
+        )
+
+
+def forget_erased(core: Directory, change: Change, stages: Iterable[Stage]) -> bool:
+    """Forget scopes of a change that were erased while it was built; whether there are any."""
+    scopes = {target.scope for target in change.targets}
+    ledgers = {stage.ledger.number: stage.ledger for stage in stages}
+    erased = [one for one in ledgers.values() if one.scope in scopes and one.erased()]
+    for ledger in erased:
+        core.forget(ledger)
+    return bool(erased)
+
+
+def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
+    """Note in each entry of a change which others belong to it, or were read for it.
+
+    Whose its id is can be told from that: an entry alone that has one of the store rests on the
+    state before it.
+    """
+    written: list[tuple[int, int, int]] = []
+    reads: list[tuple[int, int, int]] = []
+    entries: list[Body] = []
+    for (target, stage), body in zip(staged, bodies, strict=True):
+        place = (stage.ledger.number, stage.timeline.number)
+        if target.ops or target.special:
+            written.append((*place, stage.sequence + 1 + target.backup))
+            entries.append(body)
+        else:
+            reads.append((*place, stage.sequence))
+    if len(bodies) == 1 and bodies[0].change is not None:
+        reads = [(*place, stage.sequence)]
+    for number, body in enumerate(entries):
+        body.also = written[:number] + written[number + 1 :]
+        body.reads = reads
+
+
+def failure(error: BaseException) -> HoldfastError:
+    """What a caller is told of an error; any other than ours is a bug."""
+    if isinstance(error, HoldfastError):
+        return error
+    if not isinstance(error, Exception):
+        return interrupted(error)
+    wrapped = InternalError(f"{type(error).__name__} while building an entry")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def keyless(unknown: OutcomeUnknown) -> Unavailable:
+    """What is told where nobody knows whether the keys of new scopes are stored."""
+    error = Unavailable("the keys of a new scope may not be stored; nothing was written: try again")
+    error.__cause__ = unknown
+    return error
+
+
+def interrupted(error: BaseException) -> OutcomeUnknown:
+    """What is told of a change during whose commit the thread that made it was stopped."""
+    return OutcomeUnknown(
+        f"{type(error).__name__} came while this change was committed together with others; "
+        "whether it was applied is not known: look, or give changes an id and send it again"
+    )
+
+
+def outrun(storage: Storage, tickets: Iterable[Ticket]) -> HoldfastError:
+    """Why changes that were built anew and anew are never taken.
+
+    Where reads do not find what the commit finds, that is no contest but damage; so it is where
+    something lies in the way of a timeline that is to be made.
+    """
+    lines = [target.line for ticket in tickets for target in ticket.change.targets]
+    for line in lines:
+        claim = rowkinds.line(b"T", line.ledger.number, line.number) if line is not None else b""
+        if line is not None and storage.get([claim])[0] is None:
+            for key, _ in storage.scan(line.prefix, rowkinds.after(line.prefix), limit=1):
+                place = rowkinds.describe(key)
+                return DamagedRecordError(
+                    f"{line.ledger.scope}: {place}: it lies where the next timeline is to begin, "
+                    "and belongs to none. Nothing was applied; verify names it: run recovery, or "
+                    "restore the file from a backup",
+                    place,
+                )
+    if storage.check():
+        return DamagedRecordError(
+            "the store's file is damaged: reads do not show what commits meet there. Nothing was "
+            "applied; verify names the damage: run recovery, or restore the file from a backup",
+            "store",
+        )
+    return Unavailable("other writers were always faster; try again")
+
+
+# ---- forks --------------------------------------------------------------------------------------
+# Forks: numbers for timelines that are made in one group of changes.
+#
+# The numbers of a scope's timelines have no gaps, so that whoever claims the next one has seen the
+# names of all before it. They are given when the group is built: a thousand forks at one moment
+# are one commit, and one that others have overtaken takes the next number instead.
+
+
+MOST_LINES = rowkinds.UPLOADS
+"""Timelines that a scope can have."""
+
+
+class _Made:
+    """The timelines of one scope that a group makes, behind those that are there."""
+
+    def __init__(self, known: dict[str, int]) -> None:
+        self.known = known
+        self.last = next(reversed(known.values()))
+        self.lines: dict[str, Timeline] = {}
+
+
+class Forks:
+    """The timelines that one group makes."""
+
+    def __init__(self, core: Directory, token: object) -> None:
+        self._core = core
+        self._token = token
+        self._made: dict[int, _Made] = {}
+        self._closed: set[int] = set()
+        """Scopes of which something in this group expects that they have no new timeline."""
+
+    def stand_beside(self, stages: Iterable[Stage]) -> bool:
+        """Whether a change can be in this group: the end of a scope, or a new key, for all its
+        timelines cannot be beside a new one."""
+        for stage in stages:
+            if stage.absent and any(key[:1] == b"T" for key in stage.absent):
+                made = self._made.get(stage.ledger.number)
+                if made is not None and made.lines:
+                    return False
+                self._closed.add(stage.ledger.number)
+        return True
+
+    def must_wait(self, fork: Fork) -> bool:
+        """Whether it is for the next group: the first to begin with an index saves its nodes."""
+        if fork.ledger.number in self._closed:
+            return True
+        unsaved = fork.root.count > 0 and fork.root.place is None
+        made = self._made.get(fork.ledger.number)
+        return unsaved and made is not None and bool(made.lines)
+
+    def line(self, fork: Fork) -> Timeline:
+        """The new timeline, under the next number that is free."""
+        ledger = fork.ledger
+        made = self._made.get(ledger.number)
+        if made is None:
+            known = self._core.names(ledger)
+            if ledger.erased():
+                raise gone(ledger.scope)
+            if not known:
+                raise ledger.damage(rowkinds.line(b"T", ledger.number, 0), "it is missing")
+            made = self._made[ledger.number] = _Made(known)
+        if fork.name in made.known or fork.name in made.lines:
+            raise Conflict(f"{ledger.scope} has a timeline {fork.name!r} already", [fork.name])
+        number = made.last + len(made.lines) + 1
+        if number >= MOST_LINES:
+            raise InvalidInputError(f"{ledger.scope} has all the timelines that it can have")
+        line = made.lines[fork.name] = Timeline(ledger, number)
+        line.seen = self._token  # whoever is given this number finds nothing under it
+        return line
+
+    def undo(self, line: Timeline) -> bool:
+        """Forget the newest of them, whose change has failed; False if this is not it."""
+        made = self._made.get(line.ledger.number)
+        if made is None or not made.lines or next(reversed(made.lines.values())) is not line:
+            return False
+        made.lines.popitem()
+        return True
+
+    def made(self) -> None:
+        """The group is committed: nobody here need read these from the storage."""
+        for made in self._made.values():
+            for name, line in made.lines.items():
+                self._core.register(name, line)

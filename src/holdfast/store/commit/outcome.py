@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.errors import ChangeIdError, InvalidValueError
 from holdfast.store.commit.change import Change, Written
-from holdfast.store.commit.refused_values import refused
+from holdfast.store.journal.directory import Directory
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
-from holdfast.store.rules.gate_request import Operation
-
-if TYPE_CHECKING:
-    from holdfast.store.journal.directory import Directory
-    from holdfast.store.journal.ledger import Ledger
+from holdfast.store.rules.gate_request import Operation, refused
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode

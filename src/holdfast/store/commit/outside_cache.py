@@ -19,10 +19,10 @@ from holdfast.errors import DamagedRecordError
 from holdfast.seal.sealer import sealed_under
 from holdfast.store.commit.meter import CACHE, Meter
 from holdfast.store.journal.entry import split_row
+from holdfast.store.journal.ledger import Found, Ledger, Wanted
 
 if TYPE_CHECKING:
     from holdfast.storage.wrappers.redis import RedisCache
-    from holdfast.store.journal.ledger import Found, Ledger, Wanted
 
 
 class Near:

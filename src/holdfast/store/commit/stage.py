@@ -9,29 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.errors import LimitExceededError
+from holdfast.errors import Conflict, LimitExceededError, MissingError, ScopeNotFoundError
 from holdfast.seal.codec import MOST_WHOLE
-from holdfast.store.commit.lookup_terms import keeper_of
-from holdfast.store.commit.operations import operate
 from holdfast.store.commit.outside_cache import Near
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, Statement
 from holdfast.store.journal.feed import FeedItem
+from holdfast.store.journal.floor import NO_FLOOR
 from holdfast.store.journal.key_range import Found, staged_range
 from holdfast.store.journal.ledger import PACK, Ledger
+from holdfast.store.journal.lifetime import NONE, Meta
 from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, pack_slot
-from holdfast.store.journal.slot import Slot, edits_of, fold, layered, slots_in
+from holdfast.store.journal.slot import Slot, edits_of, fold, layered, meta_of, slots_in
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.clock import STEP, Clock
+from holdfast.store.names.scope import RESERVED
 from holdfast.store.names.threads import SHORT, Breath
-from holdfast.store.rules.classes import any_sensitive
+from holdfast.store.rules.classes import (
+    EXTERNAL,
+    SENSITIVE,
+    STANDARD,
+    any_sensitive,
+    check_external,
+    class_of,
+)
+from holdfast.store.rules.keep import going
+from holdfast.store.rules.sticky import sticky_prefixes
 from holdfast.store.rules.subjects import no_list
 from holdfast.store.tree import refs
 from holdfast.store.tree.split import Atom, Branch, Part, array_header, read_array_header
@@ -45,14 +55,20 @@ _ABSENT = object()
 Mark = tuple[Any, ...]
 Laid = Sequence[tuple[Any, bytes, bytes]]
 """(place, ref, data) of atoms that are not stored yet."""
+Ops = Sequence[tuple[Any, ...]]
+"""What a caller asked for."""
+Lookups = Callable[["Stage", Ops, "Packer"], Callable[[int, list[Any]], None] | None]
+"""What keeps the lookups: called before the operations of an entry are applied, it gives what is to
+be called behind them, with the entry's number and what it says so far."""
 
 
 class Stage:
     """The state that the next entry of a timeline rests on."""
 
-    def __init__(self, timeline: Timeline, clock: Clock) -> None:
+    def __init__(self, timeline: Timeline, clock: Clock, lookups: Lookups) -> None:
         self.timeline = timeline
         self.clock = clock
+        self._lookups = lookups
         self.ledger = timeline.ledger
         self._line = timeline.ledger.prefix + timeline.prefix
         self._begin()
@@ -206,11 +222,11 @@ class Stage:
         """Build the next entry from what the caller asked for."""
         sequence = self.sequence + 1
         packer = Packer(self.ledger, self.timeline.number, sequence)
-        keeper = keeper_of(self, ops, packer)
+        follow = self._lookups(self, ops, packer)
         for op in ops:
             operate(self, sequence, op, packer, body.ops)
-        if keeper is not None:
-            keeper.after(sequence, body.ops)
+        if follow is not None:
+            follow(sequence, body.ops)
         self.finish(body, packer)
 
     def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:
@@ -590,3 +606,203 @@ def node_packs(
         used += len(data)
     if pack:
         yield close()
+
+
+# ---- operations ---------------------------------------------------------------------------------
+# Operations of an entry that is being built: what was asked for, made of what is there.
+
+
+class Ahead(Protocol):
+    """A value that was stored ahead of the entry that names it."""
+
+    def enter(self, stage: Stage) -> None:
+        """Let the entry that is built now take it over."""
+
+
+def operate(
+    stage: Stage, sequence: int, op: tuple[Any, ...], packer: Packer, made: list[Any]
+) -> None:
+    """Apply an operation to a stage, and add to `made` what the entry says of it."""
+    kind, key = op[0], op[1]
+    if kind == "set":
+        meta = _asked_meta(stage, key, op)
+        made.append(stage._set(sequence, key, op[2], packer))  # which leaves it without meta
+        if meta is not NONE:
+            made += _described(stage, key, meta)
+        _admit(stage, key, op[2:3], packer)
+    elif kind == "append":
+        old = stage.live(key)
+        made.append(stage._append(sequence, key, op[2], packer, old))
+        made += _described(stage, key, meta_of(old))  # if it is so short that it was set whole
+        _admit(stage, key, op[2], packer, within=1)
+    elif kind == "delete":
+        stage._put(key, None)
+        made.append([entry.DELETE, key])
+    elif kind == "trim":
+        old = stage.live(key)
+        if old is not None:
+            made.append(staged_trim(stage, sequence, key, op[2], packer, old))
+            made += _described(stage, key, meta_of(old))
+            packer.quiet |= _class(stage, key) == SENSITIVE
+    elif kind == "ahead":
+        meta = _asked_meta(stage, key, op)
+        ahead = [entry.SET, key, op[2]]
+        stage._put(key, stage.timeline.changed(sequence, ahead, iter(()), None))
+        made.append(ahead)
+        made += _described(stage, key, meta)
+        _admit(stage, key, (), packer)
+    elif kind == "merge":
+        made.append(_merge(stage, sequence, *op[2:]))
+    else:
+        assert kind == "expire"
+        old = stage.live(key)
+        if old is None:
+            raise MissingError(f"{stage.ledger.scope} has no key {key!r} that could expire")
+        meta = op[2].meta(stage.now, meta_of(old))
+        made += _described(stage, key, meta._replace(class_=meta_of(old).class_))
+
+
+def _asked_meta(stage: Stage, key: str, op: tuple[Any, ...]) -> Meta:
+    """What is to be known of a key besides the value that it is set to."""
+    if len(op) <= 3:
+        return NONE
+    return op[3].meta(stage.now, meta_of(stage.live(key)) if op[3].keep else NONE)  # type: ignore[no-any-return]
+
+
+def _described(stage: Stage, key: str, meta: Meta) -> list[Any]:
+    """The operation, if it takes one, that says what is known of a key besides its value."""
+    slot = stage.slot(key)
+    assert slot is not None
+    packed = meta.pack()
+    if packed == slot.meta:
+        return []
+    stage._put(key, slot.with_meta(packed))
+    return [[entry.META, key, packed]]
+
+
+def _admit(
+    stage: Stage, key: str, parts: Sequence[Part], packer: Packer, *, within: int = 0
+) -> None:
+    """Treat what was just written by its class; `within` is how deep in the value it lies."""
+    class_ = _class(stage, key)
+    if class_ is STANDARD:  # as most are
+        return
+    packer.quiet |= class_ == SENSITIVE
+    if class_ == EXTERNAL:
+        slot = stage.slot(key)
+        assert slot is not None
+        check_external(stage.ledger, key, parts, slot.size(), within)
+
+
+def _class(stage: Stage, key: str) -> str:
+    """The class of a key that is there; what parts of Holdfast keep is sensitive, or has none."""
+    slot = stage.slot(key)
+    assert slot is not None
+    if key.startswith(PREFIX):
+        return ""  # what is declared may be just what cannot be read
+    class_ = class_of(key, slot.meta, stage.declared)
+    return class_ if key[0] != RESERVED or class_ == SENSITIVE else ""
+
+
+def _merge(
+    stage: Stage,
+    sequence: int,
+    point: Any,
+    hash_: bytes,
+    rests: tuple[int, ...],
+    uploads: Sequence[Ahead],
+) -> Any:
+    """Note what is merged, if the timeline still has the past that the merge rests on."""
+    if rests != (stage.ledger.number, stage.origin, stage.merged):
+        raise Conflict(f"{stage.ledger.scope}: restored or merged meanwhile; try again")
+    for upload in uploads:
+        upload.enter(stage)
+    before, stage.merged = stage.merged, sequence
+    return [entry.MERGE, *point, hash_, before]
+
+
+def staged_length(stage: Stage, key: str) -> int:
+    """How many items a list has after the entries staged so far; 0 if it is absent."""
+    slot = stage.live(key)
+    if slot is None:
+        return 0
+    length = slot.length()
+    return length if length is not None else len(stage._items_of(key, slot, ()))
+
+
+def staged_trim(
+    stage: Stage, sequence: int, key: str, trim: dict[str, int], packer: Packer, old: Slot
+) -> list[Any]:
+    """Trim a list, which is there, in the entry that is being built."""
+    length = old.length()
+    if length is None:
+        items = stage._items_of(key, old, packer.laid)
+        rest: list[Part] | None = items[going(len(items), trim) :]
+    else:
+        old = stage.timeline.settled(old)
+        first = going(length, trim)
+        rest = _short_rest(stage, old, first, packer)
+    if rest is not None:
+        return stage._set(sequence, key, stage._joined(key, rest), packer, how=entry.TRIMMED)  # type: ignore[no-any-return]
+    op = [entry.PATCH, key, [[0, first, None, []]] if first else [], entry.TRIMMED]
+    stage._put(key, stage.timeline.changed(sequence, op, iter(()), lambda _: old))
+    return op
+
+
+def _short_rest(stage: Stage, old: Slot, first: int, packer: Packer) -> list[Part] | None:
+    """What is left of a list, if that is so short that it is kept whole."""
+    _, hash_, count, _ = refs.read_tree(old.ref)
+    if count - first > refs.WHOLE:
+        return None
+    ledger = stage.ledger
+    rest = list(ledger.trees.slice(ledger.trees.load(old.location, hash_), first, count))
+    if any(refs.is_tree(ref) for _, ref, _ in rest):
+        return None
+    if len(array_header(len(rest))) + sum(refs.size_of(ref) for _, ref, _ in rest) > refs.WHOLE:
+        return None
+    parts: list[Part] = []
+    for _, ref, place in rest:
+        at = place or (0, 0)
+        value = stage._short_value(Slot(ref, place, at[0], at[1]), packer.laid)
+        parts.append(ledger.splitter.atom(ledger.codec.encode(ledger.codec.plain(value))))
+    return parts
+
+
+# ---- the past -----------------------------------------------------------------------------------
+# What an entry that is built rests on in the past: what is sticky, and what is not pruned
+# meanwhile.
+
+
+Keep = Callable[["Stage"], Iterable[str]]
+"""Gives, in the commit of a restore, how keys begin that stay as they are."""
+
+
+def sticky_of(stage: Stage) -> tuple[str, ...]:
+    """The same, of the state that the next entry rests on: what a restore keeps by itself."""
+    return sticky_prefixes(stage.declared)
+
+
+def stand_on(stage: Stage, source: Timeline, sequence: int, number: int) -> None:
+    """Let a commit that rests on an older state fail if that is pruned meanwhile, or deleted.
+
+    `number` is that of the newest anchor when it was found that the state is kept.
+    """
+    ledger = stage.ledger
+    if ledger.number != source.ledger.number:
+        raise ScopeNotFoundError(
+            f"{ledger.scope} was deleted meanwhile; one that is made again under its name is new"
+        )
+    coming = ledger.pruning.get(source.number, NO_FLOOR)
+    if not coming.holds(sequence, ledger.before):
+        raise Conflict(f"{ledger.scope}: entry {sequence} is being pruned; try again")
+    stage.absent.append(rowkinds.anchor(ledger.number, source.number, number + 1))
+
+
+def stand_beside_pruning(stage: Stage, anchors: int) -> None:
+    """Refuse what shares parts with a value that was read before the timeline was pruned."""
+    line = stage.timeline
+    if line.floor.number != anchors or line.number in stage.ledger.pruning:
+        raise Conflict(
+            f"{stage.ledger.scope}: the timeline was pruned while this value was written, and "
+            "parts that it shares with the one before may be gone; write it again"
+        )

@@ -16,13 +16,10 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.store.commit.change import Change, Target, Written
+from holdfast.store.commit.change import Change, Fork, Target, Written
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.expected import Keep, stand_on, sticky_of
-from holdfast.store.commit.forks import Fork
-from holdfast.store.commit.lookup_build import all_built
-from holdfast.store.commit.lookup_terms import terms_of_kept
-from holdfast.store.commit.stage import Packer, Sign, Stage
+from holdfast.store.commit.lookup_terms import all_built, terms_of_kept
+from holdfast.store.commit.stage import Keep, Packer, Sign, Stage, stand_on, sticky_of
 from holdfast.store.history.diff import diff_states, index_of
 from holdfast.store.history.merge_meta import classes_along, declare_along
 from holdfast.store.journal import entry as entries

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError, LookupNotFoundError
 from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.lookup_build import Step, check_values, declared_lookup, present
+from holdfast.store.commit.lookup_terms import Step, check_values, declared_lookup, present
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal.entry import Body

@@ -7,11 +7,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
-from holdfast.store.commit.operations import operate
+from holdfast.store.commit.stage import operate
 from holdfast.store.journal.declared import Declared
 from holdfast.store.journal.lifetime import Meta
-from holdfast.store.rules.classes import SENSITIVE, Classed, class_of
-from holdfast.store.rules.masks import Rules, class_by
+from holdfast.store.rules.classes import SENSITIVE, Classed, Rules, class_by, class_of
 
 if TYPE_CHECKING:
     from holdfast.store.commit.core import Core

@@ -16,8 +16,7 @@ from holdfast.store.names.cause import cause_now
 from holdfast.store.read.change_block import ScopedChange, exact, put
 from holdfast.store.read.reader import Reader
 from holdfast.store.rules.gate_request import Asked, Operation
-from holdfast.store.rules.owned_keys import ATTACHED, DONE, EFFECTS, FIELDS, OPEN
-from holdfast.store.rules.sticky import Sticky
+from holdfast.store.rules.sticky import ATTACHED, DONE, EFFECTS, FIELDS, OPEN, Sticky
 from holdfast.store.tree.difference import tree_changes
 
 if TYPE_CHECKING:

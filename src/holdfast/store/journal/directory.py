@@ -33,14 +33,14 @@ from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writ
 from holdfast.seal.subject_keys import says_erased
 from holdfast.storage.contract import Storage
 from holdfast.store.journal.feed import Lanes, end_of
-from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.ledger import AtomCache, Ledger, gone
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import process_fork, rowkinds
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.clock import Clock
 from holdfast.store.names.lapse import Lapses
 from holdfast.store.names.scope import Scope
-from holdfast.store.tree.node_cache import AtomCache, NodeCache
+from holdfast.store.tree.tree import NodeCache
 
 ROWS = 500_000
 """Scopes whose directory rows are kept by number."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.store.journal.save import read_slot
 from holdfast.store.journal.slot import Slot, slot_of
 from holdfast.store.names.scope import SCOPED_LENGTH
+from holdfast.store.tree.tree import Node, Trees
 
 if TYPE_CHECKING:
     from holdfast.store.journal.timeline import Timeline
-    from holdfast.store.tree.tree import Node, Trees
 
 Found = tuple[str, Any]
 """A key, and what is known of it in whatever form that is held: see `slot_from`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -24,22 +25,21 @@ from holdfast.errors import (
 from holdfast.seal.codec import Codec
 from holdfast.seal.ring_masters import subkey
 from holdfast.seal.sealer import Commitments, Seal, sealed_under
+from holdfast.storage.contract import Storage
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
+from holdfast.store.journal.feed import FeedItem
 from holdfast.store.journal.floor import Floor, no_body
+from holdfast.store.journal.slot import Slot
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import leave_loop
 from holdfast.store.tree import refs
-from holdfast.store.tree.node_cache import AtomCache, NodeCache
 from holdfast.store.tree.split import Splitter
-from holdfast.store.tree.tree import Place, Trees
+from holdfast.store.tree.tree import NodeCache, Place, Trees
 from holdfast.store.tree.value import Grower
 
 if TYPE_CHECKING:
-    from holdfast.storage.contract import Storage
-    from holdfast.store.journal.feed import FeedItem
-    from holdfast.store.journal.slot import Slot
     from holdfast.store.journal.timeline import Timeline
 
 PACK = 4096
@@ -508,3 +508,59 @@ def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | 
         compress=compressed,
         quiet=quiet,
     )
+
+
+class AtomCache:
+    """Checked plain bytes by place. Decoded anew for each reader, so none can change another's.
+
+    The oldest go first when the bound is reached. Races between threads cost a miss, never a
+    wrong answer: an entry is only used if it carries the ref that the reader expects.
+    """
+
+    def __init__(self, capacity: int = 6 << 20) -> None:
+        self._capacity = capacity
+        self._held = 0
+        # A plain dict finds its oldest item ever more slowly, the more were removed before it.
+        self._items: OrderedDict[Any, tuple[bytes, Any]] = OrderedDict()
+        self.hits = 0
+        self.misses = 0
+
+    def get(self, key: Any) -> tuple[bytes, Any] | None:
+        """(ref, bytes) held under a place."""
+        found = self._items.get(key)
+        if found is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return found
+
+    def holds(self, key: Any, ref: bytes) -> bool:
+        """Whether a place is held with this ref."""
+        found = self._items.get(key)
+        return found is not None and found[0] == ref
+
+    def put(self, key: Any, ref: bytes, data: Any) -> None:
+        """Hold bytes; what alone would fill an eighth of the cache is not held."""
+        weight = _weight(data)
+        if weight > self._capacity >> 3:
+            return
+        if key not in self._items:
+            self._held += weight
+        self._items[key] = (ref, data)
+        while self._held > self._capacity:
+            try:
+                _, (_, old) = self._items.popitem(last=False)
+            except KeyError:
+                return  # another thread is making room
+            self._held -= _weight(old)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._items.clear()
+        self._held = 0
+
+
+def _weight(data: Any) -> int:
+    if type(data) is list:
+        return 300 + 40 * len(data) + sum(map(len, data))
+    return len(data) + 300

@@ -7,7 +7,7 @@ a saved index that the anchor vouches for, stands in for the entries.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from holdfast.errors import (
     DamagedIndexError,
@@ -19,11 +19,9 @@ from holdfast.errors import (
 from holdfast.store.journal.floor import NO_FLOOR, Floor, floor_of, name_of, pruned, read_base
 from holdfast.store.journal.ledger import Ledger, gone
 from holdfast.store.journal.save import BEFORE, DELTA, Save, read_save
+from holdfast.store.journal.slot import Slot
 from holdfast.store.names import rowkinds
-
-if TYPE_CHECKING:
-    from holdfast.store.journal.slot import Slot
-    from holdfast.store.tree.tree import Node
+from holdfast.store.tree.tree import Node
 
 DELTAS = 64
 """Most deltas on one full save: what opening has to read at most."""

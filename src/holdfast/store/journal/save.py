@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import DamagedIndexError
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
+from holdfast.store.tree.tree import Element
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode

@@ -11,9 +11,8 @@ from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.lifetime import NONE, Meta, read_meta
 from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
 from holdfast.store.tree.difference import tree_changes
-from holdfast.store.tree.tree import Node, Trees
+from holdfast.store.tree.tree import Element, Node, Trees
 
 
 class Slot(msgspec.Struct, gc=False, eq=False):

@@ -41,8 +41,7 @@ from holdfast.store.read.reader import Reader
 from holdfast.store.rules.ephemeral import refuse_ephemeral
 from holdfast.store.rules.lookup import derived
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
-from holdfast.store.tree.tree import Node
+from holdfast.store.tree.tree import Element, Node
 
 if TYPE_CHECKING:
     from holdfast.store.history.handle import LineHandle

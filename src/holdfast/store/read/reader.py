@@ -43,11 +43,10 @@ from holdfast.store.names.items import Item, Page
 from holdfast.store.names.scope import RESERVED, Scope, check_key
 from holdfast.store.names.threads import leave_loop
 from holdfast.store.read.find import Question, Search
-from holdfast.store.rules.classes import class_of
+from holdfast.store.rules.classes import Rules, class_by, class_of, rules_of, sensitive
 from holdfast.store.rules.ephemeral import Box, Held
 from holdfast.store.rules.gate_request import GateReading
 from holdfast.store.rules.lookup import derived, passed_over
-from holdfast.store.rules.masks import Rules, class_by, rules_of, sensitive
 from holdfast.store.rules.subjects import Kept, erased, kept_subject
 from holdfast.store.tree import refs
 
@@ -150,7 +149,7 @@ class Reader:
             return
         due = [key for key, slot in read if slot.meta and read_meta(slot.meta).due(self.time())]
         if due:
-            from holdfast.store.commit.expiry_renewal import refresh  # hardly any program needs it
+            from holdfast.store.commit.change_request import refresh  # hardly any program needs it
 
             refresh(self.core, self.scope, self.timeline, due)
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
-from holdfast.store.tree.tree import Node
+from holdfast.store.tree.tree import Element, Node
 
 AT_ONCE = 4096
 """Values that wait until their records are read: what bounds the memory."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.errors import HoldfastError, InvalidValueError
+from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.lifetime import Terms
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.masked import MASK
 from holdfast.store.names.scope import Scope
-from holdfast.store.rules.classes import SENSITIVE, inferred
+from holdfast.store.rules.classes import SENSITIVE, class_of, inferred
 
 KEYED = frozenset(("set", "append", "delete", "trim", "expire"))
 """Operations on keys: those that a gate may put in place of others."""
@@ -74,3 +76,35 @@ class GateRequest:
 
 Asked = tuple[Scope, str, list[Operation], dict[str, int], int | None]
 """Scope, timeline, operations, expected versions, expected head."""
+
+
+# ---- refused values -----------------------------------------------------------------------------
+# Refusing values: the error says which key, and below it where; of what is sensitive, not that.
+#
+# Names in a path are part of the value.
+
+
+def refused(
+    core: Directory, scope: Scope, timeline: str, operation: Operation, error: InvalidValueError
+) -> InvalidValueError:
+    """The error for a value that cannot be stored, which now says where it was to be written."""
+    masked = _sensitive(core, scope, timeline, operation)
+    return error.placed(scope, operation.key, masked=masked)
+
+
+def _sensitive(core: Directory, scope: Scope, timeline: str, operation: Operation) -> bool:
+    """Whether an operation writes something sensitive, or may for all we know."""
+    terms, key = operation.terms, operation.key
+    if operation.subject is not None:
+        return True
+    if terms is not None and terms.class_:
+        return terms.class_ == SENSITIVE
+    try:
+        line = core.current(scope, timeline)
+        if line is None:
+            return class_of(key) == SENSITIVE
+        keeps = operation.kind != "set" or (terms is not None and terms.keep)
+        slot = line.slot(key) if keeps else None
+        return class_of(key, slot.meta if slot is not None else b"", line.declared) == SENSITIVE
+    except HoldfastError:
+        return True

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from operator import is_not
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import msgspec
@@ -38,6 +38,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.seal.codec import Codec, Typed
+from holdfast.seal.ring import Ring
 from holdfast.seal.subject_keys import (
     ERASED,
     ID,
@@ -51,7 +52,10 @@ from holdfast.seal.subject_keys import (
     says_erased,
 )
 from holdfast.storage.contract import Batch
-from holdfast.store.journal.directory import IN_LOGS
+from holdfast.store.journal.directory import IN_LOGS, Directory
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.slot import Slot
+from holdfast.store.lease.lease import Fence, Leases
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_prefixes, check_text
 from holdfast.store.names.cells import cell_at
@@ -60,14 +64,6 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.tree import refs
 from holdfast.store.tree.difference import DELETED, Diff, Difference, same, value_changes
-
-if TYPE_CHECKING:
-    from holdfast.seal.ring import Ring
-    from holdfast.store.journal.directory import Directory
-    from holdfast.store.journal.ledger import Ledger
-    from holdfast.store.journal.slot import Slot
-    from holdfast.store.lease.lease import Fence, Leases
-
 
 HELD = 4096
 """Subjects whose keys are kept in memory."""

@@ -16,9 +16,8 @@ from typing import Any
 
 from holdfast.seal.codec import Typed
 from holdfast.store.names.masked import MASK
-from holdfast.store.tree.build import Element
 from holdfast.store.tree.sequence import changes
-from holdfast.store.tree.tree import Node, Trees
+from holdfast.store.tree.tree import Element, Node, Trees
 
 MOST = 1000
 

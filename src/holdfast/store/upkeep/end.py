@@ -17,8 +17,7 @@ from contextlib import contextmanager
 
 from holdfast.errors import HoldfastError, InvalidInputError, StillNeededError
 from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.expected import stand_on
-from holdfast.store.commit.stage import Stage
+from holdfast.store.commit.stage import Stage, stand_on
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body

@@ -18,7 +18,7 @@ from holdfast.errors import (
     StateIntegrityError,
     TimelineNotFoundError,
 )
-from holdfast.store.commit.expiry_renewal import judging
+from holdfast.store.commit.change_request import judging
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.journal import directory

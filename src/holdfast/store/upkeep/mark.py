@@ -10,8 +10,7 @@ from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.save import BEFORE, DELTA, Save, read_save, read_slot
 from holdfast.store.names import rowkinds
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
-from holdfast.store.tree.tree import Node
+from holdfast.store.tree.tree import Element, Node
 
 
 class Marks:
