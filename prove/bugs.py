@@ -890,7 +890,7 @@ BUGS = (
     ),
     Bug(
         "a pruned timeline that is not read again from its newest floor",
-        "store/journal/load.py",
+        "store/journal/timeline.py",
         "floor_of(self.ledger, self.number).number != known:",
         "floor_of(self.ledger, self.number).number != (self._floor or NO_FLOOR).number:",
         "tests/store/test_forks.py::test_a_fork_of_what_a_pruning_announced_keeps_nobody_from_reading",

@@ -20,10 +20,9 @@ from holdfast.store.journal import entry
 from holdfast.store.journal.declared import PREFIX as DECLARED
 from holdfast.store.journal.declared import Declared
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.key_range import behind, slot_from, timeline_range
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.slot import Slot, slot_of
-from holdfast.store.journal.timeline import Timeline
+from holdfast.store.journal.timeline import Timeline, behind, slot_from, timeline_range
 from holdfast.store.names.scope import RESERVED
 from holdfast.store.rules.lookup import (
     BUILT,

@@ -20,9 +20,8 @@ from holdfast.store.history.diff import diff_states, index_of
 from holdfast.store.journal import entry
 from holdfast.store.journal.directory import deletion
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.key_range import behind
 from holdfast.store.journal.lifetime import KEEP, Terms
-from holdfast.store.journal.timeline import Timeline
+from holdfast.store.journal.timeline import Timeline, behind
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import (
     check_count,

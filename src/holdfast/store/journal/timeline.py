@@ -3,13 +3,19 @@
 The state at an entry is the newest index saved before it and the fold of the entries since.
 In memory that is a tree (`base`) and an `overlay` of the keys changed since; the tree is
 changed only when a root is needed or a save is due.
+
+Where a timeline was pruned, nothing but what is kept can be read below its floor: there a *base*,
+a saved index that the anchor vouches for, stands in for the entries.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Self
 
 from holdfast.errors import (
     ChainError,
@@ -23,16 +29,27 @@ from holdfast.errors import (
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, split_row
-from holdfast.store.journal.floor import NO_FLOOR, Floor, announced_floor
-from holdfast.store.journal.key_range import KeyOrder, behind, slot_from, timeline_range
-from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.load import DELTAS, Loading
-from holdfast.store.journal.save import DELTA, INDEX, read_slot
+from holdfast.store.journal.floor import (
+    NO_FLOOR,
+    Floor,
+    announced_floor,
+    floor_of,
+    name_of,
+    pruned,
+    read_base,
+)
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.journal.slot import Slot, fold, keep_sticky, slot_of
 from holdfast.store.names import rowkinds as rows
+from holdfast.store.names.scope import SCOPED_LENGTH
 from holdfast.store.tree import refs
-from holdfast.store.tree.tree import Node
+from holdfast.store.tree.tree import Node, Trees
 
+DELTAS = 64
+"""Most deltas on one full save: what opening has to read at most."""
+ATTEMPTS = 5
+"""How often a state is read again that is being pruned meanwhile."""
 DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
 MOST_BEHIND = 4096
@@ -45,11 +62,12 @@ TAIL = 256
 """Items appended to a list before they are worked into its tree."""
 
 
-class Timeline(Loading):
+class Timeline:
     """The newest known state of one timeline; or, as a copy, its state at an older entry."""
 
     def __init__(self, ledger: Ledger, number: int) -> None:
-        super().__init__(ledger, number)
+        self.ledger = ledger
+        self.number = number
         self.lock = threading.RLock()
         self.seen: object = None
         self.sequence = ledger.before
@@ -80,6 +98,144 @@ class Timeline(Loading):
         self.known: Declared | None = None
         self.lent: Node | None = None
         """Its tree as those begin with it who fork it, while it is not saved itself."""
+
+    # loading
+
+    def load(self, until: int | None = None, *, saves: bool = True) -> Self:
+        """Read the state at the newest entry, or at entry `until`.
+
+        A save that is damaged costs time, not state: then (or without `saves`) all entries are
+        replayed. `verify` names it, and the next save takes its place.
+        """
+        try:
+            self._load_whole(until, saves)
+        except ScopeNotFoundError:  # erased while it was read
+            self.sequence = self.ledger.before
+        if self.sequence == self.ledger.before:  # no scope that is there has no entry
+            self.gone = self.ledger.erased()
+        if until is not None and self.sequence < until:
+            scope = self.ledger.scope
+            raise gone(scope) if self.gone else DamagedRecordError(f"{scope}: no entry {until}")
+        return self
+
+    def _load_whole(self, until: int | None, saves: bool) -> None:
+        last = rows.LAST_SEQUENCE if until is None else until
+        for attempt in range(1, ATTEMPTS + 1):
+            self.bare = not saves
+            # The newest state is mostly had without the floor: it is not read before it is needed.
+            lazy = until is None and saves and attempt == 1
+            self._floor = None if lazy else floor_of(self.ledger, self.number)
+            known = (self._floor or NO_FLOOR).number  # on the way the newest one may be read
+            try:
+                self._load(last, saves)
+                return
+            except (PrunedError, StateIntegrityError) as error:
+                if attempt < ATTEMPTS and floor_of(self.ledger, self.number).number != known:
+                    self.take_over(Timeline(self.ledger, self.number))
+                    continue  # what was read was being pruned
+                if isinstance(error, PrunedError) or not self.ledger.erased():
+                    raise
+                raise gone(self.ledger.scope) from None
+
+    @property
+    def floor(self) -> Floor:
+        """Below which entry it was pruned."""
+        if self._floor is None:
+            self._floor = floor_of(self.ledger, self.number)
+        return self._floor
+
+    @floor.setter
+    def floor(self, floor: Floor) -> None:
+        self._floor = floor
+
+    def _load(self, last: int, saves: bool) -> None:
+        try:
+            self._replay(last, self._take_saves(last) if saves else self._take_base(last))
+        except DamagedIndexError:
+            fresh = Timeline(self.ledger, self.number)
+            fresh.bare, fresh.floor = True, self.floor
+            fresh._replay(last, fresh._take_base(last))
+            self.take_over(fresh)
+
+    def _take_base(self, last: int) -> dict[int, tuple[int, bytes]]:
+        """Start from what is kept at the floor, or at entry `last` below it.
+
+        Without a floor that is the first entry. No entry behind it has to vouch for a base: the
+        anchor has.
+        """
+        floor, before = self._floor or NO_FLOOR, self.ledger.before
+        if not floor.sequence or last <= before:
+            return {}
+        if not floor.holds(last, before):
+            raise pruned(self.ledger, name_of(self.ledger, self.number), last, floor)
+        at = min(last, floor.sequence)
+        self._take(at, read_base(self.ledger, self.number, at, floor.bases[at]))
+        return {}
+
+    def strand(self, why: StateIntegrityError) -> Self:
+        """Know where the timeline ends, though not its state: for looking back and for restoring.
+
+        Envelopes are clear, so that the newest entry and the newest checkpoint are found without
+        opening any body.
+        """
+        self.stranded = why
+        self.floor = floor_of(self.ledger, self.number)
+        high = rows.after(self.prefix)
+        while page := self.ledger.storage.scan(self.prefix, high, limit=200, reverse=True):
+            for key, row in page:
+                if self.sequence == self.ledger.before:
+                    envelope = self.ledger.envelope(key, row)
+                    self.sequence = rows.sequence_of(key)
+                    self.head = self.ledger.entry_hash(key, envelope.data)
+                if row[1:2] == b"\1":
+                    self.checkpoint = rows.sequence_of(key)
+                    return self
+            high = page[-1][0]
+        return self
+
+    def take_over(self, other: Timeline) -> None:
+        """Become what another one is."""
+        for name, value in vars(other).items():
+            if name != "lock":
+                setattr(self, name, value)
+
+    def _take_saves(self, last: int) -> dict[int, tuple[int, bytes]]:
+        """Start from the newest save that is whole; returns what the chain must say of it."""
+        floor = self._floor or NO_FLOOR
+        if last <= floor.sequence:
+            return self._take_base(last)
+        line = rows.line(b"S", self.ledger.number, self.number)
+        low, high = rows.entry(line, floor.sequence + 1), rows.entry(line, last) + b"\0"
+        saves: list[tuple[int, Save, bytes]] = []
+        for key, row in self.ledger.storage.scan(low, high, limit=DELTAS + 1, reverse=True):
+            plain = self.ledger.open_row(key, row)
+            save = read_save(plain)
+            saves.append((rows.sequence_of(key), save, self.ledger.commit_save(plain)))
+            if save.kind != DELTA:
+                break
+        if not saves or saves[-1][1].kind == DELTA:
+            self._take_base(last)
+            if not floor.sequence or not saves:
+                return {}
+        for sequence, save, _ in reversed(saves):
+            self._take(sequence, save)
+        return {saves[0][0]: (saves[0][1].kind, saves[0][2])}
+
+    def _take(self, sequence: int, save: Save) -> None:
+        if save.kind != DELTA:
+            self.overlay, self.stored = {}, {}
+            self._lazy = (tuple(save.place), save.root) if save.place else None
+            self.base = self.ledger.trees.empty
+            self.deltas = 0
+        else:
+            self.stored.update(zip(save.keys, save.slots, strict=True))
+            self.deltas += 1
+        self.saved = sequence
+        self.sequence = sequence - (save.kind == BEFORE)
+        self.head = save.head
+        self.checkpoint = save.checkpoint
+        self.origin, self.merged = save.origin, save.merged
+        self.behind = save.behind
 
     # following
 
@@ -457,3 +613,124 @@ def folded_at(ledger: Ledger, timeline: int, sequence: int, *, saves: bool = Tru
 
 def _stored_slot(key: str, packed: bytes) -> Slot | None:
     return slot_of(read_slot(key, packed)) if packed else None
+
+
+# ---- ranges of keys -----------------------------------------------------------------------------
+# A range of keys, in either direction, of an index and what changed.
+
+
+Found = tuple[str, Any]
+"""A key, and what is known of it in whatever form that is held: see `slot_from`."""
+
+
+def behind(prefix: str) -> str:
+    """The least text that sorts behind all that begin with one; behind all keys if it is empty."""
+    text = prefix.rstrip("\U0010ffff")
+    if not text:
+        return "\U0010ffff" * (SCOPED_LENGTH + 1)
+    last = ord(text[-1]) + 1
+    return text[:-1] + chr(last if last != 0xD800 else 0xE000)
+
+
+def timeline_range(
+    timeline: Timeline, low: str, high: str, *, reverse: bool = False
+) -> Iterator[Found]:
+    """Keys from `low` to below `high`, of one moment."""
+    with timeline.lock:
+        base = timeline.root()
+        below, above = timeline.order
+        changed = below.within(timeline.stored, low, high)
+        changed |= above.within(timeline.overlay, low, high)
+    return _merged(timeline.ledger.trees, base, changed, low, high, reverse)
+
+
+def staged_range(
+    timeline: Timeline, base: Node | None, overlay: Mapping[str, Any], low: str, high: str
+) -> Iterator[Found]:
+    """Keys from `low` to below `high` where entries are being built: an overlay on the timeline's
+    own, or on an index in place of it."""
+    with timeline.lock:
+        if base is not None:
+            changed = _within((overlay,), low, high)
+        else:
+            base = timeline.root()
+            changed = _within((timeline.stored, timeline.overlay, overlay), low, high)
+    return _merged(timeline.ledger.trees, base, changed, low, high, False)
+
+
+def count_below(trees: Trees, root: Node, prefix: str) -> int:
+    """How many keys of an index begin with a text."""
+    return _below(trees, root, behind(prefix)) - _below(trees, root, prefix)
+
+
+def _below(trees: Trees, node: Node, key: str) -> int:
+    """How many keys sort before one."""
+    count = 0
+    while True:
+        position: int = bisect_left(node.elements, key, key=itemgetter(0))
+        if node.level == 0:
+            return count + position
+        count += sum([int(element[3]) for element in node.elements[:position]])
+        if position == len(node.elements):
+            return count
+        node = trees.load(node.elements[position][2], node.elements[position][1])
+
+
+def slot_from(found: Found) -> Slot:
+    """The slot of what a range gave."""
+    key, held = found
+    if type(held) is Slot:
+        return held
+    return slot_of(read_slot(key, held) if type(held) is bytes else held)
+
+
+def _within(layers: Iterable[Mapping[str, Any]], low: str, high: str) -> dict[str, Any]:
+    """What layers, lowest first, say of the keys of a range; what is removed is None or empty."""
+    changed: dict[str, Any] = {}
+    for layer in layers:
+        changed |= {key: held for key, held in layer.items() if low <= key < high}
+    return changed
+
+
+class KeyOrder:
+    """The keys of a layer in order: a layer gets more keys, or another takes its place."""
+
+    __slots__ = ("_keys", "_layer")
+
+    def __init__(self) -> None:
+        self._layer: Mapping[str, Any] = {}
+        self._keys: list[str] = []
+
+    def within(self, layer: Mapping[str, Any], low: str, high: str) -> dict[str, Any]:
+        """What the layer says of the keys of a range."""
+        if layer is not self._layer:
+            self._layer, self._keys = layer, []
+        keys = self._keys
+        if len(keys) != len(layer):
+            keys += islice(layer, len(keys), None)  # new ones come last, and sorting is soon done
+            keys.sort()
+        found = keys[bisect_left(keys, low) : bisect_left(keys, high)]
+        return {key: layer[key] for key in found}
+
+
+def _merged(
+    trees: Trees, base: Node, changed: dict[str, Any], low: str, high: str, reverse: bool
+) -> Iterator[Found]:
+    mine = sorted(changed, reverse=not reverse)  # the next one last
+    for element in trees.walk_back(base, high) if reverse else trees.walk(base, low):
+        key = element[0]
+        if (key < low) if reverse else (key >= high):
+            break
+        while mine and ((mine[-1] > key) if reverse else (mine[-1] < key)):
+            name = mine.pop()
+            if changed[name]:
+                yield name, changed[name]
+        if mine and mine[-1] == key:
+            mine.pop()
+            if changed[key]:
+                yield key, changed[key]
+        else:
+            yield key, element
+    for name in reversed(mine):
+        if changed[name]:
+            yield name, changed[name]

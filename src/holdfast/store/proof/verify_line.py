@@ -24,13 +24,12 @@ from holdfast.store.journal.floor import (
     newest_anchor_row,
     read_base,
 )
-from holdfast.store.journal.key_range import slot_from, timeline_range
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.loss import Loss, all_told, told
 from holdfast.store.journal.save import BEFORE, DELTA, Save, may_be_tree, read_save, read_slot
 from holdfast.store.journal.signatures import signers_of
 from holdfast.store.journal.slot import Slot
-from holdfast.store.journal.timeline import Timeline
+from holdfast.store.journal.timeline import Timeline, slot_from, timeline_range
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck, damaged_row, newest_index
 from holdfast.store.proof.verify_report import KnownLoss, name_keys

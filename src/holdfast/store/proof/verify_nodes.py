@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast.errors import FormatError, KeyMissingError, PrunedError, StateIntegrityError
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.load import DELTAS
 from holdfast.store.journal.save import INDEX, read_save
+from holdfast.store.journal.timeline import DELTAS
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.tree import refs
 

@@ -35,8 +35,8 @@ import msgspec
 from holdfast.errors import DamagedRecordError, InvalidInputError, LimitExceededError
 from holdfast.seal.codec import Typed
 from holdfast.store.journal.declared import NOTHING, Declaration, Declared, PrefixDeclaration
-from holdfast.store.journal.key_range import behind, count_below
 from holdfast.store.journal.slot import Slot
+from holdfast.store.journal.timeline import behind, count_below
 from holdfast.store.names.arguments import check_text, listed
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.rules.classes import SENSITIVE, Classed, class_of

@@ -14,8 +14,8 @@ from typing import ClassVar
 from holdfast.errors import InvalidInputError, StillNeededError
 from holdfast.store.journal.declared import PREFIX, Declared, PrefixDeclaration
 from holdfast.store.journal.directory import Directory
-from holdfast.store.journal.key_range import Found
 from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.timeline import Found
 from holdfast.store.names.scope import Scope
 
 COLLECTED = "$shutdown/"

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 
 from holdfast.errors import StateIntegrityError
 from holdfast.store.commit.stage import Stage
-from holdfast.store.journal.key_range import (
+from holdfast.store.journal.save import BEFORE, DELTA, Save
+from holdfast.store.journal.timeline import (
+    Timeline,
     behind,
     count_below,
     slot_from,
     timeline_range,
 )
-from holdfast.store.journal.save import BEFORE, DELTA, Save
-from holdfast.store.journal.timeline import Timeline
 from holdfast.store.upkeep.mark import saves_of
 
 NEEDS = "$needs/"
