@@ -88,10 +88,10 @@ if TYPE_CHECKING:
     from holdfast.store.journal.feed import Lanes as Lanes
     from holdfast.store.journal.feed import items_of as items_of
     from holdfast.store.journal.feed import names as names
-    from holdfast.store.journal.floor import NO_FLOOR as NO_FLOOR
-    from holdfast.store.journal.floor import Floor as Floor
+    from holdfast.store.journal.floor import Loss as Loss
     from holdfast.store.journal.floor import announced_floor as announced_floor
     from holdfast.store.journal.floor import floor_of as floor_of
+    from holdfast.store.journal.floor import loss_text as loss_text
     from holdfast.store.journal.ledger import Ledger as Ledger
     from holdfast.store.journal.lifetime import KEEP as KEEP
     from holdfast.store.journal.lifetime import LATEST as LATEST
@@ -103,9 +103,9 @@ if TYPE_CHECKING:
     from holdfast.store.journal.lifetime import check_ttl as check_ttl
     from holdfast.store.journal.lifetime import read_meta as read_meta
     from holdfast.store.journal.lifetime import terms_of as terms_of
-    from holdfast.store.journal.loss import Loss as Loss
-    from holdfast.store.journal.loss import loss_text as loss_text
     from holdfast.store.journal.save import BEFORE as BEFORE
+    from holdfast.store.journal.save import NO_FLOOR as NO_FLOOR
+    from holdfast.store.journal.save import Floor as Floor
     from holdfast.store.journal.save import read_save as read_save
     from holdfast.store.journal.slot import Slot as Slot
     from holdfast.store.journal.slot import keep_sticky as keep_sticky
@@ -270,13 +270,12 @@ HOMES = {
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
     "holdfast.store.journal.feed": "LANES FeedHeads FeedItem Lanes items_of names",
-    "holdfast.store.journal.floor": "NO_FLOOR Floor announced_floor floor_of",
+    "holdfast.store.journal.floor": "Loss announced_floor floor_of loss_text",
     "holdfast.store.journal.ledger": "Ledger",
     "holdfast.store.journal.lifetime": (
         "KEEP LATEST READ Meta Terms asked_terms check_class check_ttl read_meta terms_of"
     ),
-    "holdfast.store.journal.loss": "Loss loss_text",
-    "holdfast.store.journal.save": "BEFORE read_save",
+    "holdfast.store.journal.save": "BEFORE NO_FLOOR Floor read_save",
     "holdfast.store.journal.slot": "Slot keep_sticky meta_of slot_of",
     "holdfast.store.journal.timeline": "Timeline folded_at",
     "holdfast.store.lease.lease": "Lease LeaseInfo lease_name lease_parts leases_now running_lease",

@@ -20,10 +20,9 @@ from holdfast.store.journal import entry
 from holdfast.store.journal.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, Statement
 from holdfast.store.journal.feed import FeedItem
-from holdfast.store.journal.floor import NO_FLOOR
 from holdfast.store.journal.ledger import PACK, Ledger
 from holdfast.store.journal.lifetime import NONE, Meta
-from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, pack_slot
+from holdfast.store.journal.save import BEFORE, DELTA, INDEX, NO_FLOOR, Save, pack_slot
 from holdfast.store.journal.slot import Slot, edits_of, fold, layered, meta_of, slots_in
 from holdfast.store.journal.timeline import Found, Timeline, staged_range
 from holdfast.store.names import rowkinds

@@ -33,6 +33,7 @@ from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writ
 from holdfast.seal.subject_keys import says_erased
 from holdfast.storage.contract import Storage
 from holdfast.store.journal.feed import Lanes, end_of
+from holdfast.store.journal.floor import no_body
 from holdfast.store.journal.ledger import AtomCache, Ledger, gone
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import process_fork, rowkinds
@@ -384,6 +385,7 @@ class Directory:
             codec=self.codec,
             nodes=self.nodes,
             atoms=self.atoms,
+            no_body=no_body,
         )
 
     def _data_keys(self, scope_id: bytes) -> dict[int, bytes]:
@@ -456,7 +458,7 @@ class Directory:
     def timeline(self, ledger: Ledger, name: str = "main") -> Timeline:
         """A timeline of a scope, loaded."""
         number = 0 if name == "main" else self._timeline_number(ledger, name)
-        timeline = ledger.timelines.get(number)
+        timeline: Timeline | None = ledger.timelines.get(number)
         if timeline is None:
             with self._lock:
                 timeline = ledger.timelines.get(number)

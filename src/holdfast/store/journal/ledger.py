@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -29,7 +29,7 @@ from holdfast.storage.contract import Storage
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.feed import FeedItem
-from holdfast.store.journal.floor import Floor, no_body
+from holdfast.store.journal.save import Floor
 from holdfast.store.journal.slot import Slot
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.scope import Scope
@@ -38,9 +38,6 @@ from holdfast.store.tree import refs
 from holdfast.store.tree.split import Splitter
 from holdfast.store.tree.tree import NodeCache, Place, Trees
 from holdfast.store.tree.value import Grower
-
-if TYPE_CHECKING:
-    from holdfast.store.journal.timeline import Timeline
 
 PACK = 4096
 """Bytes of a pack, and of the atoms inside an entry's row: one read gives little more than
@@ -95,6 +92,7 @@ class Ledger:
         codec: Codec,
         nodes: NodeCache,
         atoms: AtomCache,
+        no_body: Callable[[Ledger, bytes], HoldfastError],
     ) -> None:
         self.scope = scope
         self.number = number
@@ -110,14 +108,16 @@ class Ledger:
         self.codec = codec
         self.storage = storage
         self.prefix = lineage + scope_id
-        self.timelines: dict[int, Timeline] = {}
+        self.timelines: dict[int, Any] = {}
+        """Held for `Directory`; of timelines, which read through it, a ledger knows nothing."""
         self.names: dict[str, int] = {}
         self.lines: dict[int, str] = {}
         """Names of timelines other than `main`, as far as somebody asked: see `Numbers`."""
-        self.views: dict[tuple[int, int, int], Timeline] = {}
+        self.views: dict[tuple[int, int, int], Any] = {}
+        """The same, at older entries."""
         self.viewing = threading.RLock()
-        self.floors, self.unanchored = dict[int, Floor](), dict[int, Floor]()
-        """What anchors that were read say, by timeline, and what stands in for others: `floors`."""
+        self.floors: dict[int, Floor] = {}
+        """What anchors that were read say, by timeline."""
         self.pruning: dict[int, Floor] = {}
         """Floors that this process is about to set."""
         self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}
@@ -130,6 +130,8 @@ class Ledger:
         """Another object stands for this scope now, or it is to be read again."""
         self._ad = b"holdfast/ad/1\0" + self.prefix
         self._atoms = atoms
+        self._no_body = no_body
+        """Judges an entry whose row is the envelope alone: pruned, or damaged."""
         self._derive(commitments, nodes)
 
     def _derive(self, commitments: Commitments, nodes: NodeCache) -> None:
@@ -194,7 +196,7 @@ class Ledger:
     ) -> Body:
         """The body that begins at `start`, behind its envelope, which names the rest."""
         if len(row) == start:
-            raise no_body(self, key)
+            raise self._no_body(self, key)
         plain = self.seal.open(self.ad(key), row, writer, start)
         if self.commit_body(plain) != commitment:
             raise DamagedRecordError("the body is not the one that the envelope commits to")

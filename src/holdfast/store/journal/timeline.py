@@ -29,17 +29,18 @@ from holdfast.errors import (
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, split_row
-from holdfast.store.journal.floor import (
+from holdfast.store.journal.floor import announced_floor, floor_of, name_of, pruned, read_base
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.save import (
+    BEFORE,
+    DELTA,
+    INDEX,
     NO_FLOOR,
     Floor,
-    announced_floor,
-    floor_of,
-    name_of,
-    pruned,
-    read_base,
+    Save,
+    read_save,
+    read_slot,
 )
-from holdfast.store.journal.ledger import Ledger, gone
-from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.journal.slot import Slot, fold, keep_sticky, slot_of
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.scope import SCOPED_LENGTH

@@ -27,9 +27,8 @@ from holdfast.store.history.checkpoint import fold_once
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Envelope
 from holdfast.store.journal.feed import LANES
-from holdfast.store.journal.floor import anchored_floor
+from holdfast.store.journal.floor import all_told, anchored_floor
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.loss import all_told
 from holdfast.store.journal.slot import slot_of
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds

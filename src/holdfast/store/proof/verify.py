@@ -24,8 +24,8 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import parse_identity
 from holdfast.store.commit.core import Core
-from holdfast.store.journal.floor import Floor
 from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.save import Floor
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import odd_counts
 from holdfast.store.names.scope import Scope

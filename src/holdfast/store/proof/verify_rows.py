@@ -24,8 +24,8 @@ from holdfast.store.journal import entry
 from holdfast.store.journal.directory import Tombstone, by_number, read_tombstone
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.feed import LANES, items_of
-from holdfast.store.journal.floor import NO_FLOOR
 from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.save import NO_FLOOR
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import safe_point

@@ -17,8 +17,8 @@ import msgspec
 from holdfast.storage.contract import Storage
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body
+from holdfast.store.journal.floor import newest_told
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.loss import newest_told
 from holdfast.store.journal.slot import Slot
 from holdfast.store.names import rowkinds
 from holdfast.store.proof.verify_nodes import DAMAGE, NodeCheck

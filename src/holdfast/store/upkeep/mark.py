@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast.store.journal.floor import LOST, Floor, floor_of, read_base
+from holdfast.store.journal.floor import LOST, floor_of, read_base
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.save import BEFORE, DELTA, Save, read_save, read_slot
+from holdfast.store.journal.save import BEFORE, DELTA, Floor, Save, read_save, read_slot
 from holdfast.store.names import rowkinds
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Element, Node

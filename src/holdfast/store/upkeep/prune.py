@@ -65,9 +65,9 @@ from holdfast.store.commit.stage import Stage, node_packs
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import Floor, floor_of
+from holdfast.store.journal.floor import floor_of
 from holdfast.store.journal.ledger import gone
-from holdfast.store.journal.save import INDEX, Save
+from holdfast.store.journal.save import INDEX, Floor, Save
 from holdfast.store.journal.slot import slots_in
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
