@@ -23,8 +23,8 @@ from holdfast.store.journal.feed import FeedItem
 from holdfast.store.journal.ledger import PACK, Ledger
 from holdfast.store.journal.lifetime import NONE, Meta
 from holdfast.store.journal.save import BEFORE, DELTA, INDEX, NO_FLOOR, Save, pack_slot
-from holdfast.store.journal.slot import Slot, edits_of, fold, layered, meta_of, slots_in
-from holdfast.store.journal.timeline import Found, Timeline, staged_range
+from holdfast.store.journal.slot import Slot, edit_of, fold, meta_of, slots_in
+from holdfast.store.journal.timeline import Found, Timeline, behind, slot_from, staged_range
 from holdfast.store.names import rowkinds
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.clock import STEP, Clock
@@ -141,7 +141,9 @@ class Stage:
         if self.base is None:
             self.base = timeline.folded()
         if self.overlay:
-            self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline.settled))
+            keys = sorted(self.overlay)
+            edits = [edit_of(key, timeline.settled(self.overlay[key])) for key in keys]
+            self.base = fold(self.ledger.trees, self.base, edits)
             self.overlay = {}
         return self.base
 
@@ -157,8 +159,7 @@ class Stage:
             known = self.timeline.known
             return known if known is not None else self.timeline.declared
         if self._declared is None:
-            below = self.timeline.folded() if self.base is None else self.base
-            keys = layered(self.ledger.trees.walk(below, PREFIX), self.overlay, PREFIX)
+            keys = ((one[0], slot_from(one)) for one in self.range(PREFIX, behind(PREFIX)))
             self._declared = parse_declared(self.ledger.scope, keys, self._short_value)
         return self._declared
 

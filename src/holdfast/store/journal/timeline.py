@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from holdfast.errors import (
     ChainError,
@@ -26,6 +26,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
+from holdfast.storage.rows import each
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, split_row
@@ -41,7 +42,7 @@ from holdfast.store.journal.save import (
     read_save,
     read_slot,
 )
-from holdfast.store.journal.slot import Slot, fold, keep_sticky, slot_of
+from holdfast.store.journal.slot import Slot, edit_of, fold, keep_sticky, slot_of
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.scope import SCOPED_LENGTH
 from holdfast.store.tree import refs
@@ -61,6 +62,9 @@ FOUND = 1024
 """Keys of the base that are remembered once looked up."""
 TAIL = 256
 """Items appended to a list before they are worked into its tree."""
+
+
+_S = TypeVar("_S", Slot, Slot | None)
 
 
 class Timeline:
@@ -182,16 +186,14 @@ class Timeline:
         self.stranded = why
         self.floor = floor_of(self.ledger, self.number)
         high = rows.after(self.prefix)
-        while page := self.ledger.storage.scan(self.prefix, high, limit=200, reverse=True):
-            for key, row in page:
-                if self.sequence == self.ledger.before:
-                    envelope = self.ledger.envelope(key, row)
-                    self.sequence = rows.sequence_of(key)
-                    self.head = self.ledger.entry_hash(key, envelope.data)
-                if row[1:2] == b"\1":
-                    self.checkpoint = rows.sequence_of(key)
-                    return self
-            high = page[-1][0]
+        for key, row in each(self.ledger.storage.scan, self.prefix, high, limit=200, reverse=True):
+            if self.sequence == self.ledger.before:
+                envelope = self.ledger.envelope(key, row)
+                self.sequence = rows.sequence_of(key)
+                self.head = self.ledger.entry_hash(key, envelope.data)
+            if row[1:2] == b"\1":
+                self.checkpoint = rows.sequence_of(key)
+                break
         return self
 
     def take_over(self, other: Timeline) -> None:
@@ -410,9 +412,9 @@ class Timeline:
                 f"{self.ledger.scope}: entry {sequence} cannot be applied to {key!r}"
             ) from None
 
-    def settled(self, slot: Slot) -> Slot:
+    def settled(self, slot: _S) -> _S:
         """The slot with appended items worked into the list's tree."""
-        if not slot.tail:
+        if slot is None or not slot.tail:
             return slot
         ref, root = self.ledger.grower.extend(slot.ref, slot.location, list(slot.tail))
         return Slot(ref, root, slot.timeline, slot.sequence, None, slot.meta)
@@ -514,14 +516,12 @@ class Timeline:
         """The overlay as edits of the tree, in key order."""
         found: list[tuple[str, bytes | None, Any]] = []
         for key in sorted({**self.stored, **self.overlay}):
-            if key not in self.overlay:
+            if key in self.overlay:
+                slot = self.overlay[key] = self.settled(self.overlay[key])
+                found.append(edit_of(key, slot))
+            else:
                 packed = self.stored[key]
                 found.append(read_slot(key, packed) if packed else (key, None, None))
-                continue
-            slot = self.overlay[key]
-            if slot is not None and slot.tail:
-                slot = self.overlay[key] = self.settled(slot)
-            found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
         return found
 
     def folded(self) -> Node:
@@ -575,13 +575,11 @@ class Timeline:
             raise error from None
         low, high = (rows.entry(self.prefix, n + 1) for n in (self.sequence, again.sequence))
         head = self.head
-        while page := self.ledger.storage.scan(low, high, limit=1000):
-            for key, row in page:
-                envelope, _ = entry.split_row(row)
-                if envelope.before != head:
-                    raise self._broken(f"{rows.describe(key)} does not follow from the one before")
-                head = self.ledger.entry_hash(key, envelope.data)
-            low = page[-1][0] + b"\0"
+        for key, row in each(self.ledger.storage.scan, low, high):
+            envelope, _ = entry.split_row(row)
+            if envelope.before != head:
+                raise self._broken(f"{rows.describe(key)} does not follow from the one before")
+            head = self.ledger.entry_hash(key, envelope.data)
         self.take_over(again)
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:
@@ -637,11 +635,7 @@ def timeline_range(
     timeline: Timeline, low: str, high: str, *, reverse: bool = False
 ) -> Iterator[Found]:
     """Keys from `low` to below `high`, of one moment."""
-    with timeline.lock:
-        base = timeline.root()
-        below, above = timeline.order
-        changed = below.within(timeline.stored, low, high)
-        changed |= above.within(timeline.overlay, low, high)
+    base, changed = _held(timeline, low, high)
     return _merged(timeline.ledger.trees, base, changed, low, high, reverse)
 
 
@@ -650,13 +644,19 @@ def staged_range(
 ) -> Iterator[Found]:
     """Keys from `low` to below `high` where entries are being built: an overlay on the timeline's
     own, or on an index in place of it."""
-    with timeline.lock:
-        if base is not None:
-            changed = _within((overlay,), low, high)
-        else:
-            base = timeline.root()
-            changed = _within((timeline.stored, timeline.overlay, overlay), low, high)
+    changed: dict[str, Any] = {}
+    if base is None:
+        base, changed = _held(timeline, low, high)
+    changed |= {key: held for key, held in overlay.items() if low <= key < high}
     return _merged(timeline.ledger.trees, base, changed, low, high, False)
+
+
+def _held(timeline: Timeline, low: str, high: str) -> tuple[Node, dict[str, Any]]:
+    """The tree, and what is held above it of the keys of a range, removed ones as None or empty."""
+    with timeline.lock:  # of one moment
+        below, above = timeline.order
+        changed = below.within(timeline.stored, low, high)
+        return timeline.root(), changed | above.within(timeline.overlay, low, high)
 
 
 def count_below(trees: Trees, root: Node, prefix: str) -> int:
@@ -683,14 +683,6 @@ def slot_from(found: Found) -> Slot:
     if type(held) is Slot:
         return held
     return slot_of(read_slot(key, held) if type(held) is bytes else held)
-
-
-def _within(layers: Iterable[Mapping[str, Any]], low: str, high: str) -> dict[str, Any]:
-    """What layers, lowest first, say of the keys of a range; what is removed is None or empty."""
-    changed: dict[str, Any] = {}
-    for layer in layers:
-        changed |= {key: held for key, held in layer.items() if low <= key < high}
-    return changed
 
 
 class KeyOrder:
