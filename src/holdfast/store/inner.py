@@ -148,14 +148,14 @@ if TYPE_CHECKING:
     from holdfast.store.read.public_entry import ENDED as ENDED
     from holdfast.store.read.public_entry import public_entry as public_entry
     from holdfast.store.read.reader import Reader as Reader
+    from holdfast.store.read.reader import masks as masks
     from holdfast.store.read.reader import microseconds as microseconds
     from holdfast.store.read.reader import moment as moment
+    from holdfast.store.read.reader import rules_of as rules_of
     from holdfast.store.read.state_check import leaves as leaves
     from holdfast.store.rules.classes import SENSITIVE as SENSITIVE
     from holdfast.store.rules.classes import Classed as Classed
     from holdfast.store.rules.classes import Rules as Rules
-    from holdfast.store.rules.classes import masks as masks
-    from holdfast.store.rules.classes import rules_of as rules_of
     from holdfast.store.rules.ephemeral import ephemeral_prefixes as ephemeral_prefixes
     from holdfast.store.rules.gate_request import Asked as Asked
     from holdfast.store.rules.gate_request import GateReading as GateReading
@@ -292,9 +292,9 @@ HOMES = {
     "holdfast.store.read.find": "Begins Range",
     "holdfast.store.read.follow": "Follower Tail check_position",
     "holdfast.store.read.public_entry": "ENDED public_entry",
-    "holdfast.store.read.reader": "Reader microseconds moment",
+    "holdfast.store.read.reader": "Reader masks microseconds moment rules_of",
     "holdfast.store.read.state_check": "leaves",
-    "holdfast.store.rules.classes": "SENSITIVE Classed Rules masks rules_of",
+    "holdfast.store.rules.classes": "SENSITIVE Classed Rules",
     "holdfast.store.rules.ephemeral": "ephemeral_prefixes",
     "holdfast.store.rules.gate_request": "Asked GateReading Operation",
     "holdfast.store.rules.keep": "kept_past trim_of",

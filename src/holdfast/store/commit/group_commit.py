@@ -139,7 +139,7 @@ class Committer:
             if not self._try(waiting):
                 conflicts += 1
             if conflicts >= ATTEMPTS:
-                self._fail([t for t in group if not t.done], outrun(self._core.storage, waiting))
+                self._fail([t for t in group if not t.done], outrun(self._core.storage))
 
     def _try(self, group: list[Ticket]) -> bool:
         """Build and commit once; False if it has to be built again."""
@@ -635,24 +635,11 @@ def interrupted(error: BaseException) -> OutcomeUnknown:
     )
 
 
-def outrun(storage: Storage, tickets: Iterable[Ticket]) -> HoldfastError:
+def outrun(storage: Storage) -> HoldfastError:
     """Why changes that were built anew and anew are never taken.
 
-    Where reads do not find what the commit finds, that is no contest but damage; so it is where
-    something lies in the way of a timeline that is to be made.
+    Where reads do not find what the commit finds, that is no contest but damage.
     """
-    lines = [target.line for ticket in tickets for target in ticket.change.targets]
-    for line in lines:
-        claim = rowkinds.line(b"T", line.ledger.number, line.number) if line is not None else b""
-        if line is not None and storage.get([claim])[0] is None:
-            for key, _ in storage.scan(line.prefix, rowkinds.after(line.prefix), limit=1):
-                place = rowkinds.describe(key)
-                return DamagedRecordError(
-                    f"{line.ledger.scope}: {place}: it lies where the next timeline is to begin, "
-                    "and belongs to none. Nothing was applied; verify names it: run recovery, or "
-                    "restore the file from a backup",
-                    place,
-                )
     if storage.check():
         return DamagedRecordError(
             "the store's file is damaged: reads do not show what commits meet there. Nothing was "

@@ -49,8 +49,8 @@ from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Entry, LongValue
 from holdfast.store.names.masked import MASK
 from holdfast.store.names.scope import RESERVED, Scope
-from holdfast.store.read.reader import Reader
-from holdfast.store.rules.classes import rules_of, sensitive
+from holdfast.store.read.reader import Reader, rules_of
+from holdfast.store.rules.classes import sensitive
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.lookup import derived

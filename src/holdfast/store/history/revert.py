@@ -35,7 +35,7 @@ from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Entry, Left, Reverted
 from holdfast.store.names.scope import Scope
 from holdfast.store.read.follow import Follower
-from holdfast.store.rules.classes import masks
+from holdfast.store.read.reader import masks
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
 from holdfast.store.rules.gate_request import Asked, Operation
 from holdfast.store.rules.lookup import derived

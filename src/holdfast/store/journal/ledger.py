@@ -153,7 +153,7 @@ class Ledger:
             return state.digest()
 
         self.commit_node = commitments.domain(b"node")
-        self.trees = Trees(self.commit_node, end_hash, self._fetch_node, nodes.scoped(self.number))
+        self.trees = Trees(self.commit_node, end_hash, self._fetch_node, nodes, self.number)
         self.grower = Grower(self.trees)
         self.splitter = Splitter(self.codec, self.value_hash, commitments.boundary_key)
 

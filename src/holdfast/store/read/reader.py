@@ -16,7 +16,10 @@ from holdfast.errors import (
     DamagedRecordError,
     InvalidInputError,
     LookupNotFoundError,
+    NewerFormatError,
     ScopeNotFoundError,
+    StateIntegrityError,
+    TimelineNotFoundError,
 )
 from holdfast.seal.codec import Codec
 from holdfast.seal.subject_keys import ERASED
@@ -43,7 +46,7 @@ from holdfast.store.names.items import Item, Page
 from holdfast.store.names.scope import RESERVED, Scope, check_key
 from holdfast.store.names.threads import leave_loop
 from holdfast.store.read.find import Question, Search
-from holdfast.store.rules.classes import Rules, class_by, class_of, rules_of, sensitive
+from holdfast.store.rules.classes import Rules, class_by, class_of, sensitive
 from holdfast.store.rules.ephemeral import Box, Held
 from holdfast.store.rules.gate_request import GateReading
 from holdfast.store.rules.lookup import derived, passed_over
@@ -520,3 +523,51 @@ def microseconds(time: datetime) -> int:
     """A datetime with zone as a claimed time."""
     check_moment(time, "a time")
     return (time - _START) // timedelta(microseconds=1)
+
+
+# ---- masks --------------------------------------------------------------------------------------
+# Whether something is sensitive, where several states say different things of its class.
+#
+# Each point and each timeline has its own declarations. What one of the states that are looked at
+# calls sensitive is masked, and its reads are told; and so is what the newest state of a timeline
+# calls so, in all of its past.
+
+
+_UNREAD = (StateIntegrityError, NewerFormatError, ScopeNotFoundError, TimelineNotFoundError)
+
+
+def rules_of(*sides: tuple[Reader, Timeline]) -> Rules:
+    """What is declared in states that are read, and in the newest of timelines whose past is."""
+    found: dict[Declared, None] = {}
+    for reader, line in sides:
+        found[line.declared] = None
+        if reader.at is not None:
+            # What cannot be read, or is gone, says nothing: the past can be read all the same.
+            with suppress(*_UNREAD):
+                try:
+                    newest = reader.core.current(reader.scope, reader.timeline)
+                    declared = newest.declared if newest is not None else None
+                except DamagedIndexError:  # entries tell what a saved index does not
+                    reader.core.rebuild(reader.scope, reader.timeline)
+                    newest = reader.core.current(reader.scope, reader.timeline)
+                    declared = newest.declared if newest is not None else None
+                if declared is not None:
+                    found[declared] = None
+    return list(found)
+
+
+def masks(
+    reader: Reader,
+    line: Timeline,
+    key: str,
+    slots: Sequence[Slot | None],
+    rules: Rules,
+    *,
+    reveal: bool = False,
+) -> bool:
+    """Whether values of a key are to be masked; if they are revealed, that is a read."""
+    if not sensitive(key, slots, rules):
+        return False
+    if reveal:
+        reader.told(line, [(key, slot) for slot in slots if slot is not None], rules)
+    return not reveal

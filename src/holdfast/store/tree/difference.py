@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -110,38 +109,12 @@ def shorten(value: Any, width: int = 80) -> str:
     return _cut(_written(value), 0, width)
 
 
-class _Number:
-    """A number that is too long to be written."""
-
-    def __init__(self, number: int) -> None:
-        self._bits = number.bit_length()
-
-    def __repr__(self) -> str:
-        return f"<a number of {self._bits} bits>"
-
-
 def _written(value: Any) -> str:
     """A value as text; Python writes no numbers of more than some thousand digits."""
-    if type(value) is not int:
-        with suppress(ValueError):
-            return repr(value)
     try:
-        return repr(_writable(value))
-    except ValueError:  # it is in an object of somebody's own
-        return f"<{type(value).__name__}>"
-
-
-def _writable(value: Any) -> Any:
-    kind = type(value)
-    if kind is int and value.bit_length() > 2000:
-        return _Number(value)
-    if kind is dict:
-        return {_writable(key): _writable(item) for key, item in value.items()}
-    if kind is list:
-        return [_writable(item) for item in value]
-    if kind is Typed:
-        return Typed(value.name, value.version, _writable(value.value))
-    return value
+        return repr(value)
+    except ValueError:
+        return f"<{type(value).__name__} with a number that is too long to be shown>"
 
 
 def contrast(*values: Any) -> list[str]:

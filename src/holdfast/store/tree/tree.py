@@ -85,21 +85,12 @@ class _Cut(NamedTuple):
     """Which edits concern a leaf."""
 
 
-class Nodes(Protocol):
-    """Where nodes that were read or saved are kept."""
-
-    def get(self, key: Any) -> Node | None:
-        """The node at a place, if it is held."""
-
-    def put(self, key: Any, node: Node) -> None:
-        """Hold the node at a place."""
-
-
 class Trees:
     """Makes, reads and edits the trees of one scope.
 
     `commit` is the scope's commitment for nodes, `ends` the keyed hash that decides where
-    nodes end, `fetch` reads the stored bytes of a node by its place.
+    nodes end, `fetch` reads the stored bytes of a node by its place. The cache is one for all
+    scopes, told apart by their numbers.
     """
 
     def __init__(
@@ -107,12 +98,14 @@ class Trees:
         commit: Callable[[bytes], bytes],
         ends: Callable[[bytes], bytes],
         fetch: Callable[[Place], bytes],
-        cache: Nodes,
+        cache: NodeCache,
+        scope: int = 0,
     ) -> None:
         self._commit = commit
         self._ends = ends
         self._fetch = fetch
         self._cache = cache
+        self._scope = scope
         self.empty = self.make(0, [], indexed=False)
 
     # nodes
@@ -142,10 +135,11 @@ class Trees:
         """The node that a hint leads to, checked against its hash."""
         if type(hint) is Node:
             return hint
-        node = self._cache.get(hint)
+        place = (self._scope, hint)
+        node = self._cache.get(place)
         if node is None:
             node = self.unpack(self._fetch(hint), hash_, hint)
-            self._cache.put(hint, node)
+            self._cache.put(place, node)
         elif node.hash != hash_:
             raise DamagedIndexError("a node is not the one that its parent names")
         return node
@@ -380,7 +374,7 @@ class Trees:
             node.place = places[id(node)]
         for node in saved:
             node.elements = tuple([_settled(element, places) for element in node.elements])
-            self._cache.put(places[id(node)], node)
+            self._cache.put((self._scope, places[id(node)]), node)
 
 
 def _settled(element: Element, places: dict[int, Place]) -> Element:
@@ -654,10 +648,6 @@ class NodeCache:
         self._young: dict[Any, Node] = {}
         self._old: dict[Any, Node] = {}
 
-    def scoped(self, scope: int) -> ScopedNodes:
-        """The part of the cache that one scope sees."""
-        return ScopedNodes(self, scope)
-
     def get(self, key: Any) -> Node | None:
         """The node, if it is held; then it is among the last to go."""
         node = self._young.get(key)
@@ -678,19 +668,3 @@ class NodeCache:
     def clear(self) -> None:
         """Forget everything."""
         self._old, self._young, self._held = {}, {}, 0
-
-
-class ScopedNodes:
-    """A view of the store's node cache for one scope."""
-
-    def __init__(self, shared: NodeCache, scope: int) -> None:
-        self._shared = shared
-        self._scope = scope
-
-    def get(self, key: Any) -> Node | None:
-        """The node of this scope at a place."""
-        return self._shared.get((self._scope, key))
-
-    def put(self, key: Any, node: Node) -> None:
-        """Hold a node of this scope."""
-        self._shared.put((self._scope, key), node)
