@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.store.commit.change import Target as Target
     from holdfast.store.commit.change import Ticket as Ticket
     from holdfast.store.commit.change import Written as Written
+    from holdfast.store.commit.change import done_again as done_again
     from holdfast.store.commit.change_request import build_change as build_change
     from holdfast.store.commit.core import Core as Core
     from holdfast.store.commit.core import seen_in as seen_in
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from holdfast.store.commit.meter import TRANSITIONS as TRANSITIONS
     from holdfast.store.commit.meter import Meter as Meter
     from holdfast.store.commit.meter import Metrics as Metrics
-    from holdfast.store.commit.meter import done_again as done_again
     from holdfast.store.commit.outcome import content_of as content_of
     from holdfast.store.commit.outcome import id_tag as id_tag
     from holdfast.store.commit.stage import Keep as Keep
@@ -243,11 +243,11 @@ if TYPE_CHECKING:
     from holdfast.store.upkeep.rotate import Resealed as Resealed
 
 HOMES = {
-    "holdfast.store.commit.change": "Change Target Ticket Written",
+    "holdfast.store.commit.change": "Change Target Ticket Written done_again",
     "holdfast.store.commit.change_request": "build_change",
     "holdfast.store.commit.core": "Core seen_in",
     "holdfast.store.commit.gates": "Gate",
-    "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics done_again",
+    "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics",
     "holdfast.store.commit.outcome": "content_of id_tag",
     "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",
     "holdfast.store.commits_async": "pump_of",

@@ -38,7 +38,7 @@ from holdfast.store.commit.outcome import (
     outcome,
     seal_outcome,
 )
-from holdfast.store.commit.stage import Mark, Stage, share, staged_length
+from holdfast.store.commit.stage import Mark, Stage, staged_length
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import Body, same_entry
@@ -197,7 +197,10 @@ class Committer:
             ledger.birth = None
         attempt.settle()
         self._core.committed(attempt.results)
-        share(self._core.near, attempt.stages.values())
+        if (near := self._core.near) is not None:
+            for stage in attempt.stages.values():  # rows with values, for other processes
+                keys = {stage.ledger.row_of(place) for place, _, _ in stage.laid}
+                near.offer(stage.ledger, [row for row in stage.rows if row[0] in keys])
 
     def _conflicted(self, attempt: Attempt, conflict: Conflict) -> None:
         """Forget what was overtaken; what only wrote is built again on what is there now."""

@@ -15,7 +15,6 @@ import msgspec
 
 from holdfast.errors import Conflict, LimitExceededError, MissingError, ScopeNotFoundError
 from holdfast.seal.codec import MOST_WHOLE
-from holdfast.store.commit.outside_cache import Near
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, Statement
@@ -503,15 +502,6 @@ class Stage:
             if self._redeclared:
                 timeline.redeclare()
             timeline.seen = token
-
-
-def share(near: Near | None, stages: Iterable[Stage]) -> None:
-    """Give rows with values that were committed to the cache outside of the process."""
-    if near is None:
-        return
-    for stage in stages:
-        keys = {stage.ledger.row_of(place) for place, _, _ in stage.laid}
-        near.offer(stage.ledger, [row for row in stage.rows if row[0] in keys])
 
 
 # ---- packs --------------------------------------------------------------------------------------

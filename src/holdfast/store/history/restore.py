@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
-from holdfast.store.commit.change import Written
-from holdfast.store.commit.meter import done_again
+from holdfast.store.commit.change import Written, done_again
 from holdfast.store.commit.stage import Keep, sticky_of
 from holdfast.store.history.handle import UPDATES, LineHandle
 from holdfast.store.history.lookup_settle import settle_after
