@@ -38,7 +38,7 @@ from holdfast.store.commit.outcome import (
     outcome,
     seal_outcome,
 )
-from holdfast.store.commit.stage import Mark, Stage, staged_length
+from holdfast.store.commit.stage import Stage, staged_length
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import Body, same_entry
@@ -152,9 +152,7 @@ class Committer:
         self._sent = False
         storage = self._core.storage
         with storage.turn():
-            attempt = Attempt(self._core)
-            for ticket in group:
-                attempt.build(ticket)
+            attempt = self._built(group)
             attempt.drop_unused()
             if not attempt.stages:
                 attempt.settle()
@@ -185,6 +183,16 @@ class Committer:
         self._core.meter.add(COMMITS, (), perf_counter() - begun)
         self._applied(attempt, feed_row)
         return True
+
+    def _built(self, group: list[Ticket]) -> Attempt:
+        """An attempt at a group, or at as much of it as comes before a change that fails half way:
+        nothing of that may be committed, and what follows it goes into the next group."""
+        while True:
+            attempt = Attempt(self._core)
+            failed = next((t for t in group if not t.done and not attempt.build(t)), None)
+            if failed is None:
+                return attempt
+            group = group[: group.index(failed)]
 
     def _applied(self, attempt: Attempt, feed_row: bytes) -> None:
         self._lanes.committed(feed_row)
@@ -287,6 +295,8 @@ class Attempt:
         self.forks = Forks(core, self.token)
         self.cells: dict[bytes, bytes] = {}
         """Those that changes expect: of leases that they are made under, of subjects."""
+        self._begun = False
+        """Whether there is something here of the change that is built now."""
 
     def fences(self, ticket: Ticket) -> Iterable[Fence]:
         """What a change expects, if it writes; leases of other stores are not known here."""
@@ -294,39 +304,30 @@ class Attempt:
             return ()
         return [fence for fence in ticket.change.fences if fence.core is self.core]
 
-    def build(self, ticket: Ticket) -> None:
-        """Make entries of a change; if that fails, the change fails and leaves no trace."""
-        marks: list[tuple[Stage, Mark]] = []
-        extra, absent = len(self.extra), len(self.absent)
+    def build(self, ticket: Ticket) -> bool:
+        """Make entries of a change.
+
+        False if it fails, or has to wait, when a part of it is built already: then the attempt has
+        to be made again without it.
+        """
+        self._begun = False
+        stages: list[Stage] = []
         try:
-            written = self._build(ticket, marks)
+            written = self._build(ticket, stages)
+            if not self.forks.stand_beside(stages):
+                raise _Later
         except _Later:
-            return
+            return not self._begun
         except Exception as error:
-            self._undo(ticket, marks, extra, absent)
             if not self._may_go_on(ticket, error):
                 ticket.error, ticket.done = failure(error), True
-            return
-        stages = [stage for stage, _ in marks]
-        if not self.forks.stand_beside(stages):
-            self._undo(ticket, marks, extra, absent)
-            return
+            return not self._begun
         self.results.append((ticket, written))
         self.built.append(ticket)
         self.used[id(ticket)] = stages
         for fence in self.fences(ticket):
             self.cells[fence.key] = fence.cell
-
-    def _undo(
-        self, ticket: Ticket, marks: list[tuple[Stage, Mark]], extra: int, absent: int
-    ) -> None:
-        for line in [target.line for target in ticket.change.targets if target.line]:
-            if self.forks.undo(line):
-                self.stages.pop((line.ledger.number, line.number), None)
-        for stage, mark in reversed(marks):
-            stage.undo(mark)
-            stage.blocks.clear()  # a row that is put twice is put once
-        del self.extra[extra:], self.absent[absent:]
+        return True
 
     def _may_go_on(self, ticket: Ticket, error: Exception) -> bool:
         """Whether to build it anew: on a state made without the saved index, on a new scope."""
@@ -339,7 +340,7 @@ class Attempt:
             self.core.rebuild(target.scope, target.timeline)
         return True
 
-    def _build(self, ticket: Ticket, marks: list[tuple[Stage, Mark]]) -> list[Written]:
+    def _build(self, ticket: Ticket, stages: list[Stage]) -> list[Written]:
         change = ticket.change
         tag = change_tag(self.core, change)
         if tag is not None and (before := self.ids.get(tag) or find_outcome(self.core, tag)):
@@ -358,12 +359,13 @@ class Attempt:
                 check_expected(target, stage, self.core.ephemerals)
         bodies: list[Body] = []
         for target, stage in staged:
-            marks.append((stage, stage.mark(whole=target.special is not None)))
+            stages.append(stage)
             stage.ahead = ahead
             cause = target.cause or change.cause
             bodies.append(Body(time, [], [], cause, None, [], change.id, [], []))
         if change.linked and change.storewide:
             name_each_other(staged, bodies)
+        self._begun = True
         written = []
         for (target, stage), body in zip(staged, bodies, strict=True):
             if not target.ops and target.special is None:
@@ -453,6 +455,7 @@ class Attempt:
         target.line = None
         if self.forks.must_wait(fork):
             raise _Later
+        self._begun = True
         target.line = self.forks.line(fork)
         self.absent.append(rowkinds.line(b"T", fork.ledger.number, target.line.number))
 
@@ -649,7 +652,10 @@ def outrun(storage: Storage) -> HoldfastError:
             "applied; verify names the damage: run recovery, or restore the file from a backup",
             "store",
         )
-    return Unavailable("other writers were always faster; try again")
+    return Unavailable(
+        "other writers were always faster; try again. If that never helps, something lies in the "
+        "way that belongs to nobody: run verify, which names it"
+    )
 
 
 # ---- forks --------------------------------------------------------------------------------------
@@ -721,14 +727,6 @@ class Forks:
         line = made.lines[fork.name] = Timeline(ledger, number)
         line.seen = self._token  # whoever is given this number finds nothing under it
         return line
-
-    def undo(self, line: Timeline) -> bool:
-        """Forget the newest of them, whose change has failed; False if this is not it."""
-        made = self._made.get(line.ledger.number)
-        if made is None or not made.lines or next(reversed(made.lines.values())) is not line:
-            return False
-        made.lines.popitem()
-        return True
 
     def made(self) -> None:
         """The group is committed: nobody here need read these from the storage."""

@@ -48,8 +48,6 @@ from holdfast.store.tree.value import emit, emit_parts
 Sign = Callable[[bytes, Callable[[Statement], bytes]], Statement]
 """Makes a checkpoint's statement from the entry's key and the envelope around a statement."""
 _encode = msgspec.msgpack.Encoder().encode
-_ABSENT = object()
-Mark = tuple[Any, ...]
 Laid = Sequence[tuple[Any, bytes, bytes]]
 """(place, ref, data) of atoms that are not stored yet."""
 Ops = Sequence[tuple[Any, ...]]
@@ -68,10 +66,6 @@ class Stage:
         self._lookups = lookups
         self.ledger = timeline.ledger
         self._line = timeline.ledger.prefix + timeline.prefix
-        self._begin()
-
-    def _begin(self) -> None:
-        timeline = self.timeline
         self.start = timeline.sequence
         self.sequence = timeline.sequence
         self.head = timeline.head
@@ -94,7 +88,6 @@ class Stage:
         self.blocks: dict[str, int] = {}
         self._declared: Declared | None = None
         self._redeclared = False
-        self._undo: list[tuple[str, Any]] = []
         self._now = 0
         self._told = self.ahead = self.clock.told(self._line)
         """How far ahead the wall clock is, and what the entries so far say of it."""
@@ -165,50 +158,7 @@ class Stage:
     def _redeclare(self) -> None:
         self._declared, self._redeclared = None, True
 
-    def mark(self, *, whole: bool = False) -> Mark:
-        """Where to return to if the change that is built now fails.
-
-        `whole` copies the state: for changes that fold, save or restore. For others it is enough
-        to note what each key was before, and for the first nothing: a stage is begun again.
-        """
-        if self.sequence == self.start:
-            return ()
-        self._undo = []
-        grown = (
-            len(self.rows),
-            len(self.laid),
-            len(self.bodies),
-            len(self.absent),
-            len(self.saves),
-            len(self.cells),
-        )
-        simple = (self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone)
-        copies = (dict(self.overlay), set(self.fresh)) if whole else None
-        return grown, simple, self.base, self.announce, self._told, copies
-
-    def undo(self, mark: Mark) -> None:
-        """Forget what was built since the mark."""
-        if not mark:
-            self._begin()
-            return
-        grown, simple, self.base, self.announce, self._told, copies = mark
-        lists = (self.rows, self.laid, self.bodies, self.absent, self.saves, self.cells)
-        for growing, length in zip(lists, grown, strict=True):
-            del growing[length:]  # type: ignore[attr-defined]
-        self._declared = None
-        self.blocks = {}  # a row of a correlation may be gone with the change that noted it
-        self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone = simple
-        if copies is not None:
-            self.overlay, self.fresh = copies
-            return
-        for key, before in reversed(self._undo):
-            if before is _ABSENT:
-                self.overlay.pop(key, None)
-            else:
-                self.overlay[key] = before
-
     def _put(self, key: str, slot: Slot | None) -> None:
-        self._undo.append((key, self.overlay.get(key, _ABSENT)))
         self.overlay[key] = slot
         self.fresh.add(key)
         if key.startswith(PREFIX):
