@@ -13,17 +13,13 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
     InvalidValueError,
-    NewerFormatError,
-    ScopeNotFoundError,
-    StateIntegrityError,
 )
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.outcome import content_of, was_applied
 from holdfast.store.commit.stage import Stage
-from holdfast.store.journal.declared import NOTHING
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.lifetime import NEVER, READ, Meta, Terms
+from holdfast.store.journal.lifetime import NEVER, READ, Terms
 from holdfast.store.journal.slot import meta_of
 from holdfast.store.names.arguments import (
     check_text,
@@ -31,8 +27,7 @@ from holdfast.store.names.arguments import (
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import LongValue
 from holdfast.store.names.scope import Scope, check_key
-from holdfast.store.rules.classes import SENSITIVE, TRUSTED, class_of
-from holdfast.store.rules.gate_request import Asked, GateRequest, Operation, refused
+from holdfast.store.rules.gate_request import Asked, GateRequest, Operation, judged, refused
 from holdfast.store.rules.keep import check_trim
 from holdfast.store.rules.subjects import Subject
 from holdfast.store.tree.value import copied
@@ -95,44 +90,7 @@ def _not_found(stage: Stage, _: Body) -> None:
 
 def ask_gates(core: Core, request: GateRequest) -> GateRequest:
     """Lead operations on keys through the gates in front, by the classes of the keys."""
-    return core.gates.ask(request, lambda one: _judged(core, one))
-
-
-def _judged(core: Core, request: GateRequest) -> bool:
-    """Note which operations are sensitive; whether all that is to be written is of class trusted.
-
-    If that cannot be said, all may be sensitive and nothing is trusted.
-    """
-    try:
-        found = _classes(core, request)
-    except (StateIntegrityError, NewerFormatError, ScopeNotFoundError):
-        found = [SENSITIVE] * len(request.operations)
-    for operation, class_ in zip(request.operations, found, strict=True):
-        operation.sensitive = class_ == SENSITIVE
-    return all(class_ == TRUSTED for class_ in found)
-
-
-def _classes(core: Core, request: GateRequest) -> list[str]:
-    """The class of each key that is to be written, as it will be.
-
-    What a stored value was given counts for operations that keep it.
-    """
-    line = core.current(request.scope, request.timeline)
-    declared = line.declared if line is not None else NOTHING
-    metas: dict[str, bytes] = {}
-    found: list[str] = []
-    for one in request.operations:
-        key, terms = one.key, one.terms
-        if one.kind == "set" and not (terms is not None and terms.keep):
-            metas[key] = Meta(class_=terms.class_ if terms is not None else "").pack()
-        elif key not in metas:
-            slot = line.slot(key) if line is not None else None
-            expired = slot is not None and slot.over(core.clock.checked())
-            metas[key] = b"" if slot is None or expired else slot.meta
-        found.append(class_of(key, metas[key], declared))
-        if one.kind == "delete":
-            metas[key] = b""
-    return found
+    return core.gates.ask(request, lambda one: judged(core, one))
 
 
 def build_target(

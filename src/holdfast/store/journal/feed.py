@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
 from holdfast.storage.contract import Storage
-from holdfast.storage.rows import each
+from holdfast.storage.rows import PAGE, Row, each, pages
 from holdfast.store.names import rowkinds
 
 LANES = 16
@@ -130,8 +130,7 @@ class Lanes:
         )
         if not found:
             return 0, bytes(32)
-        key, row = found[0]
-        return int.from_bytes(key[2:], "big"), row[-32:]
+        return _number(found[0][0]), found[0][1][-32:]
 
     def position(self) -> Position:
         """Where all lanes end now, such that all that comes before is before it, too.
@@ -152,7 +151,7 @@ class Lanes:
         found = self._storage.scan(
             rowkinds.feed(lane, after + 1), rowkinds.after(b"F" + bytes([lane])), limit=limit
         )
-        return [(int.from_bytes(key[2:], "big"), items_of(row), row[-32:]) for key, row in found]
+        return [(_number(key), items_of(row), row[-32:]) for key, row in found]
 
     def rows_since(self, position: Position) -> dict[int, list[tuple[int, list[FeedItem]]]]:
         """All rows behind a position, by lane: (number, items).
@@ -163,17 +162,14 @@ class Lanes:
         token = self.token()
         found = {lane: self._rows(lane, position.get(lane, 0)) for lane in range(LANES)}
         if self.token() != token:
-            ends = {lane: pages[-1][0] if pages else 0 for lane, pages in found.items()}
+            ends = {lane: rows[-1][0] if rows else 0 for lane, rows in found.items()}
             later = {lane: self._rows(lane, ends[lane] or position.get(lane, 0)) for lane in found}
             _add_missed(found, later)
-        return {lane: pages for lane, pages in found.items() if pages}
+        return {lane: rows for lane, rows in found.items() if rows}
 
     def _rows(self, lane: int, after: int) -> list[tuple[int, list[FeedItem]]]:
-        found: list[tuple[int, list[FeedItem]]] = []
-        while page := self.read(lane, after):
-            found.extend((number, items) for number, items, _ in page)
-            after = page[-1][0]
-        return found
+        low, high = rowkinds.feed(lane, after + 1), rowkinds.after(b"F" + bytes([lane]))
+        return [(_number(key), items_of(row)) for key, row in each(self._storage.scan, low, high)]
 
 
 def _add_missed(
@@ -183,27 +179,27 @@ def _add_missed(
     """Take from `later` what comes before something in `found`, and what that rests on."""
     newest: dict[tuple[int, int], int] = {}
 
-    def note(pages: list[tuple[int, list[FeedItem]]]) -> None:
-        for _, items in pages:
+    def note(rows: list[tuple[int, list[FeedItem]]]) -> None:
+        for _, items in rows:
             for item in items:
                 line = (item.scope, item.timeline)
                 newest[line] = max(newest.get(line, 0), item.first)
 
-    for pages in found.values():
-        note(pages)
+    for rows in found.values():
+        note(rows)
     moved = True
     while moved:
         moved = False
-        for lane, pages in later.items():
+        for lane, rows in later.items():
             missed = [
                 number
-                for number, (_, items) in enumerate(pages, 1)
+                for number, (_, items) in enumerate(rows, 1)
                 if any(item.first < newest.get((item.scope, item.timeline), 0) for item in items)
             ]
             if missed:
-                found[lane] += pages[: missed[-1]]
-                note(pages[: missed[-1]])
-                del pages[: missed[-1]]
+                found[lane] += rows[: missed[-1]]
+                note(rows[: missed[-1]])
+                del rows[: missed[-1]]
                 moved = True
 
 
@@ -242,9 +238,6 @@ def end_of(storage: Storage, scope: int) -> FeedItem | None:
 # what was committed since. A row that cannot be read names nothing: `verify` finds it.
 
 
-PAGE = 1000
-
-
 class FeedHeads:
     """The newest entries that the feed of a store names."""
 
@@ -277,7 +270,7 @@ class FeedHeads:
     def _catch_up(self, lane: _Lane) -> None:
         if not lane.last and not lane.whole:
             return  # nothing was read yet: it is read from its end
-        while page := self._storage.scan(lane.key(lane.last + 1), lane.end, limit=PAGE):
+        for page in pages(self._storage.scan, lane.key(lane.last + 1), lane.end):
             self._note(page)
             lane.last = _number(page[-1][0])
 
@@ -293,7 +286,7 @@ class FeedHeads:
                 lane.last = lane.last or _number(page[0][0])
                 lane.first = _number(page[-1][0])
 
-    def _note(self, page: list[tuple[bytes, bytes]]) -> None:
+    def _note(self, page: Sequence[Row]) -> None:
         heads = self._heads
         for _, row in page:
             with suppress(StateIntegrityError):

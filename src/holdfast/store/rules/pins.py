@@ -20,6 +20,7 @@ from contextlib import suppress
 
 from holdfast.errors import Conflict, HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import each, pages
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.cells import cell_at
@@ -166,10 +167,7 @@ class Pins:
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
         """Keys and contents of all pins that are stored."""
-        low = b"P"
-        while page := self._storage.cells(low, b"Q", limit=1000):
-            yield from page
-            low = page[-1][0] + b"\0"
+        return each(self._storage.cells, b"P", b"Q")
 
     def sweep(self, *, wait: bool = False) -> Swept:
         """Drop the rows of uploads that nobody goes on with; see `Store.sweep`."""
@@ -212,7 +210,7 @@ class Pins:
         count = size = 0
         for kind in (b"V", b"N"):
             prefix = rowkinds.pinned(key, kind)
-            while page := self._storage.scan(prefix, rowkinds.after(prefix), limit=SLICE):
+            for page in pages(self._storage.scan, prefix, rowkinds.after(prefix), limit=SLICE):
                 self._storage.commit(Batch(drops=[row_key for row_key, _ in page]))
                 count += len(page)
                 size += sum(len(row_key) + len(row) for row_key, row in page)
