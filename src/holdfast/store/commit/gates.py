@@ -119,9 +119,7 @@ class Gates:
             with _refusing(gate, reading.scope, "read"):
                 answer: object = gate.reading(reading)  # type: ignore[func-returns-value]
                 if answer is not None:
-                    raise _misspoken(
-                        gate, reading.scope, "nothing from `store.read.reader`", answer
-                    )
+                    raise _misspoken(gate, reading.scope, "nothing from `reading`", answer)
 
     def after(self, change: Change, written: Sequence[Written]) -> None:
         """Tell the gates behind."""

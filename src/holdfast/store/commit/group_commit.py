@@ -117,6 +117,7 @@ class Committer:
             if group:
                 self._commit(group)
         except BaseException as error:
+            # Nobody knows what of the group is stored now: all that is held is read anew.
             self._core.lost()
             left = [ticket for ticket in group if not ticket.done]
             if isinstance(error, KeyboardInterrupt) and not self._sent:
@@ -163,7 +164,7 @@ class Committer:
                 self._core.commit_ring(attempt.born)
                 self._sent = True
                 storage.commit(batch)
-            except Conflict as conflict:
+            except Conflict as conflict:  # others were faster: nothing of this is stored
                 self._sent = False
                 self._conflicted(attempt, conflict)
                 return False

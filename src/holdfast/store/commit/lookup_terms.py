@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -173,7 +174,7 @@ class Keeper:
     def __init__(self, stage: Stage, packer: Packer, lookups: Sequence[Lookup]) -> None:
         self._stage = stage
         self._packer = packer
-        self._atom = staged_reader(stage, packer)
+        self._atom = partial(stage.atom, laid=packer.laid)
         self._terms = Terms(stage.ledger, self._atom)
         self._lookups = [one for one in lookups if self._kept(one)]
         self._was: dict[str, tuple[Slot | None, bool]] = {}
@@ -286,20 +287,6 @@ class Keeper:
         return found + list((now.tail or ())[max(0, low - count) : high - count])
 
 
-def staged_reader(stage: Stage, packer: Packer | None = None) -> Read:
-    """Gives the bytes of atoms that may not be stored yet; `packer` is that of the entry."""
-
-    def read(ref: bytes, place: Any) -> bytes:
-        if ref[0] == refs.ATOM and place[1] > stage.start:
-            for laid in (packer.laid if packer is not None else (), stage.laid):
-                for at, found, data in reversed(laid):
-                    if at == place and found == ref:
-                        return bytes(data)
-        return stage.ledger.atom(ref, place)
-
-    return read
-
-
 def nothing(ledger: Ledger) -> Atom:
     """The value of a key that stands for a term."""
     return ledger.splitter.atom(_NOTHING)
@@ -389,7 +376,7 @@ class Step:
             stage.save(kind)
         lookup = declared_lookup(stage.declared, self.name)
         slot = stage.slot(BUILT + self.name)
-        progress = read_progress(stage.ledger, slot, staged_reader(stage))
+        progress = read_progress(stage.ledger, slot, stage.atom)
         if lookup is not None and progress and progress.fingerprint == lookup.fingerprint:
             if progress.behind is not None:
                 stage.add(self._build(stage, lookup, progress.behind), body)
@@ -419,7 +406,7 @@ class Step:
         ledger = stage.ledger
         ops: _Ops = []
         used = 0
-        reader = Terms(ledger, staged_reader(stage))
+        reader = Terms(ledger, stage.atom)
         page = list(islice(self._keys(stage, lookup, last or ""), KEYS + 1))
         stored = [slot for _, slot in page if slot.sequence <= stage.start]
         ledger.fetch_atoms((slot.ref, slot.location) for slot in stored)

@@ -76,5 +76,5 @@ def _may_leave(key: bytes, row: bytes, encrypted: bool) -> bool:
         start = len(split_row(row)[0].data) if key[:1] == b"E" else 0
         _, packed, quiet = sealed_under(row, start)
     except DamagedRecordError:
-        return False
+        return False  # what cannot be read may hold anything
     return not quiet if encrypted else packed

@@ -273,7 +273,7 @@ class Stage:
         if old is None or old.ref[0] > refs.ATOM:
             return None
         ledger = self.ledger
-        data = self._staged(old, laid) or ledger.atom(old.ref, old.location)
+        data = self.atom(old.ref, old.location, laid)
         header = read_array_header(data)
         if header is None or not all(type(part) is Atom for part in parts):
             return None
@@ -298,21 +298,18 @@ class Stage:
 
         `laid` are the atoms of the entry that is being built now.
         """
-        codec = self.ledger.codec.plain_reader
-        staged = self._staged(slot, laid)
-        if staged is not None:
-            return codec.decode(staged)
-        return None if refs.is_tree(slot.ref) else self.ledger.value(slot.ref, slot.location, codec)
-
-    def _staged(self, slot: Slot, now: Laid) -> bytes | None:
-        """An atom of this group: it cannot be read from storage yet."""
-        if slot.ref[0] != refs.ATOM or slot.sequence <= self.start:
+        if refs.is_tree(slot.ref):
             return None
-        for laid in (now, self.laid):
-            for place, ref, data in reversed(laid):
-                if place == slot.location and ref == slot.ref:
-                    return bytes(data)
-        return None
+        return self.ledger.codec.plain_reader.decode(self.atom(slot.ref, slot.location, laid))
+
+    def atom(self, ref: bytes, place: Any, laid: Laid = ()) -> bytes:
+        """The bytes of an atom; one of this group cannot be read from storage yet."""
+        if ref[0] == refs.ATOM and place[1] > self.start:
+            for some in (laid, self.laid):
+                for at, found, data in reversed(some):
+                    if at == place and found == ref:
+                        return bytes(data)
+        return self.ledger.atom(ref, place)
 
     def _joined(self, key: str, parts: list[Part]) -> Part:
         """A list of parts: one atom if it is short, else a branch."""

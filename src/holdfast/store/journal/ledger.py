@@ -209,6 +209,7 @@ class Ledger:
                     raise DamagedRecordError("it is missing")
                 return read(key, row)
             except (DamagedRecordError, KeyMissingError) as error:
+                # It may have been sealed again, or pruned, since it was read: that is no damage.
                 if attempt == 2:
                     if isinstance(error, DataKeyRemovedError) and self._is_of_before():
                         where = f"{self.scope}: {rows.describe(key)}"
@@ -231,7 +232,7 @@ class Ledger:
         except DataKeyRemovedError:
             return not self.erased()
         except (DamagedRecordError, KeyMissingError):
-            pass
+            pass  # damaged itself, it shows nothing of the others
         return False
 
     def erased(self) -> bool:

@@ -45,7 +45,6 @@ from holdfast.store.journal.save import (
 from holdfast.store.journal.slot import Slot, edit_of, fold, keep_sticky, slot_of
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.scope import SCOPED_LENGTH
-from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Node, Trees
 
 DELTAS = 64
@@ -135,6 +134,7 @@ class Timeline:
                 self._load(last, saves)
                 return
             except (PrunedError, StateIntegrityError) as error:
+                # While it is pruned, or erased, what was found a moment ago may be gone.
                 if attempt < ATTEMPTS and floor_of(self.ledger, self.number).number != known:
                     self.take_over(Timeline(self.ledger, self.number))
                     continue  # what was read was being pruned
@@ -156,7 +156,7 @@ class Timeline:
     def _load(self, last: int, saves: bool) -> None:
         try:
             self._replay(last, self._take_saves(last) if saves else self._take_base(last))
-        except DamagedIndexError:
+        except DamagedIndexError:  # what was saved only saves time: the entries have it all
             fresh = Timeline(self.ledger, self.number)
             fresh.bare, fresh.floor = True, self.floor
             fresh._replay(last, fresh._take_base(last))
@@ -285,7 +285,7 @@ class Timeline:
         try:
             return self.ledger.entry_hash(key, split_row(row)[0].data) == self.head
         except StateIntegrityError:
-            return True
+            return True  # damaged, it contradicts nothing; `verify` names it
 
     def follow(self, key: bytes, row: bytes | None) -> Body:
         """Check the next entry against the chain and apply it."""
@@ -304,20 +304,16 @@ class Timeline:
 
     def feed_of(self, sequence: int, body: Body) -> Iterator[tuple[bytes, Any]]:
         """(ref, place) of an entry's atoms, in the order in which its operations take them."""
-        ref_of = self.ledger.splitter.ref_of
-        number = self.number
-        for index, data in enumerate(body.atoms):
-            ref = ref_of(data)
-            yield ref, ((number, sequence, 0, index) if ref[0] else None)
-        if body.packs:
-            line = rows.line(b"V", self.ledger.number, number)
-            for ordinal in range(1, len(body.packs) + 1):
+        ref_of, number = self.ledger.splitter.ref_of, self.number
+        line = rows.line(b"V", self.ledger.number, number)
+        for ordinal in range(len(body.packs) + 1):
+            atoms = body.atoms  # in the entry itself, and then in packs
+            if ordinal:
                 key = rows.pack(line, sequence, ordinal)
-                for index, data in enumerate(
-                    self.ledger.atoms_in(key, self.ledger.storage.get([key])[0])
-                ):
-                    ref = ref_of(data)
-                    yield ref, ((number, sequence, ordinal, index) if ref[0] else None)
+                atoms = self.ledger.atoms_in(key, self.ledger.storage.get([key])[0])
+            for index, data in enumerate(atoms):
+                ref = ref_of(data)
+                yield ref, ((number, sequence, ordinal, index) if ref[0] else None)
 
     # applying
 
@@ -326,37 +322,16 @@ class Timeline:
         if body.save and body.save[0] > self.saved:
             self.note_save(body.save[0], body.save[1], len(self.fresh))
             self.fresh = set()
-        ops, atoms = body.ops, body.atoms
-        if len(ops) == 1 and len(atoms) == 1 and ops[0][0] == entry.SET and ops[0][2] == 1:
-            # One key and one short value, as in most entries: no need to hand atoms around.
-            key, data, number = ops[0][1], atoms[0], self.number
-            if len(data) <= refs.INLINE:
-                self.overlay[key] = Slot(b"\0" + data, None, number, sequence)
-            else:
-                ref = self.ledger.splitter.ref_of(data)
-                self.overlay[key] = Slot(ref, (number, sequence, 0, 0), number, sequence)
-            self.fresh.add(key)
-            if key.startswith(PREFIX):
-                self.redeclare()
-        else:
-            self._fold(sequence, body)
-        if checkpoint:
-            self.checkpoint = sequence
-        self.sequence = sequence
-        self.atoms_since += len(atoms) + 8 * len(body.packs)
-        self.note_time(body.time)
-
-    def _fold(self, sequence: int, body: Body) -> None:
         feed = self.feed_of(sequence, body)
         for op in body.ops:
             if op[0] <= entry.DELETE and op[1].startswith(PREFIX):
                 self.redeclare()
-            if op[0] == entry.SET and op[2] == 1:
-                ref, location = next(feed)
-                self.overlay[op[1]] = Slot(ref, location, self.number, sequence)
-                self.fresh.add(op[1])
-            else:
-                self.apply_op(sequence, op, feed)
+            self.apply_op(sequence, op, feed)
+        if checkpoint:
+            self.checkpoint = sequence
+        self.sequence = sequence
+        self.atoms_since += len(body.atoms) + 8 * len(body.packs)
+        self.note_time(body.time)
 
     def note_time(self, time: int) -> None:
         """Keep the least and greatest claimed time since the last save."""
@@ -556,7 +531,7 @@ class Timeline:
                 stands = True
             except ScopeNotFoundError:  # erased while it was read
                 stands = False
-            except StateIntegrityError as error:
+            except StateIntegrityError as error:  # of what was erased rows go one by one
                 stands = not self.ledger.erased()
                 if stands:
                     self._pass_over(error)
@@ -572,7 +547,7 @@ class Timeline:
         try:
             again = Timeline(self.ledger, self.number).load()
         except StateIntegrityError:
-            raise error from None
+            raise error from None  # nobody has restored a state behind it
         low, high = (rows.entry(self.prefix, n + 1) for n in (self.sequence, again.sequence))
         head = self.head
         for key, row in each(self.ledger.storage.scan, low, high):
@@ -606,7 +581,7 @@ def folded_at(ledger: Ledger, timeline: int, sequence: int, *, saves: bool = Tru
     """The index at an entry, made from entries alone where a saved one is damaged."""
     try:
         return Timeline(ledger, timeline).load(sequence, saves=saves).folded()
-    except DamagedIndexError:
+    except DamagedIndexError:  # a saved index only saves time
         return Timeline(ledger, timeline).load(sequence, saves=False).folded()
 
 

@@ -104,7 +104,7 @@ def any_sensitive(leaves: Iterable[dict[str, bytes]], declared: Callable[[], Dec
             try:
                 known = declared()
             except (StateIntegrityError, NewerFormatError):
-                return True
+                return True  # what cannot be read may say so
         if _may_be_sensitive(leaf, known) and any(
             class_of(key, meta, known) == SENSITIVE for key, meta in leaf.items()
         ):

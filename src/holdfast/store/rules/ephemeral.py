@@ -125,7 +125,7 @@ class Ephemerals:
         try:
             declared = timeline.declared
         except DamagedIndexError:
-            raise
+            raise  # the entries give it again
         except (DamagedRecordError, NewerFormatError):
             return None  # writing is refused; what is stored can be read
         place = (timeline.ledger.number, timeline.number)

@@ -89,6 +89,7 @@ class Pins:
                     self._storage.commit(batch)
                 return
             except Conflict as conflict:
+                # Of what may have landed the cell tells; else a sweep was faster, or a defect.
                 if unknown is not None and cell_at(self._storage, pin.key) == new:
                     return
                 if pin.key in conflict.keys:

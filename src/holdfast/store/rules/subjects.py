@@ -407,15 +407,14 @@ def no_list(
     if opened is ERASED:
         return erased(ledger.scope, key)
     if sealed or opened is not value:
-        return InvalidInputError(
-            f"{ledger.scope}: the value of {key!r} is sealed for a subject as a whole, and append "
-            "and trim would have to write it back open; if it is a list, use update, which seals "
-            "it again. A list that is begun with append(..., subject=) is sealed item by item"
+        why = (
+            "is sealed for a subject as a whole, and append and trim would have to write it back "
+            "open; if it is a list, use update, which seals it again. A list that is begun with "
+            "append(..., subject=) is sealed item by item"
         )
-    return InvalidInputError(
-        f"{ledger.scope}: the value of {key!r} is not a list; "
-        "append and trim need a list or an absent key"
-    )
+    else:
+        why = "is not a list; append and trim need a list or an absent key"
+    return InvalidInputError(f"{ledger.scope}: the value of {key!r} {why}")
 
 
 class Kept(NamedTuple):

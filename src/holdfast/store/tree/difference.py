@@ -34,7 +34,7 @@ class Deleted:
 
 
 DELETED = Deleted()
-_MISSING: Any = DELETED
+MISSING: Any = DELETED
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +243,9 @@ def value_changes(
         if not same(before, after):
             found.omit(key)
         return
-    if before is _MISSING:
+    if before is MISSING:
         found.changes.append(Difference(key, path, "added", None, after, steps))
-    elif after is _MISSING:
+    elif after is MISSING:
         found.changes.append(Difference(key, path, "removed", before, None, steps))
     elif type(before) is dict and type(after) is dict:
         _field_changes(key, path, before, after, found, steps)
@@ -278,15 +278,15 @@ def _field_changes(
     steps: tuple[Any, ...],
 ) -> None:
     for name in {**before, **after}:
-        old, new = before.get(name, _MISSING), after.get(name, _MISSING)
+        old, new = before.get(name, MISSING), after.get(name, MISSING)
         if not same(old, new):
             value_changes(key, into(path, name), old, new, found, (*steps, name))
 
 
 def masked_changes(key: str, before: Any, after: Any, found: Diff) -> None:
     """Add that two values differ, without showing what they are or where."""
-    if before is _MISSING or after is _MISSING:
-        was, now = (value if value is _MISSING else MASK for value in (before, after))
+    if before is MISSING or after is MISSING:
+        was, now = (value if value is MISSING else MASK for value in (before, after))
         value_changes(key, key, was, now, found)
     elif not same(before, after):
         found.changes.append(Difference(key, key, "changed", MASK, MASK))
@@ -303,9 +303,9 @@ def _list_changes(
     old, new = [identity(item) for item in before], [identity(item) for item in after]
     for low, high, first, last in changes(old, new):
         for offset in range(max(high - low, last - first)):
-            was = before[low + offset] if low + offset < high else _MISSING
-            now = after[first + offset] if first + offset < last else _MISSING
-            number = first + offset if now is not _MISSING else low + offset
+            was = before[low + offset] if low + offset < high else MISSING
+            now = after[first + offset] if first + offset < last else MISSING
+            number = first + offset if now is not MISSING else low + offset
             value_changes(key, f"{path}[{number}]", was, now, found, (*steps, number))
 
 
@@ -353,6 +353,3 @@ def _atom(value: Any) -> Any:
     except TypeError:
         return (type(value), repr(value))
     return (type(value), value)
-
-
-MISSING = _MISSING
