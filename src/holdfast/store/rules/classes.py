@@ -18,7 +18,7 @@ from holdfast.errors import (
     NewerFormatError,
     StateIntegrityError,
 )
-from holdfast.seal.codec import Codec, Typed
+from holdfast.seal.codec import Typed
 from holdfast.store.journal.declared import NOTHING, Declared, PrefixDeclaration
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.lifetime import check_class, read_meta
@@ -26,8 +26,7 @@ from holdfast.store.journal.slot import Slot
 from holdfast.store.names.scope import RESERVED, unescape
 from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
-from holdfast.store.tree import refs
-from holdfast.store.tree.split import Atom, Branch, Part
+from holdfast.store.tree.split import Part
 
 SENSITIVE, EXTERNAL, TRUSTED, STANDARD = "sensitive", "external", "trusted", "standard"
 
@@ -151,11 +150,11 @@ def check_external(
 
     `size` is that of all of the value, of which the parts lie `within` so many others.
     """
-    where, codec = f"{ledger.scope}: the value of {key!r}", ledger.codec
+    where = f"{ledger.scope}: the value of {key!r}"
     if size > BYTES:
         raise InvalidValueError(f"{where} is external, and takes {size} bytes; at most {BYTES}")
     for part in parts:
-        depth = _depth(part, codec)
+        depth = _nested(ledger.splitter.plain_of(part))
         if depth is None:
             raise InvalidValueError(
                 f"{where} is external, and holds an object of a registered type, or what is sealed "
@@ -168,19 +167,8 @@ def check_external(
             )
 
 
-def _depth(part: Part, codec: Codec) -> int | None:
-    """How deep a value is nested; None if it holds an object of a registered type."""
-    if type(part) is Atom:
-        return _nested(codec.plain_reader.decode(part.data(codec)))
-    assert type(part) is Branch
-    if part.typed:
-        return None
-    if part.kind in (refs.BYTES, refs.TEXT):
-        return 0
-    return _deepest(_depth(one, codec) for one in part.parts)
-
-
 def _nested(value: Any) -> int | None:
+    """How deep a value is nested; None if it holds an object of a registered type."""
     if type(value) is Typed:
         return None
     if type(value) is dict:
