@@ -1,7 +1,7 @@
 """The feed: which entries were committed, in lanes that every commit extends by one row.
 
 Row: for each timeline in the commit its scope number (6), timeline (2), first sequence (5),
-number of entries (3) and the hash of the last (32), behind the commit's links (see `behind`); then
+number of entries (3) and the hash of the last (32), behind the commit's links (see `link`); then
 a tag (32) over lane, number, the tag of the row before and the row. So a lane is a chain, and its
 newest tag vouches for all of it.
 A store has 16 lanes; a process stays on one until it meets another there.

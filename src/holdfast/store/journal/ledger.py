@@ -75,7 +75,7 @@ class Ledger:
     """What is needed to read and write one scope."""
 
     others_turn = 0.0
-    """Until then, by the monotonic clock, it is others' turn to prune it: see `pruner`."""
+    """Until then, by the monotonic clock, it is others' turn to prune: see `store.upkeep.prune`."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ class Slot(msgspec.Struct, gc=False, eq=False):
     tail: tuple[Element, ...] | None = None
     """Items appended to a list since its tree was made."""
     meta: bytes = b""
-    """What else is known of the key: see `lifetimes`."""
+    """What else is known of the key: see `journal.lifetime`."""
 
     def described(self) -> bytes:
         """The ref that stands in the index."""

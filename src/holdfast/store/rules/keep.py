@@ -1,4 +1,4 @@
-"""Keep: how much past a scope has."""
+"""Keep: how much past a scope has; and trimming: how much of a list stays."""
 
 from __future__ import annotations
 

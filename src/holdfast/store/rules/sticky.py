@@ -3,6 +3,9 @@
 A restore names the older entry whose state it returns to and the prefixes that it left alone; the
 state is then that of the older entry with the keys of now under those prefixes. So its entry
 stays short, however many sticky keys there are, and only where the two states differ is read.
+
+Below it: the keys that are so whatever is declared (marks of checkpoints), and keys of the layers
+above that only come together (owned keys).
 """
 
 from __future__ import annotations

@@ -422,7 +422,7 @@ def _child(elements: Sequence[Element], key: str) -> int:
 # ---- building -----------------------------------------------------------------------------------
 # Cutting a sequence of elements into the nodes of a tree.
 #
-# The cut depends on the elements alone: see `trees` for the words. Parts of an old tree whose
+# The cut depends on the elements alone: the words are above. Parts of an old tree whose
 # elements did not change are taken over whole, without being loaded.
 
 
