@@ -544,15 +544,8 @@ def rules_of(*sides: tuple[Reader, Timeline]) -> Rules:
         if reader.at is not None:
             # What cannot be read, or is gone, says nothing: the past can be read all the same.
             with suppress(*_UNREAD):
-                try:
-                    newest = reader.core.current(reader.scope, reader.timeline)
-                    declared = newest.declared if newest is not None else None
-                except DamagedIndexError:  # entries tell what a saved index does not
-                    reader.core.rebuild(reader.scope, reader.timeline)
-                    newest = reader.core.current(reader.scope, reader.timeline)
-                    declared = newest.declared if newest is not None else None
-                if declared is not None:
-                    found[declared] = None
+                newest = Reader(reader.core, reader.scope, reader.timeline)
+                found[newest.declared()] = None
     return list(found)
 
 
