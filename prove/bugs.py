@@ -263,8 +263,8 @@ BUGS = (
     Bug(
         "a change id taken for another change's",
         "store/commit/outcome.py",
-        "        if self.content and change.content and self.content != change.content:\n",
-        "        if False:\n",
+        "        elif self.content and change.content and self.content != change.content:\n",
+        "        elif False:\n",
         "tests/store/test_changes.py::test_an_id_cannot_be_used_for_another_change",
     ),
     Bug(
