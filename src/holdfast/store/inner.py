@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from holdfast.store.journal.feed import FeedItem as FeedItem
     from holdfast.store.journal.feed import Lanes as Lanes
     from holdfast.store.journal.feed import items_of as items_of
-    from holdfast.store.journal.feed import names as names
     from holdfast.store.journal.floor import Loss as Loss
     from holdfast.store.journal.floor import announced_floor as announced_floor
     from holdfast.store.journal.floor import floor_of as floor_of
@@ -269,7 +268,7 @@ HOMES = {
     "holdfast.store.journal.entry": (
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
-    "holdfast.store.journal.feed": "LANES FeedHeads FeedItem Lanes items_of names",
+    "holdfast.store.journal.feed": "LANES FeedHeads FeedItem Lanes items_of",
     "holdfast.store.journal.floor": "Loss announced_floor floor_of loss_text",
     "holdfast.store.journal.ledger": "Ledger",
     "holdfast.store.journal.lifetime": (

@@ -279,16 +279,3 @@ def _note(heads: dict[tuple[int, int], tuple[int, int]], items: Iterable[FeedIte
 
 def _number(key: bytes) -> int:
     return int.from_bytes(key[2:], "big")
-
-
-def names(storage: Storage, wanted: tuple[int, int, int, bytes]) -> bool:
-    """Whether a commit that the feed names ended with an entry: `Timeline.ending`."""
-    for _, row in each(storage.scan, b"F", b"G"):
-        with suppress(StateIntegrityError):
-            if any(_ending(item) == wanted for item in items_of(row)):
-                return True
-    return False
-
-
-def _ending(item: FeedItem) -> tuple[int, int, int, bytes]:
-    return item.scope, item.timeline, item.first + item.entries - 1, item.hash

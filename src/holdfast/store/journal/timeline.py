@@ -423,11 +423,6 @@ class Timeline:
 
     # reading
 
-    @property
-    def ending(self) -> tuple[int, int, int, bytes]:
-        """Scope, timeline, number and hash of its newest entry."""
-        return self.ledger.number, self.number, self.sequence, self.head
-
     def root(self) -> Node:
         """The tree below the overlay, loaded when first needed."""
         if self.stranded is not None:
