@@ -177,7 +177,7 @@ BUGS = (
     ),
     Bug(
         "expected versions not compared",
-        "store/commit/expected.py",
+        "store/commit/group_commit.py",
         "if version(stage, key) != expected]",
         "if False]",
         "forgeries",
@@ -248,7 +248,7 @@ BUGS = (
     ),
     Bug(
         "feed row omitted",
-        "store/commit/group_batch.py",
+        "store/commit/group_commit.py",
         "    batch.puts.append((feed_key, feed_row))\n",
         "",
         "model",
@@ -263,8 +263,8 @@ BUGS = (
     Bug(
         "a change id taken for another change's",
         "store/commit/outcome.py",
-        "        if self.content and change.content and self.content != change.content:\n",
-        "        if False:\n",
+        "        elif self.content and change.content and self.content != change.content:\n",
+        "        elif False:\n",
         "tests/store/test_changes.py::test_an_id_cannot_be_used_for_another_change",
     ),
     Bug(
@@ -290,7 +290,7 @@ BUGS = (
     ),
     Bug(
         "list root that depends on how it was built",
-        "store/tree/build.py",
+        "store/tree/tree.py",
         "        if element[5] >= level:\n",
         "        if True:\n",
         "model",
@@ -503,7 +503,7 @@ BUGS = (
     ),
     Bug(
         "writer not stopped by a tombstone",
-        "store/commit/group_batch.py",
+        "store/commit/group_commit.py",
         "            batch.absent.append(ledger.tombstone)\n",
         "            pass\n",
         "tests/store/test_erase.py::test_a_writer_that_is_just_about_to_commit",
@@ -539,7 +539,7 @@ BUGS = (
     ),
     Bug(
         "merge rests on a past that a restore has ended",
-        "store/commit/operations.py",
+        "store/commit/stage.py",
         "if rests != (stage.ledger.number, stage.origin, stage.merged):",
         "if False:",
         "tests/store/test_merge.py::test_a_restore_or_another_merge_meanwhile",
@@ -616,14 +616,14 @@ BUGS = (
     ),
     Bug(
         "short list left as a tree by a trim",
-        "store/commit/operations.py",
+        "store/commit/stage.py",
         "        rest = _short_rest(stage, old, first, packer)\n",
         "        rest = None\n",
         "tests/store/test_trim.py::test_a_trimmed_list_is_the_same_as_one_that_was_set",
     ),
     Bug(
         "scope made again that may be read before its end",
-        "store/commit/group_batch.py",
+        "store/commit/group_commit.py",
         "    found = [*(ledger.behind for ledger in born), *",
         "    found = [*",
         "tests/store/test_feed.py::test_a_scope_made_again_elsewhere_comes_behind_its_end",
@@ -707,7 +707,7 @@ BUGS = (
     ),
     Bug(
         "bool taken for an int in a lookup",
-        "store/rules/terms.py",
+        "store/rules/lookup.py",
         'return BOOL + ("1" if term else "0")',
         "return INT + _int(int(term))",
         "tests/store/test_lookups_model.py::test_lookups_are_what_a_plain_search_finds",
@@ -777,7 +777,7 @@ BUGS = (
     ),
     Bug(
         "what is sensitive is compressed",
-        "store/commit/operations.py",
+        "store/commit/stage.py",
         "packer.quiet |= class_ == SENSITIVE",
         "packer.quiet |= False",
         "tests/store/test_classes.py::test_sensitive_is_padded_and_not_compressed",
@@ -806,7 +806,7 @@ BUGS = (
     ),
     Bug(
         "a lease not expected by the changes made under it",
-        "store/commit/group_batch.py",
+        "store/commit/group_commit.py",
         "batch.cells += [(key, cell, cell) for key, cell in attempt.cells.items()]",
         "pass",
         "tests/store/test_leases.py::test_holder_and_contender_disagree_about_everything_but_the_term",
@@ -835,8 +835,8 @@ BUGS = (
     Bug(
         "the unknown outcome of taking a lease taken for another's",
         "store/names/cells.py",
-        "return (sent or unknown is not None) and cell_at(",
-        "return False and cell_at(",
+        "landed = (sent or unknown is not None) and cell_at(",
+        "landed = False and cell_at(",
         "tests/store/test_leases.py::test_an_unknown_outcome_when_taking_is_settled",
     ),
     Bug(
@@ -876,21 +876,21 @@ BUGS = (
     ),
     Bug(
         "a pruned timeline that is not read again from its newest floor",
-        "store/journal/load.py",
+        "store/journal/timeline.py",
         "floor_of(self.ledger, self.number).number != known:",
         "floor_of(self.ledger, self.number).number != (self._floor or NO_FLOOR).number:",
         "tests/store/test_forks.py::test_a_fork_of_what_a_pruning_announced_keeps_nobody_from_reading",
     ),
     Bug(
         "a fork that rests on what is pruned meanwhile",
-        "store/commit/expected.py",
+        "store/commit/stage.py",
         "    stage.absent.append(rowkinds.anchor(ledger.number, source.number, number + 1))",
         "    pass",
         "tests/store/test_pruning.py::test_a_fork_that_was_planned_before_is_not_committed",
     ),
     Bug(
         "a restore that rests on a scope deleted and made again since",
-        "store/commit/expected.py",
+        "store/commit/stage.py",
         "if ledger.number != source.ledger.number:",
         "if False:",
         "tests/store/test_restores_beside.py::test_one_that_was_deleted_and_made_again_is_left_alone",
@@ -1023,7 +1023,7 @@ BUGS = (
     ),
     Bug(
         "fork of an erased scope tried again and again",
-        "store/commit/forks.py",
+        "store/commit/group_commit.py",
         "            if ledger.erased():\n",
         "            if False:\n",
         "tests/store/test_forks_together.py::test_a_scope_erased_meanwhile_is_forked_no_more",
@@ -1037,7 +1037,7 @@ BUGS = (
     ),
     Bug(
         "each fork of a group saving the same nodes once more",
-        "store/commit/forks.py",
+        "store/commit/group_commit.py",
         "return unsaved and made is not None and bool(made.lines)",
         "return False",
         "tests/store/test_forks_together.py::test_a_thousand_forks_at_one_moment",

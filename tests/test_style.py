@@ -403,13 +403,7 @@ def documented(module: ModuleType, name: str) -> bool:
 
 # Circles that are left, in one package each. What they are, and what would end them:
 CYCLES: list[set[str]] = [
-    {"tree.build", "tree.tree"},  # nodes, and what builds them: one file
-    {
-        "journal.feed", "journal.floor", "journal.key_range", "journal.ledger", "journal.load",
-        "journal.timeline",
-    },  # a scope holds its timelines, which read through it
-    {"commit.lookup_terms", "commit.operations", "commit.stage"},  # an entry while it is built
-    {"commit.core", "commit.group_batch", "commit.group_commit"},  # the committer and whose it is
+    {"commit.core", "commit.group_commit"},  # the committer and whose it is
 ]  # fmt: skip
 # Off until files are joined.
 LATER: list[Callable[[str], list[str]]] = [short_file, unexplained_handlers]
@@ -435,7 +429,7 @@ DOORS = ("inner", "names", "open", "state", "state_async", "store", "store_async
 # Homonyms: another thing of the same name goes through the door.
 BESIDE_THE_DOOR = {
     "holdfast.store.read.points.DELETED",
-    "holdfast.store.rules.masks.sensitive",
+    "holdfast.store.rules.classes.sensitive",
 }
 UNDER = ("storage", "seal", "store", "exports", "errors", "", "sync")
 

@@ -17,7 +17,7 @@ from holdfast import sync
 from holdfast.agents import StepResult
 from holdfast.agents.attach_fields import APART
 from holdfast.errors import Conflict
-from holdfast.store.rules.owned_keys import ATTACHED
+from holdfast.store.rules.sticky import ATTACHED
 from holdfast.sync.agents import Agent, attach
 
 PLAN = f"{ATTACHED}/plan"

@@ -33,7 +33,7 @@ from holdfast.errors import (
     LimitExceededError,
     NewerFormatError,
 )
-from holdfast.store.rules.owned_keys import ATTACHED
+from holdfast.store.rules.sticky import ATTACHED
 from holdfast.sync.agents import Agent, attach
 
 

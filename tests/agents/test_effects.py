@@ -26,7 +26,7 @@ from holdfast.errors import (
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
-from holdfast.store.rules.owned_keys import OPEN
+from holdfast.store.rules.sticky import OPEN
 
 
 class Killed(BaseException):

@@ -15,7 +15,7 @@ from holdfast.agents.agent_keys import AGENT, own_change
 from holdfast.agents.handover_package import LOG
 from holdfast.errors import ErasedError
 from holdfast.seal.subject_keys import ERASED
-from holdfast.store.rules.owned_keys import SEEN
+from holdfast.store.rules.sticky import SEEN
 
 A, B = "agent:ada", "agent:bob"
 SECRET = "4111-1111"

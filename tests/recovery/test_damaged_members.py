@@ -14,7 +14,7 @@ from holdfast import Sticky, sync
 from holdfast.checkpoints.restore_request import Way
 from holdfast.errors import DamagedRecordError, RecoveryFailedError
 from holdfast.recovery import agent_group as group
-from holdfast.store.commit.expected import sticky_of
+from holdfast.store.commit.stage import sticky_of
 from holdfast.store.history.handle import LineHandle
 
 DAMAGED = "corruption_detected"

@@ -12,7 +12,7 @@ from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import PrunedError, RecoveryFailedError, StateIntegrityError
-from holdfast.store.journal.floor import Floor
+from holdfast.store.journal.save import Floor
 from holdfast.store.names import rowkinds
 
 KIND = "corruption_detected"

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, MissingError
 
 # Encoded between 64 and 1024 bytes together, the list is one atom beside the index.
 ITEMS = ["a" * 90, "b" * 90, "c" * 90]
@@ -66,3 +66,22 @@ def test_what_is_no_list_does_not_grow(store_url: str) -> None:
             with pytest.raises(InvalidInputError, match="not a list"):
                 state.append("l", 1)
             assert state.get("l") == value
+
+
+def test_what_fails_half_way_leaves_no_trace_in_its_group(store_url: str) -> None:
+    """Those before it are committed without it, and those behind it follow."""
+
+    async def run() -> None:
+        async with holdfast.open(store_url, durability="normal") as store:
+            state = store.agent("a")
+            await state.set("text", "x")
+            jobs = [state.append("l", n) for n in range(20)]
+            jobs.insert(5, state.append("text", 1))
+            jobs.insert(12, state.expire("nothing", ttl=5))
+            done = await asyncio.gather(*jobs, return_exceptions=True)
+            failed = [type(one) for one in done if isinstance(one, BaseException)]
+            assert failed == [InvalidInputError, MissingError]
+            assert await state.get("l") == list(range(20))
+            assert (await store.verify()).ok
+
+    asyncio.run(run())

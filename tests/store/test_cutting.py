@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from holdfast.store.tree.cut import LEAST, MOST, Cutter
+from holdfast.store.tree.split import CHUNK_LEAST, CHUNK_MOST, Cutter
 
 SIZE = 300_000
 KEYS = [bytes([number]) * 32 for number in range(6)]
@@ -52,12 +52,12 @@ def test_an_insertion_changes_a_chunk_or_two(name: str) -> None:
         cutter = Cutter(key)
         before = chunks(cutter, data)
         assert b"".join(before) == data
-        assert all(LEAST < len(chunk) <= MOST for chunk in before[:-1])
+        assert all(CHUNK_LEAST < len(chunk) <= CHUNK_MOST for chunk in before[:-1])
         for place in (500, SIZE // 2, SIZE - 40_000):
             after = chunks(cutter, data[:place] + b"some more words" + data[place:])
             costs.append(sum(map(len, set(after) - set(before))))
     assert sum(costs) / len(costs) < 20_000
-    assert max(costs) < 3 * MOST
+    assert max(costs) < 3 * CHUNK_MOST
 
 
 def test_cuts_depend_on_the_key() -> None:

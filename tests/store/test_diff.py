@@ -240,11 +240,11 @@ def test_values_as_deep_as_they_may_be_are_compared(lists: bool) -> None:
         assert state.blame("k")
 
 
-def test_numbers_of_thousands_of_digits_are_shown_by_their_length(store: sync.Store) -> None:
+def test_numbers_of_thousands_of_digits_are_not_shown(store: sync.Store) -> None:
     state = store.agent("a")
     state.set("k", [10**5000])
     point = state.checkpoint()
     state.set("k", [10**5001, {"n": [10**5000]}])
     shown = str(state.diff(point))
-    assert "k[0]: <a number of 16610 bits> → <a number of 16613 bits>" in shown
-    assert "k[1]: {'n': [<a number of 16610 bits>]}" in shown
+    assert "~ k[0]: <int with a number that is too long to be shown>" in shown
+    assert "+ k[1]: <dict with a number that is too long to be shown>" in shown

@@ -20,7 +20,7 @@ from holdfast.errors import (
     LookupNotFoundError,
     ReadOnlyError,
 )
-from holdfast.store.commit import lookup_build
+from holdfast.store.commit import lookup_terms
 from holdfast.store.history import restore
 from holdfast.store.history.restore import rebuild_lookup
 from holdfast.store.rules.lookup import BUILT, TERMS
@@ -234,7 +234,7 @@ def test_a_revert_leaves_a_lookup_whole(place: Place, state: sync.State) -> None
 
 
 def test_building_is_resumed_beside_writers(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_build, "KEYS", 7)
+    monkeypatch.setattr(lookup_terms, "KEYS", 7)
     state, other = place.open().agent("a"), place.open().agent("a")
     for n in range(60):
         state.set(f"tasks/{n:02}", task("old", n))
@@ -265,7 +265,7 @@ def test_building_is_resumed_beside_writers(place: Place, monkeypatch: pytest.Mo
 def test_writers_at_the_same_time_as_the_building(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookup_build, "KEYS", 5)
+    monkeypatch.setattr(lookup_terms, "KEYS", 5)
     store = place.open()
     state = store.agent("a")
     for n in range(100):

@@ -15,7 +15,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.commit import lookup_build
+from holdfast.store.commit import lookup_terms
 from holdfast.store.commit.lookup_terms import Keeper
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.history.restore import rebuild_lookup
@@ -112,7 +112,7 @@ def test_a_damaged_saved_index_costs_time_alone(
 
 def test_faults_while_building_and_writing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever call fails: nothing false is found, and declaring again finishes it."""
-    monkeypatch.setattr(lookup_build, "KEYS", 4)
+    monkeypatch.setattr(lookup_terms, "KEYS", 4)
     for nth in range(1, 40, 3):
         name = f"s{nth}"
         filled(place.open().agent(name))

@@ -9,7 +9,7 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import Lookup, Sticky, sync
 from holdfast.errors import DamagedRecordError, LimitExceededError, LookupNotBuiltError
-from holdfast.store.commit import lookup_build, lookup_terms
+from holdfast.store.commit import lookup_terms
 from holdfast.store.history.restore import rebuild_lookup
 from holdfast.store.names import rowkinds
 from holdfast.store.rules.lookup import MOST_TERMS
@@ -133,7 +133,7 @@ def test_a_restore_forgets_a_lookup_that_it_could_not_keep(
     plain: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value that came too late to be refused: a state can be restored all the same."""
-    monkeypatch.setattr(lookup_build, "check_values", lambda *_: None)
+    monkeypatch.setattr(lookup_terms, "check_values", lambda *_: None)
     store = plain.open()
     state = store.agent("a")
     state.declare(TAGS, Sticky("t/"))
@@ -178,7 +178,7 @@ def test_a_lookup_of_which_nothing_is_built_yet(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lookup_build.Step, "_build", stop)
+    monkeypatch.setattr(lookup_terms.Step, "_build", stop)
     with pytest.raises(KeyboardInterrupt):
         state.declare(TAGS)
     with pytest.raises(LookupNotBuiltError, match="being built, no key so far"):

@@ -13,9 +13,9 @@ from store_kit import Place
 
 from holdfast import Begins, Lookup, Range, sync
 from holdfast.errors import LookupNotFoundError
-from holdfast.store.commit import lookup_build
+from holdfast.store.commit import lookup_terms
 from holdfast.store.journal import timeline as timeline_module
-from holdfast.store.rules.terms import LONG
+from holdfast.store.rules.lookup import LONG
 
 FLAT = Lookup("flat", prefix="v/", terms={"kind": "kind", "rank": "at.rank"})
 EACH = Lookup("each", prefix="v/", terms={"name": "names[]", "kind": "kind"})
@@ -312,7 +312,7 @@ def test_lookups_are_what_a_plain_search_finds(
 ) -> None:
     for name, number in (("DELTA_EVERY", 7), ("DELTAS", 3), ("TAIL", 6)):
         monkeypatch.setattr(timeline_module, name, number)
-    monkeypatch.setattr(lookup_build, "KEYS", 3)
+    monkeypatch.setattr(lookup_terms, "KEYS", 3)
     model = Model(place, seed)
     steps = [
         model.set, model.set, model.set, model.patch, model.patch, model.append, model.append,

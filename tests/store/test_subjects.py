@@ -906,7 +906,8 @@ def test_who_reads_or_writes_beside_erasing_never_misses_a_key(
         commit(batch)
         found.append((holds_subject(ring, named.id), says_erased(ring, named.id)))
         # Who has looked at the cell before, and looks into the ring now, is not told of damage.
-        assert core.subjects._found(ring, WHO, key, cell) is None
+        with pytest.raises(Conflict):
+            core.subjects._found(ring, WHO, key, cell)
 
     monkeypatch.setattr(ring.storage, "commit", noting)
     assert store.erase_subject(WHO).key_removed

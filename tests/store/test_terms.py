@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidInputError
-from holdfast.store.rules.terms import LONG, begins, between, encode_term, equal, split_terms
+from holdfast.store.rules.lookup import (
+    LONG,
+    begins_bounds,
+    encode_term,
+    equal_bounds,
+    range_bounds,
+    split_terms,
+)
 
 _MISSING: Any = object()
 _zones = st.sampled_from(
@@ -90,12 +97,12 @@ def test_bounds_hold_what_they_say(pair: tuple[Any, Any]) -> None:
         ("le", a <= bound),
     ):
         sides = dict.fromkeys(("gt", "ge", "lt", "le"), _MISSING) | {side: bound}
-        low, high = between(**sides, missing=_MISSING)
+        low, high = range_bounds(**sides, missing=_MISSING)
         assert (low <= name < high) == expected, side
-    low, high = equal(pair[1])
+    low, high = equal_bounds(pair[1])
     assert (low <= name < high) == (a == pair[1])
     if isinstance(a, str | bytes):
-        low, high = begins(bound)
+        low, high = begins_bounds(bound)
         assert (low <= name < high) == a.startswith(bound)
 
 
@@ -118,7 +125,7 @@ def test_types_are_never_confused() -> None:
     assert len({text_of(term) for term in terms}) == len(terms)
     assert text_of(0.0) == text_of(-0.0)
     assert text_of(math.nan) == text_of(-math.nan)
-    low, high = between(_MISSING, 0.0, _MISSING, _MISSING, _MISSING)
+    low, high = range_bounds(_MISSING, 0.0, _MISSING, _MISSING, _MISSING)
     assert low <= text_of(math.inf) < high
     assert not low <= text_of(math.nan) < high
     assert not low <= text_of(5) < high
@@ -133,7 +140,7 @@ def test_equal_instants_are_equal() -> None:
 def test_what_is_no_term_is_refused(term: Any) -> None:
     assert encode_term(term) is None
     with pytest.raises(InvalidInputError):
-        equal(term)
+        equal_bounds(term)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +152,6 @@ def test_what_is_no_term_is_refused(term: Any) -> None:
 def test_bounds_that_cannot_be_meant_are_refused(sides: dict[str, Any]) -> None:
     every = dict.fromkeys(("gt", "ge", "lt", "le"), _MISSING) | sides
     with pytest.raises(InvalidInputError):
-        between(**every, missing=_MISSING)
+        range_bounds(**every, missing=_MISSING)
     with pytest.raises(InvalidInputError):
-        begins("x" * (LONG + 1))
+        begins_bounds("x" * (LONG + 1))

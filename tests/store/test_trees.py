@@ -10,11 +10,10 @@ import pytest
 
 from holdfast.store.journal import slot
 from holdfast.store.names.threads import Breath
-from holdfast.store.tree.build import CAP
-from holdfast.store.tree.tree import Node, Place, Trees
+from holdfast.store.tree.tree import CAP, Node, NodeCache, Place, Trees
 
 
-class Nothing:
+class Nothing(NodeCache):
     """A cache that holds nothing, so that every node is read again."""
 
     def get(self, key: Any) -> None:

@@ -87,7 +87,7 @@ from holdfast.store.names.arguments import unawaited
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Checkpoint, Restored, said
 from holdfast.store.names.scope import check_key
-from holdfast.store.rules.masks import sensitive
+from holdfast.store.rules.classes import sensitive
 
 # ---- restore in part ----------------------------------------------------------------------------
 # Bringing keys of one state into another: some of an older state, or those of another scope.

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from holdfast.store.commit.change import Target as Target
     from holdfast.store.commit.change import Ticket as Ticket
     from holdfast.store.commit.change import Written as Written
+    from holdfast.store.commit.change import done_again as done_again
     from holdfast.store.commit.change_request import build_change as build_change
     from holdfast.store.commit.core import Core as Core
-    from holdfast.store.commit.expected import Keep as Keep
-    from holdfast.store.commit.expected import stand_on as stand_on
-    from holdfast.store.commit.expected import sticky_of as sticky_of
+    from holdfast.store.commit.core import seen_in as seen_in
     from holdfast.store.commit.gates import Gate as Gate
     from holdfast.store.commit.meter import RECOVERIES as RECOVERIES
     from holdfast.store.commit.meter import TRANSITIONS as TRANSITIONS
     from holdfast.store.commit.meter import Meter as Meter
     from holdfast.store.commit.meter import Metrics as Metrics
-    from holdfast.store.commit.meter import done_again as done_again
     from holdfast.store.commit.outcome import content_of as content_of
     from holdfast.store.commit.outcome import id_tag as id_tag
+    from holdfast.store.commit.stage import Keep as Keep
     from holdfast.store.commit.stage import Stage as Stage
-    from holdfast.store.commit.storage_view import seen_in as seen_in
+    from holdfast.store.commit.stage import stand_on as stand_on
+    from holdfast.store.commit.stage import sticky_of as sticky_of
     from holdfast.store.commits_async import pump_of as pump_of
     from holdfast.store.history.blame import PATCHED as PATCHED
     from holdfast.store.history.blame import Blame as Blame
@@ -88,10 +88,10 @@ if TYPE_CHECKING:
     from holdfast.store.journal.feed import FeedItem as FeedItem
     from holdfast.store.journal.feed import Lanes as Lanes
     from holdfast.store.journal.feed import items_of as items_of
-    from holdfast.store.journal.floor import NO_FLOOR as NO_FLOOR
-    from holdfast.store.journal.floor import Floor as Floor
+    from holdfast.store.journal.floor import Loss as Loss
     from holdfast.store.journal.floor import announced_floor as announced_floor
     from holdfast.store.journal.floor import floor_of as floor_of
+    from holdfast.store.journal.floor import loss_text as loss_text
     from holdfast.store.journal.ledger import Ledger as Ledger
     from holdfast.store.journal.lifetime import KEEP as KEEP
     from holdfast.store.journal.lifetime import LATEST as LATEST
@@ -103,9 +103,9 @@ if TYPE_CHECKING:
     from holdfast.store.journal.lifetime import check_ttl as check_ttl
     from holdfast.store.journal.lifetime import read_meta as read_meta
     from holdfast.store.journal.lifetime import terms_of as terms_of
-    from holdfast.store.journal.loss import Loss as Loss
-    from holdfast.store.journal.loss import loss_text as loss_text
     from holdfast.store.journal.save import BEFORE as BEFORE
+    from holdfast.store.journal.save import NO_FLOOR as NO_FLOOR
+    from holdfast.store.journal.save import Floor as Floor
     from holdfast.store.journal.save import read_save as read_save
     from holdfast.store.journal.slot import Slot as Slot
     from holdfast.store.journal.slot import keep_sticky as keep_sticky
@@ -145,48 +145,48 @@ if TYPE_CHECKING:
     from holdfast.store.read.points import ENDED as ENDED
     from holdfast.store.read.points import public_entry as public_entry
     from holdfast.store.read.reader import Reader as Reader
+    from holdfast.store.read.reader import masks as masks
     from holdfast.store.read.reader import microseconds as microseconds
     from holdfast.store.read.reader import moment as moment
+    from holdfast.store.read.reader import rules_of as rules_of
     from holdfast.store.read.watch import Follower as Follower
     from holdfast.store.read.watch import Tail as Tail
     from holdfast.store.read.watch import check_position as check_position
-    from holdfast.store.rules.checkpoint_marks import ASKING as ASKING
-    from holdfast.store.rules.checkpoint_marks import LOOP as LOOP
-    from holdfast.store.rules.checkpoint_marks import RESTART as RESTART
     from holdfast.store.rules.classes import SENSITIVE as SENSITIVE
     from holdfast.store.rules.classes import Classed as Classed
+    from holdfast.store.rules.classes import Rules as Rules
     from holdfast.store.rules.ephemeral import ephemeral_prefixes as ephemeral_prefixes
     from holdfast.store.rules.gate_request import Asked as Asked
     from holdfast.store.rules.gate_request import GateReading as GateReading
     from holdfast.store.rules.gate_request import Operation as Operation
     from holdfast.store.rules.keep import kept_past as kept_past
+    from holdfast.store.rules.keep import trim_of as trim_of
     from holdfast.store.rules.lookup import BUILT as BUILT
     from holdfast.store.rules.lookup import TERMS as TERMS
     from holdfast.store.rules.lookup import count_keys as count_keys
     from holdfast.store.rules.lookup import derived as derived
-    from holdfast.store.rules.masks import Rules as Rules
-    from holdfast.store.rules.masks import masks as masks
-    from holdfast.store.rules.masks import rules_of as rules_of
-    from holdfast.store.rules.owned_keys import ATTACHED as ATTACHED
-    from holdfast.store.rules.owned_keys import DATA as DATA
-    from holdfast.store.rules.owned_keys import DONE as DONE
-    from holdfast.store.rules.owned_keys import EFFECTS as EFFECTS
-    from holdfast.store.rules.owned_keys import HANDOVER_LOG as HANDOVER_LOG
-    from holdfast.store.rules.owned_keys import LOG as LOG
-    from holdfast.store.rules.owned_keys import MACHINE as MACHINE
-    from holdfast.store.rules.owned_keys import NOW as NOW
-    from holdfast.store.rules.owned_keys import OPEN as OPEN
-    from holdfast.store.rules.owned_keys import SEEN as SEEN
-    from holdfast.store.rules.owned_keys import TASKS as TASKS
-    from holdfast.store.rules.owned_keys import companion as companion
-    from holdfast.store.rules.owned_keys import leader as leader
+    from holdfast.store.rules.sticky import ASKING as ASKING
+    from holdfast.store.rules.sticky import ATTACHED as ATTACHED
     from holdfast.store.rules.sticky import COLLECTED as COLLECTED
+    from holdfast.store.rules.sticky import DATA as DATA
+    from holdfast.store.rules.sticky import DONE as DONE
+    from holdfast.store.rules.sticky import EFFECTS as EFFECTS
+    from holdfast.store.rules.sticky import HANDOVER_LOG as HANDOVER_LOG
+    from holdfast.store.rules.sticky import LOG as LOG
+    from holdfast.store.rules.sticky import LOOP as LOOP
+    from holdfast.store.rules.sticky import MACHINE as MACHINE
+    from holdfast.store.rules.sticky import NOW as NOW
+    from holdfast.store.rules.sticky import OPEN as OPEN
+    from holdfast.store.rules.sticky import RESTART as RESTART
+    from holdfast.store.rules.sticky import SEEN as SEEN
+    from holdfast.store.rules.sticky import TASKS as TASKS
     from holdfast.store.rules.sticky import Sticky as Sticky
     from holdfast.store.rules.sticky import apart as apart
+    from holdfast.store.rules.sticky import companion as companion
+    from holdfast.store.rules.sticky import leader as leader
     from holdfast.store.rules.sticky import sticky_prefixes as sticky_prefixes
     from holdfast.store.rules.subjects import Kept as Kept
     from holdfast.store.rules.subjects import has_sealed as has_sealed
-    from holdfast.store.rules.trim import trim_of as trim_of
     from holdfast.store.state import View
     from holdfast.store.state_async import View as AsyncView
     from holdfast.store.store import Store
@@ -242,15 +242,13 @@ if TYPE_CHECKING:
     from holdfast.store.upkeep.rotate import Resealed as Resealed
 
 HOMES = {
-    "holdfast.store.commit.change": "Change Target Ticket Written",
+    "holdfast.store.commit.change": "Change Target Ticket Written done_again",
     "holdfast.store.commit.change_request": "build_change",
-    "holdfast.store.commit.core": "Core",
-    "holdfast.store.commit.expected": "Keep stand_on sticky_of",
+    "holdfast.store.commit.core": "Core seen_in",
     "holdfast.store.commit.gates": "Gate",
-    "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics done_again",
+    "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics",
     "holdfast.store.commit.outcome": "content_of id_tag",
-    "holdfast.store.commit.stage": "Stage",
-    "holdfast.store.commit.storage_view": "seen_in",
+    "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",
     "holdfast.store.commits_async": "pump_of",
     "holdfast.store.history.blame": "PATCHED Blame Trace blame_value trace",
     "holdfast.store.history.checkpoint": "Plan leaves",
@@ -267,13 +265,12 @@ HOMES = {
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
     "holdfast.store.journal.feed": "LANES FeedHeads FeedItem Lanes items_of",
-    "holdfast.store.journal.floor": "NO_FLOOR Floor announced_floor floor_of",
+    "holdfast.store.journal.floor": "Loss announced_floor floor_of loss_text",
     "holdfast.store.journal.ledger": "Ledger",
     "holdfast.store.journal.lifetime": (
         "KEEP LATEST READ Meta Terms asked_terms check_class check_ttl read_meta terms_of"
     ),
-    "holdfast.store.journal.loss": "Loss loss_text",
-    "holdfast.store.journal.save": "BEFORE read_save",
+    "holdfast.store.journal.save": "BEFORE NO_FLOOR Floor read_save",
     "holdfast.store.journal.slot": "Slot keep_sticky meta_of slot_of",
     "holdfast.store.journal.timeline": "Timeline folded_at",
     "holdfast.store.lease.lease": "Lease LeaseInfo lease_name lease_parts leases_now running_lease",
@@ -289,21 +286,18 @@ HOMES = {
     "holdfast.store.read.change_block": "Exact ScopedChange exact put sensitive subject_of",
     "holdfast.store.read.find": "Begins Range",
     "holdfast.store.read.points": "ENDED public_entry",
-    "holdfast.store.read.reader": "Reader microseconds moment",
+    "holdfast.store.read.reader": "Reader masks microseconds moment rules_of",
     "holdfast.store.read.watch": "Follower Tail check_position",
-    "holdfast.store.rules.checkpoint_marks": "ASKING LOOP RESTART",
-    "holdfast.store.rules.classes": "SENSITIVE Classed",
+    "holdfast.store.rules.classes": "SENSITIVE Classed Rules",
     "holdfast.store.rules.ephemeral": "ephemeral_prefixes",
     "holdfast.store.rules.gate_request": "Asked GateReading Operation",
-    "holdfast.store.rules.keep": "kept_past",
+    "holdfast.store.rules.keep": "kept_past trim_of",
     "holdfast.store.rules.lookup": "BUILT TERMS count_keys derived",
-    "holdfast.store.rules.masks": "Rules masks rules_of",
-    "holdfast.store.rules.owned_keys": (
-        "ATTACHED DATA DONE EFFECTS HANDOVER_LOG LOG MACHINE NOW OPEN SEEN TASKS companion leader"
+    "holdfast.store.rules.sticky": (
+        "ASKING ATTACHED COLLECTED DATA DONE EFFECTS HANDOVER_LOG LOG LOOP MACHINE NOW OPEN "
+        "RESTART SEEN TASKS Sticky apart companion leader sticky_prefixes"
     ),
-    "holdfast.store.rules.sticky": "COLLECTED Sticky apart sticky_prefixes",
     "holdfast.store.rules.subjects": "Kept has_sealed",
-    "holdfast.store.rules.trim": "trim_of",
     "holdfast.store.tree": "json refs",
     "holdfast.store.tree.difference": (
         "DELETED MISSING Diff Difference contrasted identity masked_changes same tree_changes "

@@ -30,7 +30,7 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.find import question
 from holdfast.store.read.watch import Watch
-from holdfast.store.rules.trim import trim_of
+from holdfast.store.rules.keep import trim_of
 from holdfast.store.state_declarations import declare, undeclare
 from holdfast.store.tree.difference import Diff
 

@@ -27,7 +27,7 @@ from holdfast.store.names.items import Checkpoint, Item, Page, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import MUCH, here_or_away, to_the_end
 from holdfast.store.read.change_block import ScopedChange
-from holdfast.store.rules.trim import trim_of
+from holdfast.store.rules.keep import trim_of
 from holdfast.store.streams_async import ReadStream, WriteStream
 from holdfast.store.tree.value import copied, copied_plain, is_longer
 from holdfast.store.watch_async import Watch

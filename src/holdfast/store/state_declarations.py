@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import DamagedRecordError, InvalidInputError
-from holdfast.store.commit import lookup_build
+from holdfast.store.commit import lookup_terms
 from holdfast.store.history.restore import rebuild_lookup, settle_lookups
 from holdfast.store.journal.declared import MOST_BYTES, Declaration
 from holdfast.store.names.arguments import check_flag
@@ -117,7 +117,7 @@ def _check_fit(handle: LineHandle, one: Declaration) -> None:
     """Refuse what does not fit the state as it is."""
     if isinstance(one, Lookup):
         # A value with too many terms could never be part of it.
-        lookup_build.check_values(handle.reader.now(), one)
+        lookup_terms.check_values(handle.reader.now(), one)
     elif isinstance(one, Ephemeral):
         _check_ephemeral(handle, one.prefix)
 

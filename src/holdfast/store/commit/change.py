@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from holdfast.store.commit.meter import is_done_again
+from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.entry import touched
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.timeline import Timeline
 from holdfast.store.lease.lease import Fence, leases_now
 from holdfast.store.names.cause import Cause
+from holdfast.store.names.scope import Scope
 from holdfast.store.tree.split import count_parts
-
-if TYPE_CHECKING:
-    from holdfast.store.commit.forks import Fork
-    from holdfast.store.commit.stage import Stage
-    from holdfast.store.journal.ledger import Ledger
-    from holdfast.store.journal.timeline import Timeline
-    from holdfast.store.names.scope import Scope
+from holdfast.store.tree.tree import Node
 
 MANY = 256
 """Parts that are built in an event loop: some milliseconds."""
+_done_again: ContextVar[bool] = ContextVar("holdfast_done_again", default=False)
+
+
+@contextmanager
+def done_again() -> Iterator[None]:
+    """A block whose changes are made again after a `Conflict`: of that no caller is told, so it is
+    not counted."""
+    token = _done_again.set(True)
+    try:
+        yield
+    finally:
+        _done_again.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A timeline that a change makes."""
+
+    ledger: Ledger
+    name: str
+    root: Node
+    """The index that it begins with."""
+    built: bool
+    """Whether all lookups are built that are declared there."""
 
 
 class Target(msgspec.Struct):
@@ -72,7 +96,7 @@ class Change(msgspec.Struct):
     fences: tuple[Fence, ...] = msgspec.field(default_factory=leases_now)
     """It is committed only if the cells of these are as they were: leases that it is made under,
     subjects that it seals for."""
-    done_again: bool = msgspec.field(default_factory=is_done_again)
+    done_again: bool = msgspec.field(default_factory=_done_again.get)
     """Whether it is made again if it fails with a `Conflict`, so that no caller sees that."""
     linked: bool = True
     """Its entries name each other; n of them hold n * n names, which not every change needs."""

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from holdfast.errors import (
     Conflict,
+    HoldfastError,
     InvalidInputError,
     InvalidValueError,
-    NewerFormatError,
-    ScopeNotFoundError,
-    StateIntegrityError,
 )
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.outcome import content_of, was_applied
-from holdfast.store.commit.refused_values import refused
 from holdfast.store.commit.stage import Stage
-from holdfast.store.journal.declared import NOTHING
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.lifetime import NEVER, Meta
+from holdfast.store.journal.lifetime import NEVER, READ, Terms
+from holdfast.store.journal.slot import meta_of
 from holdfast.store.names.arguments import (
     check_text,
 )
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import LongValue
 from holdfast.store.names.scope import Scope, check_key
-from holdfast.store.rules.classes import SENSITIVE, TRUSTED, class_of
-from holdfast.store.rules.gate_request import Asked, GateRequest, Operation
+from holdfast.store.rules.gate_request import Asked, GateRequest, Operation, judged, refused
+from holdfast.store.rules.keep import check_trim
 from holdfast.store.rules.subjects import Subject
-from holdfast.store.rules.trim import check_trim
 from holdfast.store.tree.value import copied
 
 MOST_OPERATIONS = 100_000
@@ -93,44 +90,7 @@ def _not_found(stage: Stage, _: Body) -> None:
 
 def ask_gates(core: Core, request: GateRequest) -> GateRequest:
     """Lead operations on keys through the gates in front, by the classes of the keys."""
-    return core.gates.ask(request, lambda one: _judged(core, one))
-
-
-def _judged(core: Core, request: GateRequest) -> bool:
-    """Note which operations are sensitive; whether all that is to be written is of class trusted.
-
-    If that cannot be said, all may be sensitive and nothing is trusted.
-    """
-    try:
-        found = _classes(core, request)
-    except (StateIntegrityError, NewerFormatError, ScopeNotFoundError):
-        found = [SENSITIVE] * len(request.operations)
-    for operation, class_ in zip(request.operations, found, strict=True):
-        operation.sensitive = class_ == SENSITIVE
-    return all(class_ == TRUSTED for class_ in found)
-
-
-def _classes(core: Core, request: GateRequest) -> list[str]:
-    """The class of each key that is to be written, as it will be.
-
-    What a stored value was given counts for operations that keep it.
-    """
-    line = core.current(request.scope, request.timeline)
-    declared = line.declared if line is not None else NOTHING
-    metas: dict[str, bytes] = {}
-    found: list[str] = []
-    for one in request.operations:
-        key, terms = one.key, one.terms
-        if one.kind == "set" and not (terms is not None and terms.keep):
-            metas[key] = Meta(class_=terms.class_ if terms is not None else "").pack()
-        elif key not in metas:
-            slot = line.slot(key) if line is not None else None
-            expired = slot is not None and slot.over(core.clock.checked())
-            metas[key] = b"" if slot is None or expired else slot.meta
-        found.append(class_of(key, metas[key], declared))
-        if one.kind == "delete":
-            metas[key] = b""
-    return found
+    return core.gates.ask(request, lambda one: judged(core, one))
 
 
 def build_target(
@@ -173,3 +133,48 @@ def build_target(
     except InvalidValueError as error:
         raise refused(core, scope, timeline, operation, error) from None
     return Target(scope, timeline, ops, expects, head, ledger=ledger)
+
+
+# ---- expiry -------------------------------------------------------------------------------------
+# Changes of keys' expiry that are judged when they are built, and putting it off by reading.
+#
+# What is to be written is judged by the store's checked clock as its entry is built, so that
+# nothing goes, or is put off, that somebody has set meanwhile.
+
+
+Decide = Callable[[Stage, str], tuple[Any, ...] | None]
+"""The operation on a key at a stage, if there is something to do."""
+
+
+def judging(
+    scope: Scope, timeline: str, keys: Sequence[str], decide: Decide, cause: Cause
+) -> tuple[Change, list[str]]:
+    """A change that decides for each key when it is built, and the list of keys it touched."""
+    done: list[str] = []
+
+    def special(stage: Stage, body: Body) -> None:
+        ops = [op for key in keys if (op := decide(stage, key)) is not None]
+        done[:] = [op[1] for op in ops]
+        if not done:
+            raise Conflict(f"{scope}: there is nothing left to do", keys)
+        stage.add(ops, body)
+
+    target = Target(scope, timeline, special=special, create=False)
+    return Change([target], cause), done
+
+
+def refresh(core: Core, scope: Scope, timeline: str, keys: Sequence[str]) -> None:
+    """Put off the expiry of keys that were read. A read does not fail if this does."""
+    if core.read_only:
+        return
+    change, _ = judging(scope, timeline, keys, _put_off, READ)
+    if core.later is not None:
+        core.later(change)
+    else:
+        with suppress(HoldfastError):
+            core.run(change)
+
+
+def _put_off(stage: Stage, key: str) -> tuple[Any, ...] | None:
+    meta = meta_of(stage.live(key))
+    return ("expire", key, Terms(ttl=meta.term, term=meta.term)) if meta.due(stage.now) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from holdfast.seal.codec import Codec
@@ -12,11 +13,14 @@ from holdfast.storage.contract import Storage
 from holdfast.store.commit.change import Change, Target, Ticket, Written
 from holdfast.store.commit.gates import Gates
 from holdfast.store.commit.group_commit import Committer
+from holdfast.store.commit.lookup_terms import keep_lookups
 from holdfast.store.commit.meter import Meter
 from holdfast.store.commit.outside_cache import Near
+from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.declared import KINDS
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.timeline import Timeline
 from holdfast.store.lease.lease import Leases
 from holdfast.store.names import process_fork
 from holdfast.store.names.clock import Clock
@@ -27,7 +31,7 @@ from holdfast.store.rules.lookup import Lookup
 from holdfast.store.rules.pins import Pins
 from holdfast.store.rules.sticky import Sticky
 from holdfast.store.rules.subjects import Subjects
-from holdfast.store.tree.node_cache import MemoCache
+from holdfast.store.tree.split import MemoCache
 
 KINDS.update({kind.kind: kind for kind in (Classed, Ephemeral, Keep, Lookup, Sticky)})
 
@@ -98,6 +102,10 @@ class Core(Directory):
         self.committer.drive(ticket)
         return ticket.outcome()
 
+    def stage(self, timeline: Timeline) -> Stage:
+        """What the next entries of a timeline are built on."""
+        return Stage(timeline, self.clock, keep_lookups)
+
     def split(self, ledger: Ledger, key: str, value: Any) -> Any:
         """Take a value apart under a scope's keys."""
         return ledger.splitter.split(value, self.memos.get(ledger.number, key))
@@ -151,3 +159,28 @@ class Core(Directory):
             self.storage.close()
             if self.ring_storage is not None:
                 self.ring_storage.close()
+
+
+# ---- another storage ----------------------------------------------------------------------------
+# The same store, seen in another storage: a copy, or rows as if some were others.
+
+
+def seen_in(core: Core, storage: Storage) -> Core:
+    """A store that is read in another storage with the keys of this one, and nothing cached.
+
+    Nothing can be written. The ring belongs to the store that it is taken from: that must stay
+    open as long.
+    """
+    return Core(
+        storage,
+        core.lineage,
+        instance=core.instance,
+        public=core.public,
+        self_signed=core.self_signed,
+        ring=core.ring,
+        ring_storage=None,
+        signer=None,
+        codec=copy(core.codec),
+        clock=core.clock,
+        read_only=True,
+    )

@@ -103,13 +103,13 @@ class Gates:
             request = answer if isinstance(answer, GateRequest) else request
             if answer is not request and answer is not None:
                 raise _misspoken(gate, scope, "a request, or None to let it pass", answer)
-            _check_request(gate, scope, request)
-            if (request.scope, request.timeline) != (scope, timeline):
+            try:
+                _check_request(scope, timeline, request, given)
+            except InvalidInputError as error:
                 raise GateRefusedError(
-                    f"{scope}: the gate {type(gate).__name__} sends the change to "
-                    f"{request.scope} {request.timeline}, which a gate may not; it can refuse it"
-                )
-            _check_parts(gate, scope, request, given)
+                    f"{scope}: the gate {type(gate).__name__} {error}, which it may not; it can "
+                    "refuse the change"
+                ) from error
             return request
 
     def reading(self, reading: GateReading) -> None:
@@ -119,9 +119,7 @@ class Gates:
             with _refusing(gate, reading.scope, "read"):
                 answer: object = gate.reading(reading)  # type: ignore[func-returns-value]
                 if answer is not None:
-                    raise _misspoken(
-                        gate, reading.scope, "nothing from `store.read.reader`", answer
-                    )
+                    raise _misspoken(gate, reading.scope, "nothing from `reading`", answer)
 
     def after(self, change: Change, written: Sequence[Written]) -> None:
         """Tell the gates behind."""
@@ -166,27 +164,24 @@ def _misspoken(gate: Gate, scope: Scope, what: str, answer: object) -> GateRefus
     )
 
 
-def _check_request(gate: Gate, scope: Scope, request: GateRequest) -> None:
-    """Refuse what a gate has made of a request, if it is none any more."""
+def _check_request(
+    scope: Scope, timeline: str, request: GateRequest, given: set[tuple[str, str]]
+) -> None:
+    """Refuse what a gate has made of a request, if nobody could have asked for it."""
     operations: object = request.operations
-    if (
+    if not (
         isinstance(request.scope, Scope)
         and isinstance(request.timeline, str)
         and isinstance(operations, list)
         and all(isinstance(one, Operation) and isinstance(one.key, str) for one in operations)
         and (request.cause is None or isinstance(request.cause, Cause))
     ):
-        return
-    raise GateRefusedError(
-        f"{scope}: the gate {type(gate).__name__} made something else of a request; it has a "
-        "Scope, the name of a timeline, a list of operations on keys, and a Cause or None"
-    )
-
-
-def _check_parts(
-    gate: Gate, scope: Scope, request: GateRequest, given: set[tuple[str, str]]
-) -> None:
-    """Refuse keys, kinds of operations and causes that nobody could have asked for."""
+        raise InvalidInputError(
+            "made something else of a request (it has a Scope, the name of a timeline, a list of "
+            "operations on keys, and a Cause or None)"
+        )
+    if (request.scope, request.timeline) != (scope, timeline):
+        raise InvalidInputError(f"sends the change to {request.scope} {request.timeline}")
     keys = {key for _, key in given}
     try:
         for one in request.operations:
@@ -197,10 +192,7 @@ def _check_parts(
         if request.cause is not None:
             combined(request.cause, None)
     except InvalidInputError as error:
-        raise GateRefusedError(
-            f"{scope}: the gate {type(gate).__name__} made of a request what cannot be done: "
-            f"{error}"
-        ) from error
+        raise InvalidInputError(f"made of a request what cannot be done ({error})") from error
 
 
 def _check(gate: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -19,26 +19,16 @@ from msgspec.structs import replace
 from holdfast.errors import (
     Conflict,
     DamagedIndexError,
+    DamagedRecordError,
     HoldfastError,
+    InternalError,
+    InvalidInputError,
     OutcomeUnknown,
     ScopeNotFoundError,
     Unavailable,
 )
-from holdfast.storage.contract import Batch
-from holdfast.store.commit.change import Change, Target, Ticket, Written
-from holdfast.store.commit.expected import (
-    answer_of,
-    check_expected,
-    declares,
-    failure,
-    forget_erased,
-    interrupted,
-    keyless,
-    name_each_other,
-    outrun,
-)
-from holdfast.store.commit.forks import Forks
-from holdfast.store.commit.group_batch import batch_of
+from holdfast.storage.contract import Batch, Storage
+from holdfast.store.commit.change import Change, Fork, Target, Ticket, Written
 from holdfast.store.commit.meter import COMMITS
 from holdfast.store.commit.outcome import (
     Outcome,
@@ -48,20 +38,21 @@ from holdfast.store.commit.outcome import (
     outcome,
     seal_outcome,
 )
-from holdfast.store.commit.stage import Mark, Stage, share
+from holdfast.store.commit.stage import Stage, staged_length
+from holdfast.store.journal.declared import PREFIX
+from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import Body, same_entry
-from holdfast.store.journal.feed import Lanes
-from holdfast.store.journal.ledger import gone
+from holdfast.store.journal.feed import FeedItem, Lanes
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.timeline import Timeline
 from holdfast.store.lease.lease import Fence
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cause import Cause
-from holdfast.store.rules.ephemeral import Made, ephemeral_prefixes
+from holdfast.store.rules.ephemeral import Ephemerals, Made, ephemeral_prefixes
+from holdfast.store.rules.keep import going
 
 if TYPE_CHECKING:
     from holdfast.store.commit.core import Core
-    from holdfast.store.commit.forks import Fork
-    from holdfast.store.journal.ledger import Ledger
-    from holdfast.store.journal.timeline import Timeline
 
 GROUP = 1024
 ATTEMPTS = 200
@@ -126,6 +117,7 @@ class Committer:
             if group:
                 self._commit(group)
         except BaseException as error:
+            # Nobody knows what of the group is stored now: all that is held is read anew.
             self._core.lost()
             left = [ticket for ticket in group if not ticket.done]
             if isinstance(error, KeyboardInterrupt) and not self._sent:
@@ -148,7 +140,7 @@ class Committer:
             if not self._try(waiting):
                 conflicts += 1
             if conflicts >= ATTEMPTS:
-                self._fail([t for t in group if not t.done], outrun(self._core.storage, waiting))
+                self._fail([t for t in group if not t.done], outrun(self._core.storage))
 
     def _try(self, group: list[Ticket]) -> bool:
         """Build and commit once; False if it has to be built again."""
@@ -161,9 +153,7 @@ class Committer:
         self._sent = False
         storage = self._core.storage
         with storage.turn():
-            attempt = Attempt(self._core)
-            for ticket in group:
-                attempt.build(ticket)
+            attempt = self._built(group)
             attempt.drop_unused()
             if not attempt.stages:
                 attempt.settle()
@@ -174,7 +164,7 @@ class Committer:
                 self._core.commit_ring(attempt.born)
                 self._sent = True
                 storage.commit(batch)
-            except Conflict as conflict:
+            except Conflict as conflict:  # others were faster: nothing of this is stored
                 self._sent = False
                 self._conflicted(attempt, conflict)
                 return False
@@ -195,6 +185,16 @@ class Committer:
         self._applied(attempt, feed_row)
         return True
 
+    def _built(self, group: list[Ticket]) -> Attempt:
+        """An attempt at a group, or at as much of it as comes before a change that fails half way:
+        nothing of that may be committed, and what follows it goes into the next group."""
+        while True:
+            attempt = Attempt(self._core)
+            failed = next((t for t in group if not t.done and not attempt.build(t)), None)
+            if failed is None:
+                return attempt
+            group = group[: group.index(failed)]
+
     def _applied(self, attempt: Attempt, feed_row: bytes) -> None:
         self._lanes.committed(feed_row)
         for stage in attempt.stages.values():
@@ -206,7 +206,10 @@ class Committer:
             ledger.birth = None
         attempt.settle()
         self._core.committed(attempt.results)
-        share(self._core.near, attempt.stages.values())
+        if (near := self._core.near) is not None:
+            for stage in attempt.stages.values():  # rows with values, for other processes
+                keys = {stage.ledger.row_of(place) for place, _, _ in stage.laid}
+                near.offer(stage.ledger, [row for row in stage.rows if row[0] in keys])
 
     def _conflicted(self, attempt: Attempt, conflict: Conflict) -> None:
         """Forget what was overtaken; what only wrote is built again on what is there now."""
@@ -293,6 +296,8 @@ class Attempt:
         self.forks = Forks(core, self.token)
         self.cells: dict[bytes, bytes] = {}
         """Those that changes expect: of leases that they are made under, of subjects."""
+        self._begun = False
+        """Whether there is something here of the change that is built now."""
 
     def fences(self, ticket: Ticket) -> Iterable[Fence]:
         """What a change expects, if it writes; leases of other stores are not known here."""
@@ -300,39 +305,30 @@ class Attempt:
             return ()
         return [fence for fence in ticket.change.fences if fence.core is self.core]
 
-    def build(self, ticket: Ticket) -> None:
-        """Make entries of a change; if that fails, the change fails and leaves no trace."""
-        marks: list[tuple[Stage, Mark]] = []
-        extra, absent = len(self.extra), len(self.absent)
+    def build(self, ticket: Ticket) -> bool:
+        """Make entries of a change.
+
+        False if it fails, or has to wait, when a part of it is built already: then the attempt has
+        to be made again without it.
+        """
+        self._begun = False
+        stages: list[Stage] = []
         try:
-            written = self._build(ticket, marks)
+            written = self._build(ticket, stages)
+            if not self.forks.stand_beside(stages):
+                raise _Later
         except _Later:
-            return
+            return not self._begun
         except Exception as error:
-            self._undo(ticket, marks, extra, absent)
             if not self._may_go_on(ticket, error):
                 ticket.error, ticket.done = failure(error), True
-            return
-        stages = [stage for stage, _ in marks]
-        if not self.forks.stand_beside(stages):
-            self._undo(ticket, marks, extra, absent)
-            return
+            return not self._begun
         self.results.append((ticket, written))
         self.built.append(ticket)
         self.used[id(ticket)] = stages
         for fence in self.fences(ticket):
             self.cells[fence.key] = fence.cell
-
-    def _undo(
-        self, ticket: Ticket, marks: list[tuple[Stage, Mark]], extra: int, absent: int
-    ) -> None:
-        for line in [target.line for target in ticket.change.targets if target.line]:
-            if self.forks.undo(line):
-                self.stages.pop((line.ledger.number, line.number), None)
-        for stage, mark in reversed(marks):
-            stage.undo(mark)
-            stage.blocks.clear()  # a row that is put twice is put once
-        del self.extra[extra:], self.absent[absent:]
+        return True
 
     def _may_go_on(self, ticket: Ticket, error: Exception) -> bool:
         """Whether to build it anew: on a state made without the saved index, on a new scope."""
@@ -345,7 +341,7 @@ class Attempt:
             self.core.rebuild(target.scope, target.timeline)
         return True
 
-    def _build(self, ticket: Ticket, marks: list[tuple[Stage, Mark]]) -> list[Written]:
+    def _build(self, ticket: Ticket, stages: list[Stage]) -> list[Written]:
         change = ticket.change
         tag = change_tag(self.core, change)
         if tag is not None and (before := self.ids.get(tag) or find_outcome(self.core, tag)):
@@ -364,12 +360,13 @@ class Attempt:
                 check_expected(target, stage, self.core.ephemerals)
         bodies: list[Body] = []
         for target, stage in staged:
-            marks.append((stage, stage.mark(whole=target.special is not None)))
+            stages.append(stage)
             stage.ahead = ahead
             cause = target.cause or change.cause
             bodies.append(Body(time, [], [], cause, None, [], change.id, [], []))
         if change.linked and change.storewide:
             name_each_other(staged, bodies)
+        self._begun = True
         written = []
         for (target, stage), body in zip(staged, bodies, strict=True):
             if not target.ops and target.special is None:
@@ -448,7 +445,7 @@ class Attempt:
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
                 self.core.ended(timeline, target.timeline)
                 return self._stage(target)
-            stage = self.stages[key] = Stage(timeline, self.core.clock)
+            stage = self.stages[key] = self.core.stage(timeline)
             self.ledgers[ledger.number] = ledger
         elif stage.gone:
             raise _Later
@@ -459,6 +456,7 @@ class Attempt:
         target.line = None
         if self.forks.must_wait(fork):
             raise _Later
+        self._begun = True
         target.line = self.forks.line(fork)
         self.absent.append(rowkinds.line(b"T", fork.ledger.number, target.line.number))
 
@@ -466,7 +464,7 @@ class Attempt:
         """A timeline that nobody else can write either: its state cannot be read."""
         if timeline.ledger.erased():
             raise gone(timeline.ledger.scope)
-        stage = Stage(timeline, self.core.clock)
+        stage = self.core.stage(timeline)
         self.stages[(timeline.ledger.number, timeline.number)] = stage
         self.ledgers[timeline.ledger.number] = timeline.ledger
         return stage
@@ -501,3 +499,238 @@ class Attempt:
             # Where no entry came of it, what was held answers the caller.
             ticket.result = written or [done for _, _, done in held]
             ticket.done = True
+
+
+# ---- batch --------------------------------------------------------------------------------------
+# What the entries of a group become: one batch for the storage.
+
+
+def batch_of(attempt: Attempt, lanes: Lanes) -> tuple[Batch, bytes]:
+    """Everything that a group writes, and what it expects; and the row of the feed among it."""
+    batch = Batch()
+    items = links(attempt.stages, attempt.born)
+    for stage in attempt.stages.values():
+        count = stage.sequence - stage.start
+        ledger, timeline = stage.ledger, stage.timeline
+        items.append(FeedItem(ledger.number, timeline.number, stage.start + 1, count, stage.head))
+        batch.puts.extend(stage.rows)
+        batch.absent.append(rowkinds.entry(timeline.prefix, stage.start + 1))
+        batch.absent.extend(stage.absent)
+        batch.cells.extend(stage.cells)
+        if ledger.birth is None:
+            # Its entries may be dropped already: their absence alone would not stop this.
+            batch.absent.append(ledger.tombstone)
+    for ledger in attempt.born:
+        batch.puts.extend(ledger.birth or ())
+        batch.absent.extend(key for key, _ in ledger.birth or ())
+    # Where two changes expect different things of one cell, that of the first does not hold.
+    batch.cells = [*{one[0]: one for one in reversed(batch.cells)}.values()]
+    batch.cells += [(key, cell, cell) for key, cell in attempt.cells.items()]
+    batch.puts.extend(attempt.extra)
+    batch.absent = list(dict.fromkeys([*batch.absent, *attempt.absent]))  # forks share theirs
+    feed_key, feed_row = lanes.next_row(items)
+    batch.puts.append((feed_key, feed_row))
+    batch.absent.append(feed_key)
+    return batch, feed_row
+
+
+# ---- feed links ---------------------------------------------------------------------------------
+# What comes behind entries of another timeline, and says so in the feed: its *links*.
+#
+# The feed keeps the order of each timeline by its numbers. Two things begin with none before them:
+# a scope that is made again under the name of a deleted one, and a fork. Their first commit names
+# the end of the one, and where the other starts. So whoever reads the feed gets both behind it,
+# whatever lanes they lie in.
+
+
+def links(stages: Mapping[tuple[int, int], Stage], born: Iterable[Ledger]) -> list[FeedItem]:
+    """The links of a commit; what it extends itself it comes behind in any case."""
+    found = [*(ledger.behind for ledger in born), *(stage.behind for stage in stages.values())]
+    wanted = (item for item in found if item and (item.scope, item.timeline) not in stages)
+    return list(dict.fromkeys(wanted))
+
+
+# ---- expectations -------------------------------------------------------------------------------
+# What a change rests on and what it tells, looked up while its entries are built.
+
+
+def answer_of(stage: Stage, op: tuple[Any, ...]) -> Any:
+    """What an operation tells the caller besides the entry's number."""
+    if op[0] == "delete":
+        return stage.live(op[1]) is not None
+    return going(staged_length(stage, op[1]), op[2]) if op[0] == "trim" else None
+
+
+def declares(target: Target) -> bool:
+    """Whether it changes declarations, which is done alone, also where one is damaged."""
+    return bool(target.ops) and target.ops[0][1].startswith(PREFIX)
+
+
+def check_expected(target: Target, stage: Stage, ephemerals: Ephemerals) -> None:
+    """Refuse a change that rests on something that has changed since."""
+    if target.head is not None and stage.sequence != (target.head or stage.ledger.before):
+        raise Conflict(
+            f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
+            [str(target.scope)],
+        )
+    expects, version = target.expects.items(), ephemerals.version
+    changed = [key for key, expected in expects if version(stage, key) != expected]
+    if changed:
+        raise Conflict(
+            f"{target.scope}: {', '.join(map(repr, changed[:5]))} changed since it was read; "
+            "read again and retry",
+            changed,
+        )
+
+
+def forget_erased(core: Directory, change: Change, stages: Iterable[Stage]) -> bool:
+    """Forget scopes of a change that were erased while it was built; whether there are any."""
+    scopes = {target.scope for target in change.targets}
+    ledgers = {stage.ledger.number: stage.ledger for stage in stages}
+    erased = [one for one in ledgers.values() if one.scope in scopes and one.erased()]
+    for ledger in erased:
+        core.forget(ledger)
+    return bool(erased)
+
+
+def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
+    """Note in each entry of a change which others belong to it, or were read for it.
+
+    Whose its id is can be told from that: an entry alone that has one of the store rests on the
+    state before it.
+    """
+    written: list[tuple[int, int, int]] = []
+    reads: list[tuple[int, int, int]] = []
+    entries: list[Body] = []
+    for (target, stage), body in zip(staged, bodies, strict=True):
+        place = (stage.ledger.number, stage.timeline.number)
+        if target.ops or target.special:
+            written.append((*place, stage.sequence + 1 + target.backup))
+            entries.append(body)
+        else:
+            reads.append((*place, stage.sequence))
+    if len(bodies) == 1 and bodies[0].change is not None:
+        reads = [(*place, stage.sequence)]
+    for number, body in enumerate(entries):
+        body.also = written[:number] + written[number + 1 :]
+        body.reads = reads
+
+
+def failure(error: BaseException) -> HoldfastError:
+    """What a caller is told of an error; any other than ours is a bug."""
+    if isinstance(error, HoldfastError):
+        return error
+    if not isinstance(error, Exception):
+        return interrupted(error)
+    wrapped = InternalError(f"{type(error).__name__} while building an entry")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def keyless(unknown: OutcomeUnknown) -> Unavailable:
+    """What is told where nobody knows whether the keys of new scopes are stored."""
+    error = Unavailable("the keys of a new scope may not be stored; nothing was written: try again")
+    error.__cause__ = unknown
+    return error
+
+
+def interrupted(error: BaseException) -> OutcomeUnknown:
+    """What is told of a change during whose commit the thread that made it was stopped."""
+    return OutcomeUnknown(
+        f"{type(error).__name__} came while this change was committed together with others; "
+        "whether it was applied is not known: look, or give changes an id and send it again"
+    )
+
+
+def outrun(storage: Storage) -> HoldfastError:
+    """Why changes that were built anew and anew are never taken.
+
+    Where reads do not find what the commit finds, that is no contest but damage.
+    """
+    if storage.check():
+        return DamagedRecordError(
+            "the store's file is damaged: reads do not show what commits meet there. Nothing was "
+            "applied; verify names the damage: run recovery, or restore the file from a backup",
+            "store",
+        )
+    return Unavailable(
+        "other writers were always faster; try again. If that never helps, something lies in the "
+        "way that belongs to nobody: run verify, which names it"
+    )
+
+
+# ---- forks --------------------------------------------------------------------------------------
+# Forks: numbers for timelines that are made in one group of changes.
+#
+# The numbers of a scope's timelines have no gaps, so that whoever claims the next one has seen the
+# names of all before it. They are given when the group is built: a thousand forks at one moment
+# are one commit, and one that others have overtaken takes the next number instead.
+
+
+MOST_LINES = rowkinds.UPLOADS
+"""Timelines that a scope can have."""
+
+
+class _Made:
+    """The timelines of one scope that a group makes, behind those that are there."""
+
+    def __init__(self, known: dict[str, int]) -> None:
+        self.known = known
+        self.last = next(reversed(known.values()))
+        self.lines: dict[str, Timeline] = {}
+
+
+class Forks:
+    """The timelines that one group makes."""
+
+    def __init__(self, core: Directory, token: object) -> None:
+        self._core = core
+        self._token = token
+        self._made: dict[int, _Made] = {}
+        self._closed: set[int] = set()
+        """Scopes of which something in this group expects that they have no new timeline."""
+
+    def stand_beside(self, stages: Iterable[Stage]) -> bool:
+        """Whether a change can be in this group: the end of a scope, or a new key, for all its
+        timelines cannot be beside a new one."""
+        for stage in stages:
+            if stage.absent and any(key[:1] == b"T" for key in stage.absent):
+                made = self._made.get(stage.ledger.number)
+                if made is not None and made.lines:
+                    return False
+                self._closed.add(stage.ledger.number)
+        return True
+
+    def must_wait(self, fork: Fork) -> bool:
+        """Whether it is for the next group: the first to begin with an index saves its nodes."""
+        if fork.ledger.number in self._closed:
+            return True
+        unsaved = fork.root.count > 0 and fork.root.place is None
+        made = self._made.get(fork.ledger.number)
+        return unsaved and made is not None and bool(made.lines)
+
+    def line(self, fork: Fork) -> Timeline:
+        """The new timeline, under the next number that is free."""
+        ledger = fork.ledger
+        made = self._made.get(ledger.number)
+        if made is None:
+            known = self._core.names(ledger)
+            if ledger.erased():
+                raise gone(ledger.scope)
+            if not known:
+                raise ledger.damage(rowkinds.line(b"T", ledger.number, 0), "it is missing")
+            made = self._made[ledger.number] = _Made(known)
+        if fork.name in made.known or fork.name in made.lines:
+            raise Conflict(f"{ledger.scope} has a timeline {fork.name!r} already", [fork.name])
+        number = made.last + len(made.lines) + 1
+        if number >= MOST_LINES:
+            raise InvalidInputError(f"{ledger.scope} has all the timelines that it can have")
+        line = made.lines[fork.name] = Timeline(ledger, number)
+        line.seen = self._token  # whoever is given this number finds nothing under it
+        return line
+
+    def made(self) -> None:
+        """The group is committed: nobody here need read these from the storage."""
+        for made in self._made.values():
+            for name, line in made.lines.items():
+                self._core.register(name, line)

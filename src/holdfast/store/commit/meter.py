@@ -13,15 +13,14 @@ the others together by their outcome; their other labels are `OTHER`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import frexp, isnan
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import Conflict, InvalidInputError
+from holdfast.store.commit.change import Ticket
 
 MOST = 500
 """Series of one measure, before others are counted together."""
@@ -76,38 +75,6 @@ FIGURES = tuple(
 """Names of figures; those of what is never timed stay unknown."""
 
 _SAVED = ("saved",)
-_done_again: ContextVar[bool] = ContextVar("holdfast_done_again", default=False)
-is_done_again = _done_again.get
-"""Whether what is asked for now is done again if it fails with a `Conflict`."""
-
-
-@contextmanager
-def done_again() -> Iterator[None]:
-    """A block whose changes are made again after a `Conflict`: of that no caller is told, so it is
-    not counted."""
-    token = _done_again.set(True)
-    try:
-        yield
-    finally:
-        _done_again.reset(token)
-
-
-class Repeated(Protocol):
-    """A change, as far as it says whether it is made again after a `Conflict`."""
-
-    done_again: bool
-
-
-class Saved(Protocol):
-    """A change on its way, once its outcome is known."""
-
-    begun: float
-    error: BaseException | None
-
-    @property
-    def change(self) -> Repeated:
-        """What was asked for."""
-        ...
 
 
 class _Series:
@@ -140,7 +107,7 @@ class Meter:
         with self._lock:
             self._add(measure, labels, seconds, count)
 
-    def saved(self, tickets: Iterable[Saved]) -> None:
+    def saved(self, tickets: Iterable[Ticket]) -> None:
         """Note changes whose outcome is known."""
         now = perf_counter()
         with self._lock:

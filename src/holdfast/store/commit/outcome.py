@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.errors import ChangeIdError, InvalidValueError
 from holdfast.store.commit.change import Change, Written
-from holdfast.store.commit.refused_values import refused
+from holdfast.store.journal.directory import Directory
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
-from holdfast.store.rules.gate_request import Operation
-
-if TYPE_CHECKING:
-    from holdfast.store.journal.directory import Directory
-    from holdfast.store.journal.ledger import Ledger
+from holdfast.store.rules.gate_request import Operation, refused
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -113,21 +109,17 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
         used |= {(scope, line) for scope, line in self.others}
         places = ", ".join(f"{scope} {line}@{number}" for scope, line, number, *_ in self.places)
         elsewhere = {scope for scope, _ in asked_for(core, change) - used}
+        why = ""
         if used and elsewhere - {scope for scope, _ in used}:
+            why = "for a change of other scopes"
+        elif used and elsewhere:
+            why = "on another timeline"
+        elif self.content and change.content and self.content != change.content:
+            why = "for a change with other content"
+        if why:
             raise ChangeIdError(
-                f"the id {change.id!r} was used before, for a change of other scopes ({places}); "
-                "nothing was written: give every change an id of its own"
-            )
-        if used and elsewhere:
-            raise ChangeIdError(
-                f"the id {change.id!r} was used before, on another timeline ({places}), and is "
-                "used up for all timelines of a scope; nothing was written: give the change an id "
-                "of its own here"
-            )
-        if self.content and change.content and self.content != change.content:
-            raise ChangeIdError(
-                f"the id {change.id!r} was used before, for a change with other content "
-                f"({places}); nothing was written: give every change an id of its own"
+                f"the id {change.id!r} was used before, {why} ({places}), and is used up for all "
+                "timelines of a scope; nothing was written: give every change an id of its own"
             )
         return [
             Written(Scope.parse(scope), timeline, sequence, hash_, time, repeated=True)

@@ -19,10 +19,10 @@ from holdfast.errors import DamagedRecordError
 from holdfast.seal.sealer import sealed_under
 from holdfast.store.commit.meter import CACHE, Meter
 from holdfast.store.journal.entry import split_row
+from holdfast.store.journal.ledger import Found, Ledger, Wanted
 
 if TYPE_CHECKING:
     from holdfast.storage.redis import RedisCache
-    from holdfast.store.journal.ledger import Found, Ledger, Wanted
 
 
 class Near:
@@ -76,5 +76,5 @@ def _may_leave(key: bytes, row: bytes, encrypted: bool) -> bool:
         start = len(split_row(row)[0].data) if key[:1] == b"E" else 0
         _, packed, quiet = sealed_under(row, start)
     except DamagedRecordError:
-        return False
+        return False  # what cannot be read may hold anything
     return not quiet if encrypted else packed

@@ -9,29 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.errors import LimitExceededError
+from holdfast.errors import Conflict, LimitExceededError, MissingError, ScopeNotFoundError
 from holdfast.seal.codec import MOST_WHOLE
-from holdfast.store.commit.lookup_terms import keeper_of
-from holdfast.store.commit.operations import operate
-from holdfast.store.commit.outside_cache import Near
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, Statement
 from holdfast.store.journal.feed import FeedItem
-from holdfast.store.journal.key_range import Found, staged_range
 from holdfast.store.journal.ledger import PACK, Ledger
-from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, pack_slot
-from holdfast.store.journal.slot import Slot, edits_of, fold, layered, slots_in
-from holdfast.store.journal.timeline import Timeline
+from holdfast.store.journal.lifetime import NONE, Meta
+from holdfast.store.journal.save import BEFORE, DELTA, INDEX, NO_FLOOR, Save, pack_slot
+from holdfast.store.journal.slot import Slot, edit_of, fold, meta_of, slots_in
+from holdfast.store.journal.timeline import Found, Timeline, behind, slot_from, staged_range
 from holdfast.store.names import rowkinds
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.clock import STEP, Clock
+from holdfast.store.names.scope import RESERVED
 from holdfast.store.names.threads import SHORT, Breath
-from holdfast.store.rules.classes import any_sensitive
+from holdfast.store.rules.classes import (
+    EXTERNAL,
+    SENSITIVE,
+    STANDARD,
+    any_sensitive,
+    check_external,
+    class_of,
+)
+from holdfast.store.rules.keep import going
+from holdfast.store.rules.sticky import sticky_prefixes
 from holdfast.store.rules.subjects import no_list
 from holdfast.store.tree import refs
 from holdfast.store.tree.split import Atom, Branch, Part, array_header, read_array_header
@@ -41,24 +48,24 @@ from holdfast.store.tree.value import emit, emit_parts
 Sign = Callable[[bytes, Callable[[Statement], bytes]], Statement]
 """Makes a checkpoint's statement from the entry's key and the envelope around a statement."""
 _encode = msgspec.msgpack.Encoder().encode
-_ABSENT = object()
-Mark = tuple[Any, ...]
 Laid = Sequence[tuple[Any, bytes, bytes]]
 """(place, ref, data) of atoms that are not stored yet."""
+Ops = Sequence[tuple[Any, ...]]
+"""What a caller asked for."""
+Lookups = Callable[["Stage", Ops, "Packer"], Callable[[int, list[Any]], None] | None]
+"""What keeps the lookups: called before the operations of an entry are applied, it gives what is to
+be called behind them, with the entry's number and what it says so far."""
 
 
 class Stage:
     """The state that the next entry of a timeline rests on."""
 
-    def __init__(self, timeline: Timeline, clock: Clock) -> None:
+    def __init__(self, timeline: Timeline, clock: Clock, lookups: Lookups) -> None:
         self.timeline = timeline
         self.clock = clock
+        self._lookups = lookups
         self.ledger = timeline.ledger
         self._line = timeline.ledger.prefix + timeline.prefix
-        self._begin()
-
-    def _begin(self) -> None:
-        timeline = self.timeline
         self.start = timeline.sequence
         self.sequence = timeline.sequence
         self.head = timeline.head
@@ -81,7 +88,6 @@ class Stage:
         self.blocks: dict[str, int] = {}
         self._declared: Declared | None = None
         self._redeclared = False
-        self._undo: list[tuple[str, Any]] = []
         self._now = 0
         self._told = self.ahead = self.clock.told(self._line)
         """How far ahead the wall clock is, and what the entries so far say of it."""
@@ -127,7 +133,9 @@ class Stage:
         if self.base is None:
             self.base = timeline.folded()
         if self.overlay:
-            self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline.settled))
+            keys = sorted(self.overlay)
+            edits = [edit_of(key, timeline.settled(self.overlay[key])) for key in keys]
+            self.base = fold(self.ledger.trees, self.base, edits)
             self.overlay = {}
         return self.base
 
@@ -143,58 +151,14 @@ class Stage:
             known = self.timeline.known
             return known if known is not None else self.timeline.declared
         if self._declared is None:
-            below = self.timeline.folded() if self.base is None else self.base
-            keys = layered(self.ledger.trees.walk(below, PREFIX), self.overlay, PREFIX)
+            keys = ((one[0], slot_from(one)) for one in self.range(PREFIX, behind(PREFIX)))
             self._declared = parse_declared(self.ledger.scope, keys, self._short_value)
         return self._declared
 
     def _redeclare(self) -> None:
         self._declared, self._redeclared = None, True
 
-    def mark(self, *, whole: bool = False) -> Mark:
-        """Where to return to if the change that is built now fails.
-
-        `whole` copies the state: for changes that fold, save or restore. For others it is enough
-        to note what each key was before, and for the first nothing: a stage is begun again.
-        """
-        if self.sequence == self.start:
-            return ()
-        self._undo = []
-        grown = (
-            len(self.rows),
-            len(self.laid),
-            len(self.bodies),
-            len(self.absent),
-            len(self.saves),
-            len(self.cells),
-        )
-        simple = (self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone)
-        copies = (dict(self.overlay), set(self.fresh)) if whole else None
-        return grown, simple, self.base, self.announce, self._told, copies
-
-    def undo(self, mark: Mark) -> None:
-        """Forget what was built since the mark."""
-        if not mark:
-            self._begin()
-            return
-        grown, simple, self.base, self.announce, self._told, copies = mark
-        lists = (self.rows, self.laid, self.bodies, self.absent, self.saves, self.cells)
-        for growing, length in zip(lists, grown, strict=True):
-            del growing[length:]  # type: ignore[attr-defined]
-        self._declared = None
-        self.blocks = {}  # a row of a correlation may be gone with the change that noted it
-        self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone = simple
-        if copies is not None:
-            self.overlay, self.fresh = copies
-            return
-        for key, before in reversed(self._undo):
-            if before is _ABSENT:
-                self.overlay.pop(key, None)
-            else:
-                self.overlay[key] = before
-
     def _put(self, key: str, slot: Slot | None) -> None:
-        self._undo.append((key, self.overlay.get(key, _ABSENT)))
         self.overlay[key] = slot
         self.fresh.add(key)
         if key.startswith(PREFIX):
@@ -206,11 +170,11 @@ class Stage:
         """Build the next entry from what the caller asked for."""
         sequence = self.sequence + 1
         packer = Packer(self.ledger, self.timeline.number, sequence)
-        keeper = keeper_of(self, ops, packer)
+        follow = self._lookups(self, ops, packer)
         for op in ops:
             operate(self, sequence, op, packer, body.ops)
-        if keeper is not None:
-            keeper.after(sequence, body.ops)
+        if follow is not None:
+            follow(sequence, body.ops)
         self.finish(body, packer)
 
     def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:
@@ -309,7 +273,7 @@ class Stage:
         if old is None or old.ref[0] > refs.ATOM:
             return None
         ledger = self.ledger
-        data = self._staged(old, laid) or ledger.atom(old.ref, old.location)
+        data = self.atom(old.ref, old.location, laid)
         header = read_array_header(data)
         if header is None or not all(type(part) is Atom for part in parts):
             return None
@@ -334,21 +298,18 @@ class Stage:
 
         `laid` are the atoms of the entry that is being built now.
         """
-        codec = self.ledger.codec.plain_reader
-        staged = self._staged(slot, laid)
-        if staged is not None:
-            return codec.decode(staged)
-        return None if refs.is_tree(slot.ref) else self.ledger.value(slot.ref, slot.location, codec)
-
-    def _staged(self, slot: Slot, now: Laid) -> bytes | None:
-        """An atom of this group: it cannot be read from storage yet."""
-        if slot.ref[0] != refs.ATOM or slot.sequence <= self.start:
+        if refs.is_tree(slot.ref):
             return None
-        for laid in (now, self.laid):
-            for place, ref, data in reversed(laid):
-                if place == slot.location and ref == slot.ref:
-                    return bytes(data)
-        return None
+        return self.ledger.codec.plain_reader.decode(self.atom(slot.ref, slot.location, laid))
+
+    def atom(self, ref: bytes, place: Any, laid: Laid = ()) -> bytes:
+        """The bytes of an atom; one of this group cannot be read from storage yet."""
+        if ref[0] == refs.ATOM and place[1] > self.start:
+            for some in (laid, self.laid):
+                for at, found, data in reversed(some):
+                    if at == place and found == ref:
+                        return bytes(data)
+        return self.ledger.atom(ref, place)
 
     def _joined(self, key: str, parts: list[Part]) -> Part:
         """A list of parts: one atom if it is short, else a branch."""
@@ -490,15 +451,6 @@ class Stage:
             timeline.seen = token
 
 
-def share(near: Near | None, stages: Iterable[Stage]) -> None:
-    """Give rows with values that were committed to the cache outside of the process."""
-    if near is None:
-        return
-    for stage in stages:
-        keys = {stage.ledger.row_of(place) for place, _, _ in stage.laid}
-        near.offer(stage.ledger, [row for row in stage.rows if row[0] in keys])
-
-
 # ---- packs --------------------------------------------------------------------------------------
 # Laying the atoms of an entry into its row and into packs, and nodes of trees into theirs.
 
@@ -590,3 +542,203 @@ def node_packs(
         used += len(data)
     if pack:
         yield close()
+
+
+# ---- operations ---------------------------------------------------------------------------------
+# Operations of an entry that is being built: what was asked for, made of what is there.
+
+
+class Ahead(Protocol):
+    """A value that was stored ahead of the entry that names it."""
+
+    def enter(self, stage: Stage) -> None:
+        """Let the entry that is built now take it over."""
+
+
+def operate(
+    stage: Stage, sequence: int, op: tuple[Any, ...], packer: Packer, made: list[Any]
+) -> None:
+    """Apply an operation to a stage, and add to `made` what the entry says of it."""
+    kind, key = op[0], op[1]
+    if kind == "set":
+        meta = _asked_meta(stage, key, op)
+        made.append(stage._set(sequence, key, op[2], packer))  # which leaves it without meta
+        if meta is not NONE:
+            made += _described(stage, key, meta)
+        _admit(stage, key, op[2:3], packer)
+    elif kind == "append":
+        old = stage.live(key)
+        made.append(stage._append(sequence, key, op[2], packer, old))
+        made += _described(stage, key, meta_of(old))  # if it is so short that it was set whole
+        _admit(stage, key, op[2], packer, within=1)
+    elif kind == "delete":
+        stage._put(key, None)
+        made.append([entry.DELETE, key])
+    elif kind == "trim":
+        old = stage.live(key)
+        if old is not None:
+            made.append(staged_trim(stage, sequence, key, op[2], packer, old))
+            made += _described(stage, key, meta_of(old))
+            packer.quiet |= _class(stage, key) == SENSITIVE
+    elif kind == "ahead":
+        meta = _asked_meta(stage, key, op)
+        ahead = [entry.SET, key, op[2]]
+        stage._put(key, stage.timeline.changed(sequence, ahead, iter(()), None))
+        made.append(ahead)
+        made += _described(stage, key, meta)
+        _admit(stage, key, (), packer)
+    elif kind == "merge":
+        made.append(_merge(stage, sequence, *op[2:]))
+    else:
+        assert kind == "expire"
+        old = stage.live(key)
+        if old is None:
+            raise MissingError(f"{stage.ledger.scope} has no key {key!r} that could expire")
+        meta = op[2].meta(stage.now, meta_of(old))
+        made += _described(stage, key, meta._replace(class_=meta_of(old).class_))
+
+
+def _asked_meta(stage: Stage, key: str, op: tuple[Any, ...]) -> Meta:
+    """What is to be known of a key besides the value that it is set to."""
+    if len(op) <= 3:
+        return NONE
+    return op[3].meta(stage.now, meta_of(stage.live(key)) if op[3].keep else NONE)  # type: ignore[no-any-return]
+
+
+def _described(stage: Stage, key: str, meta: Meta) -> list[Any]:
+    """The operation, if it takes one, that says what is known of a key besides its value."""
+    slot = stage.slot(key)
+    assert slot is not None
+    packed = meta.pack()
+    if packed == slot.meta:
+        return []
+    stage._put(key, slot.with_meta(packed))
+    return [[entry.META, key, packed]]
+
+
+def _admit(
+    stage: Stage, key: str, parts: Sequence[Part], packer: Packer, *, within: int = 0
+) -> None:
+    """Treat what was just written by its class; `within` is how deep in the value it lies."""
+    class_ = _class(stage, key)
+    if class_ is STANDARD:  # as most are
+        return
+    packer.quiet |= class_ == SENSITIVE
+    if class_ == EXTERNAL:
+        slot = stage.slot(key)
+        assert slot is not None
+        check_external(stage.ledger, key, parts, slot.size(), within)
+
+
+def _class(stage: Stage, key: str) -> str:
+    """The class of a key that is there; what parts of Holdfast keep is sensitive, or has none."""
+    slot = stage.slot(key)
+    assert slot is not None
+    if key.startswith(PREFIX):
+        return ""  # what is declared may be just what cannot be read
+    class_ = class_of(key, slot.meta, stage.declared)
+    return class_ if key[0] != RESERVED or class_ == SENSITIVE else ""
+
+
+def _merge(
+    stage: Stage,
+    sequence: int,
+    point: Any,
+    hash_: bytes,
+    rests: tuple[int, ...],
+    uploads: Sequence[Ahead],
+) -> Any:
+    """Note what is merged, if the timeline still has the past that the merge rests on."""
+    if rests != (stage.ledger.number, stage.origin, stage.merged):
+        raise Conflict(f"{stage.ledger.scope}: restored or merged meanwhile; try again")
+    for upload in uploads:
+        upload.enter(stage)
+    before, stage.merged = stage.merged, sequence
+    return [entry.MERGE, *point, hash_, before]
+
+
+def staged_length(stage: Stage, key: str) -> int:
+    """How many items a list has after the entries staged so far; 0 if it is absent."""
+    slot = stage.live(key)
+    if slot is None:
+        return 0
+    length = slot.length()
+    return length if length is not None else len(stage._items_of(key, slot, ()))
+
+
+def staged_trim(
+    stage: Stage, sequence: int, key: str, trim: dict[str, int], packer: Packer, old: Slot
+) -> list[Any]:
+    """Trim a list, which is there, in the entry that is being built."""
+    length = old.length()
+    if length is None:
+        items = stage._items_of(key, old, packer.laid)
+        rest: list[Part] | None = items[going(len(items), trim) :]
+    else:
+        old = stage.timeline.settled(old)
+        first = going(length, trim)
+        rest = _short_rest(stage, old, first, packer)
+    if rest is not None:
+        return stage._set(sequence, key, stage._joined(key, rest), packer, how=entry.TRIMMED)  # type: ignore[no-any-return]
+    op = [entry.PATCH, key, [[0, first, None, []]] if first else [], entry.TRIMMED]
+    stage._put(key, stage.timeline.changed(sequence, op, iter(()), lambda _: old))
+    return op
+
+
+def _short_rest(stage: Stage, old: Slot, first: int, packer: Packer) -> list[Part] | None:
+    """What is left of a list, if that is so short that it is kept whole."""
+    _, hash_, count, _ = refs.read_tree(old.ref)
+    if count - first > refs.WHOLE:
+        return None
+    ledger = stage.ledger
+    rest = list(ledger.trees.slice(ledger.trees.load(old.location, hash_), first, count))
+    if any(refs.is_tree(ref) for _, ref, _ in rest):
+        return None
+    if len(array_header(len(rest))) + sum(refs.size_of(ref) for _, ref, _ in rest) > refs.WHOLE:
+        return None
+    parts: list[Part] = []
+    for _, ref, place in rest:
+        at = place or (0, 0)
+        value = stage._short_value(Slot(ref, place, at[0], at[1]), packer.laid)
+        parts.append(ledger.splitter.atom(ledger.codec.encode(ledger.codec.plain(value))))
+    return parts
+
+
+# ---- the past -----------------------------------------------------------------------------------
+# What an entry that is built rests on in the past: what is sticky, and what is not pruned
+# meanwhile.
+
+
+Keep = Callable[["Stage"], Iterable[str]]
+"""Gives, in the commit of a restore, how keys begin that stay as they are."""
+
+
+def sticky_of(stage: Stage) -> tuple[str, ...]:
+    """The same, of the state that the next entry rests on: what a restore keeps by itself."""
+    return sticky_prefixes(stage.declared)
+
+
+def stand_on(stage: Stage, source: Timeline, sequence: int, number: int) -> None:
+    """Let a commit that rests on an older state fail if that is pruned meanwhile, or deleted.
+
+    `number` is that of the newest anchor when it was found that the state is kept.
+    """
+    ledger = stage.ledger
+    if ledger.number != source.ledger.number:
+        raise ScopeNotFoundError(
+            f"{ledger.scope} was deleted meanwhile; one that is made again under its name is new"
+        )
+    coming = ledger.pruning.get(source.number, NO_FLOOR)
+    if not coming.holds(sequence, ledger.before):
+        raise Conflict(f"{ledger.scope}: entry {sequence} is being pruned; try again")
+    stage.absent.append(rowkinds.anchor(ledger.number, source.number, number + 1))
+
+
+def stand_beside_pruning(stage: Stage, anchors: int) -> None:
+    """Refuse what shares parts with a value that was read before the timeline was pruned."""
+    line = stage.timeline
+    if line.floor.number != anchors or line.number in stage.ledger.pruning:
+        raise Conflict(
+            f"{stage.ledger.scope}: the timeline was pruned while this value was written, and "
+            "parts that it shares with the one before may be gone; write it again"
+        )

@@ -32,9 +32,8 @@ from holdfast.store.names.arguments import check_count, check_flag
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.masked import MASK
 from holdfast.store.names.scope import Scope, check_key
-from holdfast.store.read.reader import anew, moment
+from holdfast.store.read.reader import anew, masks, moment, rules_of
 from holdfast.store.rules.ephemeral import refuse_ephemeral
-from holdfast.store.rules.masks import masks, rules_of
 from holdfast.store.tree import refs
 from holdfast.store.tree.difference import identity, into, same, shorten
 from holdfast.store.tree.sequence import changes

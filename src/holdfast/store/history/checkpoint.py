@@ -17,13 +17,10 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.storage.rows import each
-from holdfast.store.commit.change import Change, Target, Written
+from holdfast.store.commit.change import Change, Fork, Target, Written
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.expected import Keep, stand_on, sticky_of
-from holdfast.store.commit.forks import Fork
-from holdfast.store.commit.lookup_build import all_built
-from holdfast.store.commit.lookup_terms import terms_of_kept
-from holdfast.store.commit.stage import Packer, Sign, Stage
+from holdfast.store.commit.lookup_terms import all_built, terms_of_kept
+from holdfast.store.commit.stage import Keep, Packer, Sign, Stage, stand_on, sticky_of
 from holdfast.store.history.diff import diff_states, index_of
 from holdfast.store.history.merge_values import classes_along, declare_along
 from holdfast.store.journal import entry as entries
@@ -53,9 +50,8 @@ from holdfast.store.read.reader import Reader, microseconds, moment
 from holdfast.store.rules.lookup import count_keys, derived
 from holdfast.store.rules.sticky import apart, sticky_prefixes
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
 from holdfast.store.tree.difference import tree_changes
-from holdfast.store.tree.tree import Node
+from holdfast.store.tree.tree import Element, Node
 
 _encode = msgspec.msgpack.Encoder().encode
 Plan = tuple[Change, Callable[[list[Written]], Any]]

@@ -14,9 +14,8 @@ from holdfast.store.journal.slot import Slot, meta_of, slot_of
 from holdfast.store.journal.timeline import Timeline, folded_at
 from holdfast.store.names.items import LongValue
 from holdfast.store.names.masked import MASK
-from holdfast.store.read.reader import Reader, moment
+from holdfast.store.read.reader import Reader, masks, moment, rules_of
 from holdfast.store.rules.lookup import derived
-from holdfast.store.rules.masks import masks, rules_of
 from holdfast.store.rules.subjects import shown, subject_changes
 from holdfast.store.tree import refs
 from holdfast.store.tree.difference import (

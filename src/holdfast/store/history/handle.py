@@ -10,16 +10,14 @@ from holdfast.errors import InvalidInputError, ReadOnlyError, ScopeNotFoundError
 from holdfast.store.commit.change import Change, Target, Written
 from holdfast.store.commit.change_request import ask_gates, build_change
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.expected import Keep, sticky_of
-from holdfast.store.commit.stage import Stage
+from holdfast.store.commit.stage import Keep, Stage, sticky_of
 from holdfast.store.history.checkpoint import History, Plan
 from holdfast.store.history.diff import diff_states, index_of
 from holdfast.store.journal import entry
 from holdfast.store.journal.directory import deletion
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.key_range import behind
 from holdfast.store.journal.lifetime import KEEP, Terms
-from holdfast.store.journal.timeline import Timeline
+from holdfast.store.journal.timeline import Timeline, behind
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import (
     check_count,
@@ -40,9 +38,9 @@ from holdfast.store.names.scope import KINDS, Scope, check_key
 from holdfast.store.names.threads import MUCH, leave_loop
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.reader import Reader, microseconds, moment
-from holdfast.store.rules.checkpoint_marks import HOLDS, check_no_holds
 from holdfast.store.rules.gate_request import GateRequest, Operation
-from holdfast.store.rules.trim import going
+from holdfast.store.rules.keep import going
+from holdfast.store.rules.sticky import HOLDS, check_no_holds
 from holdfast.store.tree.difference import Diff
 from holdfast.store.tree.value import is_longer
 

@@ -28,8 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.store.commit.change_request import build_change, build_target
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.operations import Ahead
-from holdfast.store.commit.stage import Stage
+from holdfast.store.commit.stage import Ahead
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes, shown_value
 from holdfast.store.history.handle import UPDATES, LineHandle
@@ -56,13 +55,20 @@ from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Entry, LongValue
 from holdfast.store.names.masked import MASK
 from holdfast.store.names.scope import RESERVED, Scope
-from holdfast.store.read.reader import Reader
+from holdfast.store.read.reader import Reader, rules_of
+from holdfast.store.rules.classes import sensitive
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.lookup import derived
-from holdfast.store.rules.masks import rules_of, sensitive
-from holdfast.store.rules.owned_keys import DONE, EFFECTS, OPEN, companion, leader, whole
-from holdfast.store.rules.sticky import sticky_prefixes
+from holdfast.store.rules.sticky import (
+    DONE,
+    EFFECTS,
+    OPEN,
+    companion,
+    leader,
+    sticky_prefixes,
+    whole,
+)
 from holdfast.store.rules.subjects import Kept, Shown, Subject, erased, opened_changes, shown
 from holdfast.store.tree.difference import (
     DELETED,
@@ -539,7 +545,7 @@ class Merging:
         sealed = core.subjects.sealed(line.scope, short, {})
         target = build_target(core, line.scope, line.timeline, sealed, self.expects)
         with _as_one_entry(), self.line.lock:
-            Stage(self.line, core.clock).add(core.prepared(self.ledger, target), Body(self.time))
+            core.stage(self.line).add(core.prepared(self.ledger, target), Body(self.time))
 
     @property
     def asked(self) -> Any:

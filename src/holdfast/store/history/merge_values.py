@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
 from holdfast.seal.codec import Typed
-from holdfast.store.commit.operations import operate
+from holdfast.store.commit.stage import operate
 from holdfast.store.journal.declared import Declared
 from holdfast.store.journal.lifetime import Meta
 from holdfast.store.names.scope import KEY_LENGTH
-from holdfast.store.rules.classes import SENSITIVE, Classed, class_of
-from holdfast.store.rules.masks import Rules, class_by
+from holdfast.store.rules.classes import SENSITIVE, Classed, Rules, class_by, class_of
 from holdfast.store.tree.difference import DELETED, identity, into, same
 from holdfast.store.tree.sequence import aligned
 

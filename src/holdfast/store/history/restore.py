@@ -9,11 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import Conflict, HoldfastError, LookupNotFoundError
-from holdfast.store.commit.change import Change, Target, Written
-from holdfast.store.commit.expected import Keep, sticky_of
-from holdfast.store.commit.lookup_build import Step, check_values, declared_lookup, present
-from holdfast.store.commit.meter import done_again
-from holdfast.store.commit.stage import Stage
+from holdfast.store.commit.change import Change, Target, Written, done_again
+from holdfast.store.commit.lookup_terms import Step, check_values, declared_lookup, present
+from holdfast.store.commit.stage import Keep, Stage, sticky_of
 from holdfast.store.history.diff import index_of
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle
 from holdfast.store.journal.entry import Body
@@ -24,8 +22,7 @@ from holdfast.store.read.change_block import ScopedChange, exact, put
 from holdfast.store.read.reader import Reader
 from holdfast.store.rules.gate_request import Asked, Operation
 from holdfast.store.rules.lookup import BUILT, Lookup, check_lookup_name
-from holdfast.store.rules.owned_keys import ATTACHED, DONE, EFFECTS, FIELDS, OPEN
-from holdfast.store.rules.sticky import Sticky
+from holdfast.store.rules.sticky import ATTACHED, DONE, EFFECTS, FIELDS, OPEN, Sticky
 from holdfast.store.tree.difference import tree_changes
 
 if TYPE_CHECKING:

@@ -36,15 +36,12 @@ from holdfast.store.names.arguments import check_flag, check_text, listed
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Entry, Left, Reverted
 from holdfast.store.names.scope import Scope
+from holdfast.store.read.reader import masks
 from holdfast.store.read.watch import Follower
-from holdfast.store.rules.checkpoint_marks import PREFIX as MARKS
-from holdfast.store.rules.checkpoint_marks import RESTARTS
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
 from holdfast.store.rules.gate_request import Asked, Operation
 from holdfast.store.rules.lookup import derived
-from holdfast.store.rules.masks import masks
-from holdfast.store.rules.owned_keys import leader, recorded
-from holdfast.store.rules.sticky import sticky_prefixes
+from holdfast.store.rules.sticky import MARKS, RESTARTS, leader, recorded, sticky_prefixes
 from holdfast.store.rules.subjects import opened_changes
 from holdfast.store.tree.difference import MISSING, Diff, masked_changes
 

@@ -143,8 +143,8 @@ def _parse(scope: Scope, key: str, slot: Any, read: Callable[[Any], Any]) -> Dec
     try:
         data = read(slot)
     except DamagedIndexError:
-        raise
-    except StateIntegrityError:
+        raise  # the entries give it again
+    except StateIntegrityError:  # of a rule that is lost nobody may go on as if there were none
         raise unreadable from None
     kind = KINDS.get(key[len(PREFIX) :].partition("/")[0])
     if kind is None or type(data) is not dict:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 
 import msgspec
 
@@ -32,15 +32,16 @@ from holdfast.seal.ring import Ring, ScopeKeys
 from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writer
 from holdfast.seal.subject_keys import says_erased
 from holdfast.storage.contract import Storage
+from holdfast.storage.rows import each
 from holdfast.store.journal.feed import Lanes, end_of
-from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.floor import no_body
+from holdfast.store.journal.ledger import AtomCache, Ledger, gone
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import process_fork, rowkinds
-from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.clock import Clock
 from holdfast.store.names.lapse import Lapses
 from holdfast.store.names.scope import Scope
-from holdfast.store.tree.node_cache import AtomCache, NodeCache
+from holdfast.store.tree.tree import NodeCache
 
 ROWS = 500_000
 """Scopes whose directory rows are kept by number."""
@@ -72,10 +73,13 @@ def scopes(core: Directory, damaged: Told = _raised) -> Iterator[tuple[Scope, in
 
     A row that is damaged is told to `damaged`, and the others follow; without it, it is raised.
     """
-    for key, row in _there(core, damaged):
+    for _, named in groupby(each(core.storage.scan, b"D", b"E"), lambda one: one[0][1:17]):
+        *_, (key, row) = named  # the last of a name's rows says whether it is there
         try:
+            if rowkinds.state_of(key) != rowkinds.THERE:
+                continue
             text, number, scope_id, _, made, _ = _decode(core.open_row(key, row))
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # it hides one scope, and no others
             damaged(key, error)
             continue
         yield Scope.parse(text), number, scope_id, made
@@ -84,46 +88,19 @@ def scopes(core: Directory, damaged: Told = _raised) -> Iterator[tuple[Scope, in
 def numbered(core: Directory) -> Iterator[tuple[int, bytes]]:
     """(number, key of its row or tombstone) of every scope, deleted and erased ones, too, as far as
     the directory can be read."""
-    low = b"D"
-    while page := core.storage.scan(low, b"E", limit=1000):
-        for key, row in page:
-            with suppress(StateIntegrityError):
-                if rowkinds.state_of(key) == rowkinds.THERE:
-                    yield _decode(core.open_row(key, row))[1], key
-                elif rowkinds.state_of(key) == rowkinds.ERASED:
-                    yield read_tombstone(core, key, row).number, key
-        low = page[-1][0] + b"\0"
+    for key, row in each(core.storage.scan, b"D", b"E"):
+        with suppress(StateIntegrityError):
+            if (number := _number_in(core, key, row)) is not None:
+                yield number, key
 
 
 def made(core: Directory, scope: Scope) -> int:
     """The time at which a scope was made; pruning leaves it as it is."""
-    tag = core.tag(b"directory", str(scope))
-    for key, row in core.storage.scan(
-        b"D" + tag, rowkinds.after(b"D" + tag), limit=1, reverse=True
-    ):
+    for key, row in core.newest(core.tag(b"directory", str(scope))):
         if rowkinds.state_of(key) == rowkinds.THERE:
             time: int = _decode(core.open_row(key, row))[4]
             return time
     raise ScopeNotFoundError(f"there is no {scope} any more")
-
-
-def _there(core: Directory, damaged: Told) -> Iterator[tuple[bytes, bytes]]:
-    """Rows of the scopes that are not deleted."""
-    low, high = b"D", b"E"
-    last: tuple[bytes, bytes, int] | None = None
-    while page := core.storage.scan(low, high, limit=1000):
-        for key, row in page:
-            try:
-                state = rowkinds.state_of(key)
-            except StateIntegrityError as error:
-                damaged(key, error)
-                continue
-            if last is not None and key[1:17] != last[0][1:17] and last[2] == rowkinds.THERE:
-                yield last[:2]
-            last = (key, row, state)
-        low = page[-1][0] + b"\0"
-    if last is not None and last[2] == rowkinds.THERE:
-        yield last[:2]
 
 
 class Numbers:
@@ -134,9 +111,6 @@ class Numbers:
         self._lock = threading.RLock()
         self._rows: dict[int, bytes] = {}
         self._names: dict[int, str] = {}
-        self._there: set[int] = set()
-        """Scopes that are not deleted, as of a state of the feed."""
-        self._token: object = None
 
     def row(self, number: int) -> bytes | None:
         """The key of a scope's directory row (or tombstone), also if it is deleted since."""
@@ -147,7 +121,8 @@ class Numbers:
         with self._lock:
             wanted = set(numbers)
             if not wanted <= self._rows.keys():
-                self._rows |= new_numbers(self._core, set(self._rows.values()))
+                new = _numbered(self._core, seen=set(self._rows.values()))
+                self._rows |= {number: key for number, key, _ in new}
             found = {number: self._rows[number] for number in wanted & self._rows.keys()}
             for number in list(islice(self._rows, max(0, len(self._rows) - ROWS))):
                 del self._rows[number]
@@ -156,50 +131,25 @@ class Numbers:
     def scopes(self, numbers: Iterable[int]) -> dict[int, str]:
         """Names of scopes; those that are deleted or erased, by whomever, are left out."""
         with self._lock:
-            token = self._core.lanes.token()
-            if token != self._token:
-                self._there.clear()
-            self._token = token
-            wanted = set(numbers)
-            if not wanted <= self._there:
-                self._look(wanted - self._there)
-            return {number: self._names[number] for number in wanted & self._there}
-
-    def _look(self, numbers: set[int]) -> None:
-        """Learn the names of scopes that are there."""
-        if len(self._names) > NAMES:
-            self._names.clear()
-            self._there.clear()
-        found = self._find(numbers)
-        ends = [
-            end
-            for key in found.values()
-            for end in (rowkinds.deletion(key), rowkinds.tombstone(key))
-        ]
-        storage = self._core.storage
-        ended = {
-            key[:21] for key, row in zip(ends, storage.get(ends), strict=True) if row is not None
-        }
-        there = {number: key for number, key in found.items() if key[:21] not in ended}
-        new = [number for number in there if number not in self._names]
-        for number, row in zip(new, storage.get([there[n] for n in new]), strict=True):
-            if row is not None:
-                self._names[number] = _decode(self._core.open_row(there[number], row))[0]
-        self._there |= there.keys() & self._names.keys()
+            if len(self._names) > NAMES:
+                self._names.clear()
+            found = self._find(numbers)
+            ends = [
+                (key, rowkinds.deletion(key), rowkinds.tombstone(key)) for key in found.values()
+            ]
+            read = iter(self._core.storage.get([key for keys in ends for key in keys]))
+            for (number, key), row, *over in zip(found.items(), read, read, read, strict=True):
+                if row is None or over != [None, None]:
+                    self._names.pop(number, None)
+                elif number not in self._names:
+                    self._names[number] = _decode(self._core.open_row(key, row))[0]
+            return {number: self._names[number] for number in found if number in self._names}
 
     def timeline(self, ledger: Ledger, number: int) -> str | None:
         """The name of a timeline; None if there is none. Only those made since are read."""
-        if number == 0:
-            return "main"
-        if number not in ledger.lines:
-            with self._lock:
-                last = next(reversed(ledger.lines), 0)
-                try:
-                    found = self._core.timelines(ledger, last)
-                except ScopeNotFoundError:
-                    return None  # erased since
-                ledger.lines |= {line: name for line, name, _, _ in found}
-        return ledger.lines.get(number)
+        if number and number not in ledger.lines:
+            self._core.names(ledger)
+        return ledger.lines.get(number) if number else "main"
 
 
 class Directory:
@@ -260,7 +210,7 @@ class Directory:
         """The plain bytes of a row of the store."""
         try:
             return self._seal.open(self._ad(key), row)
-        except DamagedRecordError as error:
+        except DamagedRecordError as error:  # the seal does not know what it opens: it is said here
             place = rowkinds.describe(key)
             raise DamagedRecordError(f"{place}: {error}", place) from None
 
@@ -310,7 +260,7 @@ class Directory:
 
     def _find(self, scope: Scope, create: bool) -> Ledger | None:
         tag = self.tag(b"directory", str(scope))
-        found = self._newest(tag)
+        found = self.newest(tag)
         incarnation = 0
         if found:
             key, row = found[0]
@@ -330,7 +280,7 @@ class Directory:
         ledger.behind = end_of(self.storage, number) if found else None
         return ledger
 
-    def _newest(self, tag: bytes) -> list[tuple[bytes, bytes]]:
+    def newest(self, tag: bytes) -> list[tuple[bytes, bytes]]:
         """The last of a name's rows in the directory, if it has any."""
         return self.storage.scan(b"D" + tag, rowkinds.after(b"D" + tag), limit=1, reverse=True)
 
@@ -384,6 +334,7 @@ class Directory:
             codec=self.codec,
             nodes=self.nodes,
             atoms=self.atoms,
+            no_body=no_body,
         )
 
     def _data_keys(self, scope_id: bytes) -> dict[int, bytes]:
@@ -456,7 +407,7 @@ class Directory:
     def timeline(self, ledger: Ledger, name: str = "main") -> Timeline:
         """A timeline of a scope, loaded."""
         number = 0 if name == "main" else self._timeline_number(ledger, name)
-        timeline = ledger.timelines.get(number)
+        timeline: Timeline | None = ledger.timelines.get(number)
         if timeline is None:
             with self._lock:
                 timeline = ledger.timelines.get(number)
@@ -485,7 +436,8 @@ class Directory:
         with self._lock:
             last = next(reversed(ledger.names.values()), -1)
             with suppress(ScopeNotFoundError):  # erased meanwhile, as the state of it says, too
-                ledger.names |= {name: n for n, name, _, _ in self.timelines(ledger, last)}
+                for number, name, _, _ in self.timelines(ledger, last):
+                    ledger.names[name], ledger.lines[number] = number, name
             return ledger.names
 
     def timelines(self, ledger: Ledger, after: int = -1) -> list[tuple[int, str, int, int]]:
@@ -493,11 +445,9 @@ class Directory:
         prefix = b"T" + ledger.number.to_bytes(rowkinds.SCOPE, "big")
         found = []
         low = prefix if after < 0 else rowkinds.line(b"T", ledger.number, after) + b"\0"
-        while page := self.storage.scan(low, rowkinds.after(prefix), limit=1000):
-            for key, row in page:
-                name, parent, start = _decode(ledger.open_row(key, row))
-                found.append((rowkinds.line_of(key), name, parent, start))
-            low = page[-1][0] + b"\0"
+        for key, row in each(self.storage.scan, low, rowkinds.after(prefix)):
+            name, parent, start = _decode(ledger.open_row(key, row))
+            found.append((rowkinds.line_of(key), name, parent, start))
         return found
 
     def lines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
@@ -524,6 +474,7 @@ class Directory:
         with self._lock:
             timeline.ledger.timelines.setdefault(timeline.number, timeline)
             timeline.ledger.names[name] = timeline.number
+            timeline.ledger.lines[timeline.number] = name
 
     def take_over(self, timeline: Timeline) -> None:
         """A stranded timeline has a state again: use it from now on."""
@@ -581,14 +532,14 @@ def read_tombstone(core: Directory, key: bytes, row: bytes) -> Tombstone:
     try:
         return msgspec.msgpack.decode(plain, type=Tombstone)
     except msgspec.MsgspecError:
-        raise DamagedRecordError(f"{rows.describe(key)}: it is no tombstone") from None
+        raise DamagedRecordError(f"{rowkinds.describe(key)}: it is no tombstone") from None
 
 
 def deletion(core: Directory, ledger: Ledger, last: int, *, erase: bool) -> tuple[bytes, bytes]:
     """The row that says that a scope is deleted, or erased; `last` is its highest entry."""
     if erase:
         return entomb(core, ledger.tombstone, ledger.number, last, ledger.id)
-    key = rows.deletion(ledger.tombstone)
+    key = rowkinds.deletion(ledger.tombstone)
     return key, core.seal_row(key, _encode([ledger.number, core.clock.claimed(), last]))
 
 
@@ -599,7 +550,7 @@ def entomb(core: Directory, key: bytes, number: int, last: int, id: bytes) -> tu
 
 def keyless(core: Directory, key: bytes, scope: Scope, id: bytes) -> HoldfastError:
     """The error for a scope, of a directory row's key, that the ring has no key for."""
-    if core.storage.get([rows.tombstone(key)])[0] is not None:
+    if core.storage.get([rowkinds.tombstone(key)])[0] is not None:
         return gone(scope)
     if _ring_says_erased(core, id):
         return KeyMissingError(
@@ -627,38 +578,37 @@ def _ring_says_erased(core: Directory, id: bytes) -> bool:
 
 def by_number(core: Directory) -> dict[int, tuple[bytes, bytes]]:
     """The directory row of every scope by its number; of an erased one, its tombstone."""
-    return {number: (key, row) for number, key, row in _numbered(core, b"D", set())}
-
-
-def new_numbers(core: Directory, seen: set[bytes]) -> dict[int, bytes]:
-    """Numbers and keys of directory rows that were not seen before; they are now."""
-    return {number: key for number, key, _ in _numbered(core, b"D", seen)}
+    return {number: (key, row) for number, key, row in _numbered(core)}
 
 
 def erased_ids(core: Directory, scope: Scope | None = None) -> set[bytes]:
     """The ids of all scopes that were erased in this store, or of those that bore a name."""
-    prefix = b"D" + (core.tag(b"directory", str(scope)) if scope is not None else b"")
-    found = _numbered(core, prefix, set())
-    return {read_tombstone(core, key, row).id for _, key, row in found if key[21] == rows.ERASED}
+    found = _numbered(core, scope)
+    return {
+        read_tombstone(core, key, row).id for _, key, row in found if key[21] == rowkinds.ERASED
+    }
 
 
 def numbers_of(core: Directory, scope: Scope) -> set[int]:
     """The numbers of all scopes that have had a name."""
-    prefix = b"D" + core.tag(b"directory", str(scope))
-    return {number for number, _, _ in _numbered(core, prefix, set())}
+    return {number for number, _, _ in _numbered(core, scope)}
 
 
 def _numbered(
-    core: Directory, prefix: bytes, seen: set[bytes]
+    core: Directory, scope: Scope | None = None, seen: Collection[bytes] = ()
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    low = prefix
-    while page := core.storage.scan(low, rows.after(prefix), limit=1000):
-        for key, row in page:
-            if key in seen or rows.state_of(key) == rows.DELETED:
-                continue
-            if rows.state_of(key) == rows.THERE:
-                yield _decode(core.open_row(key, row))[1], key, row
-            else:
-                yield read_tombstone(core, key, row).number, key, row
-        seen.update(key for key, _ in page)
-        low = page[-1][0] + b"\0"
+    """Number, key and row of every scope, or of those that bore a name; not of rows seen before."""
+    prefix = b"D" + (core.tag(b"directory", str(scope)) if scope is not None else b"")
+    for key, row in each(core.storage.scan, prefix, rowkinds.after(prefix)):
+        if key not in seen and (number := _number_in(core, key, row)) is not None:
+            yield number, key, row
+
+
+def _number_in(core: Directory, key: bytes, row: bytes) -> int | None:
+    """The number of the scope that a row of the directory is about; None if it is a deletion."""
+    if rowkinds.state_of(key) == rowkinds.DELETED:
+        return None
+    if rowkinds.state_of(key) == rowkinds.ERASED:
+        return read_tombstone(core, key, row).number
+    number: int = _decode(core.open_row(key, row))[1]
+    return number

@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from holdfast.errors import DamagedRecordError
 from holdfast.seal.sealer import read_varint, write_varint
@@ -72,6 +73,7 @@ KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))
 """What operations are called."""
 
 _encode = msgspec.msgpack.Encoder().encode
+_statement = struct.Struct(">B32s8s64s")
 
 
 class Body(msgspec.Struct, array_like=True, gc=False):
@@ -110,21 +112,13 @@ class Statement(NamedTuple):
 
     def pack(self) -> bytes:
         """The 110 bytes that stand in the envelope."""
-        return b"".join(
-            (
-                bytes([self.algorithm]),
-                self.root,
-                self.key_id,
-                self.signature,
-                self.previous.to_bytes(5, "big"),
-            )
-        )
+        return _statement.pack(*self[:4]) + self.previous.to_bytes(5, "big")
 
     @classmethod
     def unpack(cls, data: bytes) -> Statement:
         """The opposite of `pack`."""
         previous = int.from_bytes(data[105:110], "big")
-        return cls(data[0], data[1:33], data[33:41], data[41:105], previous)
+        return cls._make((*_statement.unpack_from(data), previous))
 
 
 class Envelope(NamedTuple):
@@ -215,16 +209,7 @@ def encode_body(body: Body) -> bytes:
     rest = (body.save, body.packs, body.change, body.also, body.reads, body.step)
     if body.cause is None and not any(rest):
         return _encode((body.time, body.ops, body.atoms))
-    cause = body.cause and _trimmed(
-        [
-            body.cause.actor,
-            body.cause.reason,
-            body.cause.correlation,
-            body.cause.parent,
-            body.cause.component,
-            body.cause.operation,
-        ]
-    )
+    cause = body.cause and _trimmed(list(astuple(body.cause)))
     return _encode([body.time, body.ops, body.atoms, *_trimmed([cause or None, *rest])])
 
 

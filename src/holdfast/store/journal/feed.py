@@ -1,7 +1,7 @@
 """The feed: which entries were committed, in lanes that every commit extends by one row.
 
 Row: for each timeline in the commit its scope number (6), timeline (2), first sequence (5),
-number of entries (3) and the hash of the last (32), behind the commit's links (see `behind`); then
+number of entries (3) and the hash of the last (32), behind the commit's links (see `link`); then
 a tag (32) over lane, number, the tag of the row before and the row. So a lane is a chain, and its
 newest tag vouches for all of it.
 A store has 16 lanes; a process stays on one until it meets another there.
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
 from holdfast.storage.contract import Storage
+from holdfast.storage.rows import PAGE, each
 from holdfast.store.names import rowkinds
 
 LANES = 16
@@ -129,8 +131,7 @@ class Lanes:
         )
         if not found:
             return 0, bytes(32)
-        key, row = found[0]
-        return int.from_bytes(key[2:], "big"), row[-32:]
+        return _number(found[0][0]), found[0][1][-32:]
 
     def position(self) -> Position:
         """Where all lanes end now, such that all that comes before is before it, too.
@@ -151,7 +152,7 @@ class Lanes:
         found = self._storage.scan(
             rowkinds.feed(lane, after + 1), rowkinds.after(b"F" + bytes([lane])), limit=limit
         )
-        return [(int.from_bytes(key[2:], "big"), items_of(row), row[-32:]) for key, row in found]
+        return [(_number(key), items_of(row), row[-32:]) for key, row in found]
 
     def rows_since(self, position: Position) -> dict[int, list[tuple[int, list[FeedItem]]]]:
         """All rows behind a position, by lane: (number, items).
@@ -162,17 +163,14 @@ class Lanes:
         token = self.token()
         found = {lane: self._rows(lane, position.get(lane, 0)) for lane in range(LANES)}
         if self.token() != token:
-            ends = {lane: pages[-1][0] if pages else 0 for lane, pages in found.items()}
+            ends = {lane: rows[-1][0] if rows else 0 for lane, rows in found.items()}
             later = {lane: self._rows(lane, ends[lane] or position.get(lane, 0)) for lane in found}
             _add_missed(found, later)
-        return {lane: pages for lane, pages in found.items() if pages}
+        return {lane: rows for lane, rows in found.items() if rows}
 
     def _rows(self, lane: int, after: int) -> list[tuple[int, list[FeedItem]]]:
-        found: list[tuple[int, list[FeedItem]]] = []
-        while page := self.read(lane, after):
-            found.extend((number, items) for number, items, _ in page)
-            after = page[-1][0]
-        return found
+        low, high = rowkinds.feed(lane, after + 1), rowkinds.after(b"F" + bytes([lane]))
+        return [(_number(key), items_of(row)) for key, row in each(self._storage.scan, low, high)]
 
 
 def _add_missed(
@@ -182,27 +180,27 @@ def _add_missed(
     """Take from `later` what comes before something in `found`, and what that rests on."""
     newest: dict[tuple[int, int], int] = {}
 
-    def note(pages: list[tuple[int, list[FeedItem]]]) -> None:
-        for _, items in pages:
+    def note(rows: list[tuple[int, list[FeedItem]]]) -> None:
+        for _, items in rows:
             for item in items:
                 line = (item.scope, item.timeline)
                 newest[line] = max(newest.get(line, 0), item.first)
 
-    for pages in found.values():
-        note(pages)
+    for rows in found.values():
+        note(rows)
     moved = True
     while moved:
         moved = False
-        for lane, pages in later.items():
+        for lane, rows in later.items():
             missed = [
                 number
-                for number, (_, items) in enumerate(pages, 1)
+                for number, (_, items) in enumerate(rows, 1)
                 if any(item.first < newest.get((item.scope, item.timeline), 0) for item in items)
             ]
             if missed:
-                found[lane] += pages[: missed[-1]]
-                note(pages[: missed[-1]])
-                del pages[: missed[-1]]
+                found[lane] += rows[: missed[-1]]
+                note(rows[: missed[-1]])
+                del rows[: missed[-1]]
                 moved = True
 
 
@@ -234,89 +232,49 @@ def end_of(storage: Storage, scope: int) -> FeedItem | None:
     return link(scope, 0, rowkinds.sequence_of(newest[0][0])) if newest else None
 
 
-# ---- feed heads ---------------------------------------------------------------------------------
-# Which entry of each timeline the feed names as its newest, and how many it names.
-#
-# Each lane is read from its end backwards, as far as is asked for, and once; later answers read
-# what was committed since. A row that cannot be read names nothing: `verify` finds it.
-
-
-PAGE = 1000
-
-
 class FeedHeads:
-    """The newest entries that the feed of a store names."""
+    """Which entry of each timeline the feed of a store names as its newest, and how many it names.
+
+    A row that cannot be read names nothing: `verify` finds it.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._lock = threading.Lock()
         self._heads: dict[tuple[int, int], tuple[int, int]] = {}
-        self._lanes = [_Lane(lane) for lane in range(LANES)]
+        self._whole = False
 
     def named(self, scope: int, timeline: int) -> tuple[int, int | None]:
         """The highest number of a timeline's entries, and how many of them there are, as of the
-        last look; None as long as a part of the feed was not read."""
-        with self._lock:
-            newest, count = self._heads.get((scope, timeline), (0, 0))
-            return newest, count if all(lane.whole for lane in self._lanes) else None
+        last look; None if a part of the feed was not read then."""
+        newest, count = self._heads.get((scope, timeline), (0, 0))
+        return newest, count if self._whole else None
 
     def scopes(self) -> set[int]:
         """Numbers of the scopes that the feed names, as of the last look."""
-        with self._lock:
-            return {scope for scope, _ in self._heads}
+        return {scope for scope, _ in self._heads}
 
     def look(self, depth: int | None = None) -> None:
-        """Read what was committed since; of what was before, with `depth`, only so many of the
-        newest rows of each lane."""
-        with self._lock:
-            for lane in self._lanes:
-                self._catch_up(lane)
-                self._go_back(lane, depth)
-
-    def _catch_up(self, lane: _Lane) -> None:
-        if not lane.last and not lane.whole:
-            return  # nothing was read yet: it is read from its end
-        while page := self._storage.scan(lane.key(lane.last + 1), lane.end, limit=PAGE):
-            self._note(page)
-            lane.last = _number(page[-1][0])
-
-    def _go_back(self, lane: _Lane, depth: int | None) -> None:
-        while not lane.whole and (depth is None or lane.count < depth):
-            limit = PAGE if depth is None else min(PAGE, depth - lane.count)
-            high = lane.key(lane.first) if lane.last else lane.end
-            page = self._storage.scan(lane.key(0), high, limit=limit, reverse=True)
-            self._note(page)
-            lane.whole = len(page) < limit
-            if page:
-                lane.count += len(page)
-                lane.last = lane.last or _number(page[0][0])
-                lane.first = _number(page[-1][0])
-
-    def _note(self, page: list[tuple[bytes, bytes]]) -> None:
-        heads = self._heads
-        for _, row in page:
-            with suppress(StateIntegrityError):
-                for item in items_of(row):
-                    if not item.entries:
-                        continue  # a link
-                    line, last = (item.scope, item.timeline), item.first + item.entries - 1
-                    newest, count = heads.get(line, (0, 0))
-                    heads[line] = max(newest, last), count + item.entries
+        """Read the feed; with `depth`, only so many of the newest rows of each lane."""
+        heads: dict[tuple[int, int], tuple[int, int]] = {}
+        whole, page = True, min(PAGE, depth or PAGE)
+        for lane in range(LANES):
+            low, high = rowkinds.feed(lane, 0), rowkinds.after(b"F" + bytes([lane]))
+            found = each(self._storage.scan, low, high, limit=page, reverse=True)
+            rows = 0
+            for _, row in islice(found, depth):
+                rows += 1
+                with suppress(StateIntegrityError):
+                    _note(heads, items_of(row))
+            whole = whole and (depth is None or rows < depth)
+        self._heads, self._whole = heads, whole
 
 
-class _Lane:
-    """How much of a lane was read."""
-
-    def __init__(self, lane: int) -> None:
-        self._lane = lane
-        self.end = rowkinds.after(b"F" + bytes([lane]))
-        self.first = self.last = self.count = 0
-        self.whole = False
-        """Whether it was read from its first row on."""
-
-    def key(self, number: int) -> bytes:
-        """Where a row lies."""
-        return rowkinds.feed(self._lane, number)
+def _note(heads: dict[tuple[int, int], tuple[int, int]], items: Iterable[FeedItem]) -> None:
+    for item in items:
+        if item.entries:  # else it is a link
+            line, last = (item.scope, item.timeline), item.first + item.entries - 1
+            newest, count = heads.get(line, (0, 0))
+            heads[line] = max(newest, last), count + item.entries
 
 
 def _number(key: bytes) -> int:

@@ -5,8 +5,8 @@ it; numbers of anchors have no gaps, so that whoever rests on what the newest on
 there is no row of the next number. See `store.upkeep.prune` for how entries are pruned.
 
 If the row or the anchor is lost, `verify` says so. What can still be known without it stands in for
-it, so that the scope can be looked back on and recovered: the chain may have the anchor itself, and
-a state that is kept counts if something else vouches for it (`_vouched`).
+it, so that the scope can be looked back on and recovered: a state that is kept counts if something
+else vouches for it (`_vouched`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from holdfast.errors import (
     PrunedError,
     StateIntegrityError,
 )
+from holdfast.storage.rows import each
 from holdfast.store.journal import entry as entries
-from holdfast.store.journal.save import Save, read_save
+from holdfast.store.journal.feed import Position
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.save import NO_FLOOR, Floor, Save, read_save
 from holdfast.store.names import rowkinds
 
 if TYPE_CHECKING:
@@ -32,28 +35,8 @@ if TYPE_CHECKING:
 _decode = msgspec.msgpack.Decoder(int).decode
 
 
-class Floor(NamedTuple):
-    """What the newest anchor of a timeline says."""
-
-    number: int
-    """Which of the timeline's anchors it is; 0 if it has none."""
-    sequence: int
-    """Entries up to this one are pruned."""
-    anchor: int
-    """The entry that says so; 0 if there is none, or it is lost."""
-    bases: dict[int, bytes]
-    """Entries up to the floor, the last one included, whose states are kept: what their saved
-    indexes are committed to."""
-
-    def holds(self, sequence: int, before: int) -> bool:
-        """Whether the state at an entry can be had; `before` is the number before the first."""
-        return sequence >= self.sequence or sequence <= before or sequence in self.bases
-
-
-NO_FLOOR = Floor(0, 0, 0, {})
 LOST = b""
 """What stands for the commitment of a state that was lost with its anchor."""
-PAGE = 500
 
 
 def floor_of(ledger: Ledger, timeline: int) -> Floor:
@@ -61,11 +44,8 @@ def floor_of(ledger: Ledger, timeline: int) -> Floor:
     try:
         return anchored_floor(ledger, timeline)
     except StateIntegrityError:
-        number = _number_of(newest_anchor_row(ledger, timeline))
-    known = ledger.unanchored.get(timeline, NO_FLOOR)
-    if known.number != number:
-        known = ledger.unanchored[timeline] = _without_anchor(ledger, timeline, number)
-    return known
+        # A lost anchor must not cost the state: `verify` names it, and a copy heals it.
+        return _without_anchor(ledger, timeline)
 
 
 def anchored_floor(ledger: Ledger, timeline: int) -> Floor:
@@ -80,10 +60,10 @@ def anchored_floor(ledger: Ledger, timeline: int) -> Floor:
             floor = ledger.floors[timeline] = _read(ledger, timeline, number, *found[0])
             return floor
         except StateIntegrityError:
+            # If it was pruned again meanwhile, that has dropped the content of this anchor.
             before, found = found, _newest(ledger, timeline)
             if found == before:
                 raise
-            # It was pruned again meanwhile: that drops the content of the anchor before.
     return NO_FLOOR
 
 
@@ -118,87 +98,29 @@ def _read(ledger: Ledger, timeline: int, number: int, key: bytes, row: bytes) ->
         raise ledger.damage(key, "it cannot be read") from None
 
 
-def _without_anchor(ledger: Ledger, timeline: int, number: int) -> Floor:
-    """The floor of a timeline that was pruned and whose anchor cannot be found by its row.
+def _without_anchor(ledger: Ledger, timeline: int) -> Floor:
+    """The floor of a timeline that was pruned and whose anchor cannot be read.
 
-    The anchor's own, if the chain still has it. Else `anchor` is 0, and of the states that were
-    kept it has those that something else vouches for; the one at the floor is always named, by
-    `LOST` if nothing does. `sequence` is 0 if there is no other sign of pruning.
+    `anchor` is 0, and of the states that were kept it has those that something else vouches for;
+    the newest one is always named, by `LOST` if nothing does.
     """
+    number = _number_of(newest_anchor_row(ledger, timeline))
     line = rowkinds.line(b"E", ledger.number, timeline)
     newest = ledger.storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
-    bases, last = _bases_left(ledger, timeline, rowkinds.sequence_of(newest[0][0]) if newest else 0)
-    anchor, bare = _anchor_left(ledger, timeline, last)
-    if anchor is not None:
-        return announced_floor(Floor(number - 1, 0, 0, {}), *anchor)
-    if sequence := max(last, bare):
-        bases.setdefault(sequence, LOST)
-    return Floor(number, sequence, 0, bases)
-
-
-def _all_rows(
-    ledger: Ledger, line: bytes, *, reverse: bool = False
-) -> Iterator[tuple[bytes, bytes]]:
-    """All rows of a timeline of one kind, however many they are."""
-    low, high = line, rowkinds.after(line)
-    while page := ledger.storage.scan(low, high, limit=PAGE, reverse=reverse):
-        yield from page
-        low, high = (low, page[-1][0]) if reverse else (page[-1][0] + b"\0", high)
-
-
-def _anchor_left(
-    ledger: Ledger, timeline: int, last: int
-) -> tuple[tuple[int, list[Any]] | None, int]:
-    """The newest anchor (its number, and what it says) if the chain shows it for certain, and the
-    newest entry without a body; `last` is the newest state that is kept.
-
-    One that stands before an entry which cannot be read, or before where the row leads, may be an
-    older one, and so may one whose floor is another.
-    """
-    expected = 0
-    led, certain = _led_to(ledger, timeline), True
-    for key, row in _all_rows(ledger, rowkinds.line(b"E", ledger.number, timeline), reverse=True):
-        sequence = rowkinds.sequence_of(key)
-        certain = certain and expected in (0, sequence) and sequence >= led
-        expected = sequence - 1
-        try:
-            whole = bool(entries.split_row(row)[1])
-            if not whole and sequence != led:
-                return None, sequence
-            certain = certain and whole
-            ops = ledger.open_entry(key, row)[1].ops if certain else []
-        except StateIntegrityError:
-            certain = False
-            continue
-        if ops and ops[0][0] == entries.PRUNE:
-            certain = ops[0][1] >= last
-            if certain:
-                return (sequence, ops[0]), 0
-    return None, 0
-
-
-def _led_to(ledger: Ledger, timeline: int) -> int:
-    """The entry to which the row of the newest anchor leads; 0 if that cannot be read."""
-    for key, row in _newest(ledger, timeline):
-        with suppress(StateIntegrityError, msgspec.MsgspecError):
-            return _decode(ledger.open_row(key, row))
-    return 0
-
-
-def _bases_left(ledger: Ledger, timeline: int, newest: int) -> tuple[dict[int, bytes], int]:
-    """The states kept of a timeline, up to its newest entry, that something vouches for; and the
-    number of the last one, vouched for or not."""
-    found: dict[int, bytes] = {}
-    last = 0
-    for key, row in _all_rows(ledger, rowkinds.line(b"B", ledger.number, timeline)):
-        if rowkinds.sequence_of(key) > newest:
-            break
+    head = rowkinds.sequence_of(newest[0][0]) if newest else 0
+    kept, last = rowkinds.line(b"B", ledger.number, timeline), 0
+    bases: dict[int, bytes] = {}
+    for key, row in each(ledger.storage.scan, kept, rowkinds.after(kept)):
+        if rowkinds.sequence_of(key) > head:
+            break  # it was lost together with the newest entries
         last = rowkinds.sequence_of(key)
         with suppress(StateIntegrityError):
             plain = ledger.open_row(key, row)
             if _vouched(ledger, timeline, last, read_save(plain)):
-                found[last] = ledger.commit_save(plain)
-    return found, last
+                bases[last] = ledger.commit_save(plain)
+    if last:
+        bases.setdefault(last, LOST)
+    return Floor(number, last, 0, bases)
 
 
 def _vouched(ledger: Ledger, timeline: int, at: int, base: Save) -> bool:
@@ -255,7 +177,7 @@ def name_of(ledger: Ledger, timeline: int) -> str:
     try:
         name: str = msgspec.msgpack.decode(ledger.open_row(key, ledger.storage.get([key])[0]))[0]
     except (StateIntegrityError, msgspec.DecodeError):
-        return f"timeline {timeline}"
+        return f"timeline {timeline}"  # it is for an error's text, which must not fail itself
     return name
 
 
@@ -266,3 +188,69 @@ def no_body(ledger: Ledger, key: bytes) -> PrunedError | DamagedRecordError:
     if sequence <= floor.sequence:
         return pruned(ledger, name_of(ledger, timeline), sequence, floor)
     return DamagedRecordError("its body is missing, and no anchor says that it was pruned")
+
+
+# ---- losses -------------------------------------------------------------------------------------
+# A loss that a timeline tells of: entries that the feed names and that are there no more.
+#
+# How one is found, and told, stands in `store.upkeep.losses`.
+
+
+class Loss(NamedTuple):
+    """Entries of a timeline that are lost."""
+
+    first: int
+    last: int
+    """The lowest and the highest number of an entry that is lost."""
+    head: int
+    """The newest entry that the timeline had then."""
+    surplus: int
+    """How many more entries the feed named, all in all, than the timeline had."""
+    position: Position
+    """How far the feed was read."""
+    at: int = 0
+    """The entry that says so; 0 if none does."""
+
+    def __str__(self) -> str:
+        return loss_text(self.first, self.last)
+
+    def operation(self) -> list[object]:
+        """What the entry that tells of it says."""
+        lanes = sorted(self.position.items())
+        return [entries.LOST, self.first, self.last, self.head, self.surplus, lanes]
+
+
+def loss_text(first: int, last: int) -> str:
+    """What is lost, for people."""
+    if first == last:
+        return f"entry {first}, which the feed names"
+    return f"entries {first} to {last}, which the feed names"
+
+
+def told(sequence: int, op: list[object]) -> Loss:
+    """What an entry says is lost."""
+    _, first, last, head, surplus, lanes = op
+    return Loss(first, last, head, surplus, dict(lanes), sequence)  # type: ignore[arg-type, call-overload]
+
+
+def newest_told(ledger: Ledger, number: int) -> Loss | None:
+    """The newest loss that a timeline tells of."""
+    return next(all_told(ledger, number), None)
+
+
+def all_told(ledger: Ledger, number: int) -> Iterator[Loss]:
+    """The losses that a timeline tells of, the newest first; what cannot be read is passed over."""
+    line = rowkinds.line(b"E", ledger.number, number)
+    for key, row in each(ledger.storage.scan, line, rowkinds.after(line), reverse=True):
+        with suppress(PrunedError, StateIntegrityError):
+            for op in ledger.open_entry(key, row)[1].ops:
+                if op[0] == entries.LOST:
+                    yield told(rowkinds.sequence_of(key), op)
+
+
+def hash_of(ledger: Ledger, key: bytes, row: bytes) -> bytes:
+    """The hash of an entry; empty if its envelope cannot be read."""
+    try:
+        return ledger.entry_hash(key, entries.split_row(row)[0].data)
+    except StateIntegrityError:
+        return b""  # like no other: whoever compares takes it for another entry

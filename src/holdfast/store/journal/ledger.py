@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -24,23 +25,19 @@ from holdfast.errors import (
 from holdfast.seal.codec import Codec
 from holdfast.seal.ring import subkey
 from holdfast.seal.sealer import Commitments, Seal, sealed_under
+from holdfast.storage.contract import Storage
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
-from holdfast.store.journal.floor import Floor, no_body
+from holdfast.store.journal.feed import FeedItem
+from holdfast.store.journal.save import Floor
+from holdfast.store.journal.slot import Slot
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import leave_loop
 from holdfast.store.tree import refs
-from holdfast.store.tree.node_cache import AtomCache, NodeCache
 from holdfast.store.tree.split import Splitter
-from holdfast.store.tree.tree import Place, Trees
+from holdfast.store.tree.tree import NodeCache, Place, Trees
 from holdfast.store.tree.value import Grower
-
-if TYPE_CHECKING:
-    from holdfast.storage.contract import Storage
-    from holdfast.store.journal.feed import FeedItem
-    from holdfast.store.journal.slot import Slot
-    from holdfast.store.journal.timeline import Timeline
 
 PACK = 4096
 """Bytes of a pack, and of the atoms inside an entry's row: one read gives little more than
@@ -92,6 +89,7 @@ class Ledger:
         codec: Codec,
         nodes: NodeCache,
         atoms: AtomCache,
+        no_body: Callable[[Ledger, bytes], HoldfastError],
     ) -> None:
         self.scope = scope
         self.number = number
@@ -107,14 +105,16 @@ class Ledger:
         self.codec = codec
         self.storage = storage
         self.prefix = lineage + scope_id
-        self.timelines: dict[int, Timeline] = {}
+        self.timelines: dict[int, Any] = {}
+        """Held for `Directory`; of timelines, which read through it, a ledger knows nothing."""
         self.names: dict[str, int] = {}
         self.lines: dict[int, str] = {}
         """Names of timelines other than `main`, as far as somebody asked: see `Numbers`."""
-        self.views: dict[tuple[int, int, int], Timeline] = {}
+        self.views: dict[tuple[int, int, int], Any] = {}
+        """The same, at older entries."""
         self.viewing = threading.RLock()
-        self.floors, self.unanchored = dict[int, Floor](), dict[int, Floor]()
-        """What anchors that were read say, by timeline, and what stands in for others: `floors`."""
+        self.floors: dict[int, Floor] = {}
+        """What anchors that were read say, by timeline."""
         self.pruning: dict[int, Floor] = {}
         """Floors that this process is about to set."""
         self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}
@@ -127,6 +127,8 @@ class Ledger:
         """Another object stands for this scope now, or it is to be read again."""
         self._ad = b"holdfast/ad/1\0" + self.prefix
         self._atoms = atoms
+        self._no_body = no_body
+        """Judges an entry whose row is the envelope alone: pruned, or damaged."""
         self._derive(commitments, nodes)
 
     def _derive(self, commitments: Commitments, nodes: NodeCache) -> None:
@@ -148,7 +150,7 @@ class Ledger:
             return state.digest()
 
         self.commit_node = commitments.domain(b"node")
-        self.trees = Trees(self.commit_node, end_hash, self._fetch_node, nodes.scoped(self.number))
+        self.trees = Trees(self.commit_node, end_hash, self._fetch_node, nodes, self.number)
         self.grower = Grower(self.trees)
         self.splitter = Splitter(self.codec, self.value_hash, commitments.boundary_key)
 
@@ -196,7 +198,7 @@ class Ledger:
     ) -> Body:
         """The body that begins at `start`, behind its envelope, which names the rest."""
         if len(row) == start:
-            raise no_body(self, key)
+            raise self._no_body(self, key)
         plain = self.seal.open(self.ad(key), row, writer, start)
         if self.commit_body(plain) != commitment:
             raise DamagedRecordError("the body is not the one that the envelope commits to")
@@ -209,6 +211,7 @@ class Ledger:
                     raise DamagedRecordError("it is missing")
                 return read(key, row)
             except (DamagedRecordError, KeyMissingError) as error:
+                # It may have been sealed again, or pruned, since it was read: that is no damage.
                 if attempt == 2:
                     if isinstance(error, DataKeyRemovedError) and self._is_of_before():
                         where = f"{self.scope}: {rows.describe(key)}"
@@ -231,7 +234,7 @@ class Ledger:
         except DataKeyRemovedError:
             return not self.erased()
         except (DamagedRecordError, KeyMissingError):
-            pass
+            pass  # damaged itself, it shows nothing of the others
         return False
 
     def erased(self) -> bool:
@@ -510,3 +513,59 @@ def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | 
         compress=compressed,
         quiet=quiet,
     )
+
+
+class AtomCache:
+    """Checked plain bytes by place. Decoded anew for each reader, so none can change another's.
+
+    The oldest go first when the bound is reached. Races between threads cost a miss, never a
+    wrong answer: an entry is only used if it carries the ref that the reader expects.
+    """
+
+    def __init__(self, capacity: int = 6 << 20) -> None:
+        self._capacity = capacity
+        self._held = 0
+        # A plain dict finds its oldest item ever more slowly, the more were removed before it.
+        self._items: OrderedDict[Any, tuple[bytes, Any]] = OrderedDict()
+        self.hits = 0
+        self.misses = 0
+
+    def get(self, key: Any) -> tuple[bytes, Any] | None:
+        """(ref, bytes) held under a place."""
+        found = self._items.get(key)
+        if found is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return found
+
+    def holds(self, key: Any, ref: bytes) -> bool:
+        """Whether a place is held with this ref."""
+        found = self._items.get(key)
+        return found is not None and found[0] == ref
+
+    def put(self, key: Any, ref: bytes, data: Any) -> None:
+        """Hold bytes; what alone would fill an eighth of the cache is not held."""
+        weight = _weight(data)
+        if weight > self._capacity >> 3:
+            return
+        if key not in self._items:
+            self._held += weight
+        self._items[key] = (ref, data)
+        while self._held > self._capacity:
+            try:
+                _, (_, old) = self._items.popitem(last=False)
+            except KeyError:
+                return  # another thread is making room
+            self._held -= _weight(old)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._items.clear()
+        self._held = 0
+
+
+def _weight(data: Any) -> int:
+    if type(data) is list:
+        return 300 + 40 * len(data) + sum(map(len, data))
+    return len(data) + 300

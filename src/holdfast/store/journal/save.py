@@ -1,4 +1,7 @@
-"""Saved indexes: what opening and time travel start from instead of the first entry."""
+"""Saved indexes: what opening and time travel start from instead of the first entry.
+
+And floors, below which a saved index is all that is left of a timeline.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import msgspec
 
 from holdfast.errors import DamagedIndexError
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
+from holdfast.store.tree.tree import Element
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -67,3 +70,24 @@ def read_save(plain: bytes) -> Save:
         return Save(*_decode(plain))
     except (msgspec.DecodeError, TypeError):
         raise DamagedIndexError("an index save cannot be read") from None
+
+
+class Floor(NamedTuple):
+    """What the newest anchor of a timeline says."""
+
+    number: int
+    """Which of the timeline's anchors it is; 0 if it has none."""
+    sequence: int
+    """Entries up to this one are pruned."""
+    anchor: int
+    """The entry that says so; 0 if there is none, or it is lost."""
+    bases: dict[int, bytes]
+    """Entries up to the floor, the last one included, whose states are kept: what their saved
+    indexes are committed to."""
+
+    def holds(self, sequence: int, before: int) -> bool:
+        """Whether the state at an entry can be had; `before` is the number before the first."""
+        return sequence >= self.sequence or sequence <= before or sequence in self.bases
+
+
+NO_FLOOR = Floor(0, 0, 0, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,9 +11,8 @@ from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.lifetime import NONE, Meta, read_meta
 from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
 from holdfast.store.tree.difference import tree_changes
-from holdfast.store.tree.tree import Node, Trees
+from holdfast.store.tree.tree import Element, Node, Trees
 
 
 class Slot(msgspec.Struct, gc=False, eq=False):
@@ -26,7 +25,7 @@ class Slot(msgspec.Struct, gc=False, eq=False):
     tail: tuple[Element, ...] | None = None
     """Items appended to a list since its tree was made."""
     meta: bytes = b""
-    """What else is known of the key: see `lifetimes`."""
+    """What else is known of the key: see `journal.lifetime`."""
 
     def described(self) -> bytes:
         """The ref that stands in the index."""
@@ -108,38 +107,6 @@ def slot_of(element: Element) -> Slot:
     return Slot(ref, location, hint[0], hint[1])
 
 
-def layered(
-    elements: Iterable[Element], changed: Mapping[str, Slot | None], prefix: str, after: str = ""
-) -> Iterator[tuple[str, Slot]]:
-    """Keys and slots of an index with changes on top of it, in key order.
-
-    `elements` are those of the index from the first key on that begins with `prefix` and is not
-    below `after`, which is left out itself.
-    """
-    start = max(prefix, after)
-    mine = sorted(k for k in changed if k >= start and k.startswith(prefix))
-    position = 0
-    for element in elements:
-        key = element[0]
-        if not key.startswith(prefix):
-            break
-        while position < len(mine) and mine[position] < key:
-            yield from _present(mine[position], changed[mine[position]], after)
-            position += 1
-        if position < len(mine) and mine[position] == key:
-            yield from _present(key, changed[key], after)
-            position += 1
-        elif key != after:
-            yield key, slot_of(element)
-    for key in mine[position:]:
-        yield from _present(key, changed[key], after)
-
-
-def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
-    if slot is not None and key != after:
-        yield key, slot
-
-
 # ---- fold ---------------------------------------------------------------------------------------
 # Working many changes into an index without holding up other threads.
 
@@ -160,17 +127,9 @@ def fold(trees: Trees, root: Node, edits: list[tuple[str, bytes | None, Any]]) -
     return root
 
 
-def edits_of(
-    overlay: dict[str, Slot | None], settled: Callable[[Slot], Slot]
-) -> list[tuple[str, Any, Any]]:
-    """An overlay as edits of an index, in key order."""
-    found: list[tuple[str, Any, Any]] = []
-    for key in sorted(overlay):
-        slot = overlay[key]
-        if slot is not None:
-            slot = settled(slot)
-        found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
-    return found
+def edit_of(key: str, slot: Slot | None) -> tuple[str, bytes | None, Any]:
+    """What an overlay says of a key, as an edit of an index."""
+    return (key, slot.described(), slot.hint()) if slot is not None else (key, None, None)
 
 
 class Kept(NamedTuple):

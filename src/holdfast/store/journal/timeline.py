@@ -3,13 +3,19 @@
 The state at an entry is the newest index saved before it and the fold of the entries since.
 In memory that is a tree (`base`) and an `overlay` of the keys changed since; the tree is
 changed only when a root is needed or a save is due.
+
+Where a timeline was pruned, nothing but what is kept can be read below its floor: there a *base*,
+a saved index that the anchor vouches for, stands in for the entries.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Self, TypeVar
 
 from holdfast.errors import (
     ChainError,
@@ -20,19 +26,31 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
+from holdfast.storage.rows import each
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, split_row
-from holdfast.store.journal.floor import NO_FLOOR, Floor, announced_floor
-from holdfast.store.journal.key_range import KeyOrder, behind, slot_from, timeline_range
-from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.load import DELTAS, Loading
-from holdfast.store.journal.save import DELTA, INDEX, read_slot
-from holdfast.store.journal.slot import Slot, fold, keep_sticky, slot_of
+from holdfast.store.journal.floor import announced_floor, floor_of, name_of, pruned, read_base
+from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.save import (
+    BEFORE,
+    DELTA,
+    INDEX,
+    NO_FLOOR,
+    Floor,
+    Save,
+    read_save,
+    read_slot,
+)
+from holdfast.store.journal.slot import Slot, edit_of, fold, keep_sticky, slot_of
 from holdfast.store.names import rowkinds as rows
-from holdfast.store.tree import refs
-from holdfast.store.tree.tree import Node
+from holdfast.store.names.scope import SCOPED_LENGTH
+from holdfast.store.tree.tree import Node, Trees
 
+DELTAS = 64
+"""Most deltas on one full save: what opening has to read at most."""
+ATTEMPTS = 5
+"""How often a state is read again that is being pruned meanwhile."""
 DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
 MOST_BEHIND = 4096
@@ -45,11 +63,15 @@ TAIL = 256
 """Items appended to a list before they are worked into its tree."""
 
 
-class Timeline(Loading):
+_S = TypeVar("_S", Slot, Slot | None)
+
+
+class Timeline:
     """The newest known state of one timeline; or, as a copy, its state at an older entry."""
 
     def __init__(self, ledger: Ledger, number: int) -> None:
-        super().__init__(ledger, number)
+        self.ledger = ledger
+        self.number = number
         self.lock = threading.RLock()
         self.seen: object = None
         self.sequence = ledger.before
@@ -80,6 +102,143 @@ class Timeline(Loading):
         self.known: Declared | None = None
         self.lent: Node | None = None
         """Its tree as those begin with it who fork it, while it is not saved itself."""
+
+    # loading
+
+    def load(self, until: int | None = None, *, saves: bool = True) -> Self:
+        """Read the state at the newest entry, or at entry `until`.
+
+        A save that is damaged costs time, not state: then (or without `saves`) all entries are
+        replayed. `verify` names it, and the next save takes its place.
+        """
+        try:
+            self._load_whole(until, saves)
+        except ScopeNotFoundError:  # erased while it was read
+            self.sequence = self.ledger.before
+        if self.sequence == self.ledger.before:  # no scope that is there has no entry
+            self.gone = self.ledger.erased()
+        if until is not None and self.sequence < until:
+            scope = self.ledger.scope
+            raise gone(scope) if self.gone else DamagedRecordError(f"{scope}: no entry {until}")
+        return self
+
+    def _load_whole(self, until: int | None, saves: bool) -> None:
+        last = rows.LAST_SEQUENCE if until is None else until
+        for attempt in range(1, ATTEMPTS + 1):
+            self.bare = not saves
+            # The newest state is mostly had without the floor: it is not read before it is needed.
+            lazy = until is None and saves and attempt == 1
+            self._floor = None if lazy else floor_of(self.ledger, self.number)
+            known = (self._floor or NO_FLOOR).number  # on the way the newest one may be read
+            try:
+                self._load(last, saves)
+                return
+            except (PrunedError, StateIntegrityError) as error:
+                # While it is pruned, or erased, what was found a moment ago may be gone.
+                if attempt < ATTEMPTS and floor_of(self.ledger, self.number).number != known:
+                    self.take_over(Timeline(self.ledger, self.number))
+                    continue  # what was read was being pruned
+                if isinstance(error, PrunedError) or not self.ledger.erased():
+                    raise
+                raise gone(self.ledger.scope) from None
+
+    @property
+    def floor(self) -> Floor:
+        """Below which entry it was pruned."""
+        if self._floor is None:
+            self._floor = floor_of(self.ledger, self.number)
+        return self._floor
+
+    @floor.setter
+    def floor(self, floor: Floor) -> None:
+        self._floor = floor
+
+    def _load(self, last: int, saves: bool) -> None:
+        try:
+            self._replay(last, self._take_saves(last) if saves else self._take_base(last))
+        except DamagedIndexError:  # what was saved only saves time: the entries have it all
+            fresh = Timeline(self.ledger, self.number)
+            fresh.bare, fresh.floor = True, self.floor
+            fresh._replay(last, fresh._take_base(last))
+            self.take_over(fresh)
+
+    def _take_base(self, last: int) -> dict[int, tuple[int, bytes]]:
+        """Start from what is kept at the floor, or at entry `last` below it.
+
+        Without a floor that is the first entry. No entry behind it has to vouch for a base: the
+        anchor has.
+        """
+        floor, before = self._floor or NO_FLOOR, self.ledger.before
+        if not floor.sequence or last <= before:
+            return {}
+        if not floor.holds(last, before):
+            raise pruned(self.ledger, name_of(self.ledger, self.number), last, floor)
+        at = min(last, floor.sequence)
+        self._take(at, read_base(self.ledger, self.number, at, floor.bases[at]))
+        return {}
+
+    def strand(self, why: StateIntegrityError) -> Self:
+        """Know where the timeline ends, though not its state: for looking back and for restoring.
+
+        Envelopes are clear, so that the newest entry and the newest checkpoint are found without
+        opening any body.
+        """
+        self.stranded = why
+        self.floor = floor_of(self.ledger, self.number)
+        high = rows.after(self.prefix)
+        for key, row in each(self.ledger.storage.scan, self.prefix, high, limit=200, reverse=True):
+            if self.sequence == self.ledger.before:
+                envelope = self.ledger.envelope(key, row)
+                self.sequence = rows.sequence_of(key)
+                self.head = self.ledger.entry_hash(key, envelope.data)
+            if row[1:2] == b"\1":
+                self.checkpoint = rows.sequence_of(key)
+                break
+        return self
+
+    def take_over(self, other: Timeline) -> None:
+        """Become what another one is."""
+        for name, value in vars(other).items():
+            if name != "lock":
+                setattr(self, name, value)
+
+    def _take_saves(self, last: int) -> dict[int, tuple[int, bytes]]:
+        """Start from the newest save that is whole; returns what the chain must say of it."""
+        floor = self._floor or NO_FLOOR
+        if last <= floor.sequence:
+            return self._take_base(last)
+        line = rows.line(b"S", self.ledger.number, self.number)
+        low, high = rows.entry(line, floor.sequence + 1), rows.entry(line, last) + b"\0"
+        saves: list[tuple[int, Save, bytes]] = []
+        for key, row in self.ledger.storage.scan(low, high, limit=DELTAS + 1, reverse=True):
+            plain = self.ledger.open_row(key, row)
+            save = read_save(plain)
+            saves.append((rows.sequence_of(key), save, self.ledger.commit_save(plain)))
+            if save.kind != DELTA:
+                break
+        if not saves or saves[-1][1].kind == DELTA:
+            self._take_base(last)
+            if not floor.sequence or not saves:
+                return {}
+        for sequence, save, _ in reversed(saves):
+            self._take(sequence, save)
+        return {saves[0][0]: (saves[0][1].kind, saves[0][2])}
+
+    def _take(self, sequence: int, save: Save) -> None:
+        if save.kind != DELTA:
+            self.overlay, self.stored = {}, {}
+            self._lazy = (tuple(save.place), save.root) if save.place else None
+            self.base = self.ledger.trees.empty
+            self.deltas = 0
+        else:
+            self.stored.update(zip(save.keys, save.slots, strict=True))
+            self.deltas += 1
+        self.saved = sequence
+        self.sequence = sequence - (save.kind == BEFORE)
+        self.head = save.head
+        self.checkpoint = save.checkpoint
+        self.origin, self.merged = save.origin, save.merged
+        self.behind = save.behind
 
     # following
 
@@ -126,7 +285,7 @@ class Timeline(Loading):
         try:
             return self.ledger.entry_hash(key, split_row(row)[0].data) == self.head
         except StateIntegrityError:
-            return True
+            return True  # damaged, it contradicts nothing; `verify` names it
 
     def follow(self, key: bytes, row: bytes | None) -> Body:
         """Check the next entry against the chain and apply it."""
@@ -145,20 +304,16 @@ class Timeline(Loading):
 
     def feed_of(self, sequence: int, body: Body) -> Iterator[tuple[bytes, Any]]:
         """(ref, place) of an entry's atoms, in the order in which its operations take them."""
-        ref_of = self.ledger.splitter.ref_of
-        number = self.number
-        for index, data in enumerate(body.atoms):
-            ref = ref_of(data)
-            yield ref, ((number, sequence, 0, index) if ref[0] else None)
-        if body.packs:
-            line = rows.line(b"V", self.ledger.number, number)
-            for ordinal in range(1, len(body.packs) + 1):
+        ref_of, number = self.ledger.splitter.ref_of, self.number
+        line = rows.line(b"V", self.ledger.number, number)
+        for ordinal in range(len(body.packs) + 1):
+            atoms = body.atoms  # in the entry itself, and then in packs
+            if ordinal:
                 key = rows.pack(line, sequence, ordinal)
-                for index, data in enumerate(
-                    self.ledger.atoms_in(key, self.ledger.storage.get([key])[0])
-                ):
-                    ref = ref_of(data)
-                    yield ref, ((number, sequence, ordinal, index) if ref[0] else None)
+                atoms = self.ledger.atoms_in(key, self.ledger.storage.get([key])[0])
+            for index, data in enumerate(atoms):
+                ref = ref_of(data)
+                yield ref, ((number, sequence, ordinal, index) if ref[0] else None)
 
     # applying
 
@@ -167,37 +322,16 @@ class Timeline(Loading):
         if body.save and body.save[0] > self.saved:
             self.note_save(body.save[0], body.save[1], len(self.fresh))
             self.fresh = set()
-        ops, atoms = body.ops, body.atoms
-        if len(ops) == 1 and len(atoms) == 1 and ops[0][0] == entry.SET and ops[0][2] == 1:
-            # One key and one short value, as in most entries: no need to hand atoms around.
-            key, data, number = ops[0][1], atoms[0], self.number
-            if len(data) <= refs.INLINE:
-                self.overlay[key] = Slot(b"\0" + data, None, number, sequence)
-            else:
-                ref = self.ledger.splitter.ref_of(data)
-                self.overlay[key] = Slot(ref, (number, sequence, 0, 0), number, sequence)
-            self.fresh.add(key)
-            if key.startswith(PREFIX):
-                self.redeclare()
-        else:
-            self._fold(sequence, body)
-        if checkpoint:
-            self.checkpoint = sequence
-        self.sequence = sequence
-        self.atoms_since += len(atoms) + 8 * len(body.packs)
-        self.note_time(body.time)
-
-    def _fold(self, sequence: int, body: Body) -> None:
         feed = self.feed_of(sequence, body)
         for op in body.ops:
             if op[0] <= entry.DELETE and op[1].startswith(PREFIX):
                 self.redeclare()
-            if op[0] == entry.SET and op[2] == 1:
-                ref, location = next(feed)
-                self.overlay[op[1]] = Slot(ref, location, self.number, sequence)
-                self.fresh.add(op[1])
-            else:
-                self.apply_op(sequence, op, feed)
+            self.apply_op(sequence, op, feed)
+        if checkpoint:
+            self.checkpoint = sequence
+        self.sequence = sequence
+        self.atoms_since += len(body.atoms) + 8 * len(body.packs)
+        self.note_time(body.time)
 
     def note_time(self, time: int) -> None:
         """Keep the least and greatest claimed time since the last save."""
@@ -253,9 +387,9 @@ class Timeline(Loading):
                 f"{self.ledger.scope}: entry {sequence} cannot be applied to {key!r}"
             ) from None
 
-    def settled(self, slot: Slot) -> Slot:
+    def settled(self, slot: _S) -> _S:
         """The slot with appended items worked into the list's tree."""
-        if not slot.tail:
+        if slot is None or not slot.tail:
             return slot
         ref, root = self.ledger.grower.extend(slot.ref, slot.location, list(slot.tail))
         return Slot(ref, root, slot.timeline, slot.sequence, None, slot.meta)
@@ -352,14 +486,12 @@ class Timeline(Loading):
         """The overlay as edits of the tree, in key order."""
         found: list[tuple[str, bytes | None, Any]] = []
         for key in sorted({**self.stored, **self.overlay}):
-            if key not in self.overlay:
+            if key in self.overlay:
+                slot = self.overlay[key] = self.settled(self.overlay[key])
+                found.append(edit_of(key, slot))
+            else:
                 packed = self.stored[key]
                 found.append(read_slot(key, packed) if packed else (key, None, None))
-                continue
-            slot = self.overlay[key]
-            if slot is not None and slot.tail:
-                slot = self.overlay[key] = self.settled(slot)
-            found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
         return found
 
     def folded(self) -> Node:
@@ -394,7 +526,7 @@ class Timeline(Loading):
                 stands = True
             except ScopeNotFoundError:  # erased while it was read
                 stands = False
-            except StateIntegrityError as error:
+            except StateIntegrityError as error:  # of what was erased rows go one by one
                 stands = not self.ledger.erased()
                 if stands:
                     self._pass_over(error)
@@ -410,16 +542,14 @@ class Timeline(Loading):
         try:
             again = Timeline(self.ledger, self.number).load()
         except StateIntegrityError:
-            raise error from None
+            raise error from None  # nobody has restored a state behind it
         low, high = (rows.entry(self.prefix, n + 1) for n in (self.sequence, again.sequence))
         head = self.head
-        while page := self.ledger.storage.scan(low, high, limit=1000):
-            for key, row in page:
-                envelope, _ = entry.split_row(row)
-                if envelope.before != head:
-                    raise self._broken(f"{rows.describe(key)} does not follow from the one before")
-                head = self.ledger.entry_hash(key, envelope.data)
-            low = page[-1][0] + b"\0"
+        for key, row in each(self.ledger.storage.scan, low, high):
+            envelope, _ = entry.split_row(row)
+            if envelope.before != head:
+                raise self._broken(f"{rows.describe(key)} does not follow from the one before")
+            head = self.ledger.entry_hash(key, envelope.data)
         self.take_over(again)
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:
@@ -446,9 +576,124 @@ def folded_at(ledger: Ledger, timeline: int, sequence: int, *, saves: bool = Tru
     """The index at an entry, made from entries alone where a saved one is damaged."""
     try:
         return Timeline(ledger, timeline).load(sequence, saves=saves).folded()
-    except DamagedIndexError:
+    except DamagedIndexError:  # a saved index only saves time
         return Timeline(ledger, timeline).load(sequence, saves=False).folded()
 
 
 def _stored_slot(key: str, packed: bytes) -> Slot | None:
     return slot_of(read_slot(key, packed)) if packed else None
+
+
+# ---- ranges of keys -----------------------------------------------------------------------------
+# A range of keys, in either direction, of an index and what changed.
+
+
+Found = tuple[str, Any]
+"""A key, and what is known of it in whatever form that is held: see `slot_from`."""
+
+
+def behind(prefix: str) -> str:
+    """The least text that sorts behind all that begin with one; behind all keys if it is empty."""
+    text = prefix.rstrip("\U0010ffff")
+    if not text:
+        return "\U0010ffff" * (SCOPED_LENGTH + 1)
+    last = ord(text[-1]) + 1
+    return text[:-1] + chr(last if last != 0xD800 else 0xE000)
+
+
+def timeline_range(
+    timeline: Timeline, low: str, high: str, *, reverse: bool = False
+) -> Iterator[Found]:
+    """Keys from `low` to below `high`, of one moment."""
+    base, changed = _held(timeline, low, high)
+    return _merged(timeline.ledger.trees, base, changed, low, high, reverse)
+
+
+def staged_range(
+    timeline: Timeline, base: Node | None, overlay: Mapping[str, Any], low: str, high: str
+) -> Iterator[Found]:
+    """Keys from `low` to below `high` where entries are being built: an overlay on the timeline's
+    own, or on an index in place of it."""
+    changed: dict[str, Any] = {}
+    if base is None:
+        base, changed = _held(timeline, low, high)
+    changed |= {key: held for key, held in overlay.items() if low <= key < high}
+    return _merged(timeline.ledger.trees, base, changed, low, high, False)
+
+
+def _held(timeline: Timeline, low: str, high: str) -> tuple[Node, dict[str, Any]]:
+    """The tree, and what is held above it of the keys of a range, removed ones as None or empty."""
+    with timeline.lock:  # of one moment
+        below, above = timeline.order
+        changed = below.within(timeline.stored, low, high)
+        return timeline.root(), changed | above.within(timeline.overlay, low, high)
+
+
+def count_below(trees: Trees, root: Node, prefix: str) -> int:
+    """How many keys of an index begin with a text."""
+    return _below(trees, root, behind(prefix)) - _below(trees, root, prefix)
+
+
+def _below(trees: Trees, node: Node, key: str) -> int:
+    """How many keys sort before one."""
+    count = 0
+    while True:
+        position: int = bisect_left(node.elements, key, key=itemgetter(0))
+        if node.level == 0:
+            return count + position
+        count += sum([int(element[3]) for element in node.elements[:position]])
+        if position == len(node.elements):
+            return count
+        node = trees.load(node.elements[position][2], node.elements[position][1])
+
+
+def slot_from(found: Found) -> Slot:
+    """The slot of what a range gave."""
+    key, held = found
+    if type(held) is Slot:
+        return held
+    return slot_of(read_slot(key, held) if type(held) is bytes else held)
+
+
+class KeyOrder:
+    """The keys of a layer in order: a layer gets more keys, or another takes its place."""
+
+    __slots__ = ("_keys", "_layer")
+
+    def __init__(self) -> None:
+        self._layer: Mapping[str, Any] = {}
+        self._keys: list[str] = []
+
+    def within(self, layer: Mapping[str, Any], low: str, high: str) -> dict[str, Any]:
+        """What the layer says of the keys of a range."""
+        if layer is not self._layer:
+            self._layer, self._keys = layer, []
+        keys = self._keys
+        if len(keys) != len(layer):
+            keys += islice(layer, len(keys), None)  # new ones come last, and sorting is soon done
+            keys.sort()
+        found = keys[bisect_left(keys, low) : bisect_left(keys, high)]
+        return {key: layer[key] for key in found}
+
+
+def _merged(
+    trees: Trees, base: Node, changed: dict[str, Any], low: str, high: str, reverse: bool
+) -> Iterator[Found]:
+    mine = sorted(changed, reverse=not reverse)  # the next one last
+    for element in trees.walk_back(base, high) if reverse else trees.walk(base, low):
+        key = element[0]
+        if (key < low) if reverse else (key >= high):
+            break
+        while mine and ((mine[-1] > key) if reverse else (mine[-1] < key)):
+            name = mine.pop()
+            if changed[name]:
+                yield name, changed[name]
+        if mine and mine[-1] == key:
+            mine.pop()
+            if changed[key]:
+                yield key, changed[key]
+        else:
+            yield key, element
+    for name in reversed(mine):
+        if changed[name]:
+            yield name, changed[name]

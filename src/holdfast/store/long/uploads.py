@@ -23,8 +23,7 @@ import msgspec
 from holdfast.errors import Conflict, LimitExceededError, StateIntegrityError
 from holdfast.storage.contract import Batch
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.expected import stand_beside_pruning
-from holdfast.store.commit.stage import Stage
+from holdfast.store.commit.stage import Stage, stand_beside_pruning
 from holdfast.store.journal.ledger import Ledger, gone, sealed_again
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
@@ -32,10 +31,9 @@ from holdfast.store.long.long_reader import ByteTree
 from holdfast.store.names import rowkinds
 from holdfast.store.rules.classes import SENSITIVE, class_of
 from holdfast.store.rules.pins import Pin
-from holdfast.store.tree import cut, refs
-from holdfast.store.tree.build import Builder, Element
-from holdfast.store.tree.split import Atom
-from holdfast.store.tree.tree import Node, Place, Trees
+from holdfast.store.tree import refs
+from holdfast.store.tree.split import CHUNK_MOST, Atom
+from holdfast.store.tree.tree import Builder, Element, Node, Place, Trees
 from holdfast.store.tree.value import AHEAD
 
 PIECE = 1 << 20
@@ -125,7 +123,7 @@ class Upload:
         """Take off the chunks whose ends cannot be moved by what is still to come."""
         data = bytes(self._buffer)
         start = 0
-        while start < len(data) and (last or start + cut.MOST <= len(data)):
+        while start < len(data) and (last or start + CHUNK_MOST <= len(data)):
             atom, start = self.ledger.splitter.chunk(data, start)
             self._add(atom)
         del self._buffer[:start]

@@ -31,22 +31,29 @@ def row_at(storage: Moment, key: bytes) -> bytes | None:
     return dict(storage.scan(key, key + b"\0", limit=1)).get(key)
 
 
-def swap_cells(storage: Storage, cells: list[Swap], *, sent: bool = False) -> bool:
+def swap_cells(
+    storage: Storage, cells: list[Swap], *, sent: bool = False, beside: Batch | None = None
+) -> bool:
     """Compare and swap; an unknown outcome is settled by the first cell, also that of an earlier
     call, if the same was `sent` by one.
 
+    The rows of a batch `beside` go along; a conflict with what that expects is raised.
     What it expects never comes back once it is gone, and nobody else writes equal bytes. So the
     same batch can be sent again, and after a conflict the cell says whether an earlier one landed.
     """
-    batch = Batch(cells=cells)
+    batch = beside or Batch()
+    batch.cells = cells
     key, _, new = cells[0]
     unknown: OutcomeUnknown | None = None
     for _ in range(5):
         try:
             try:
                 storage.commit(batch)
-            except Conflict:
-                return (sent or unknown is not None) and cell_at(storage, key) == new
+            except Conflict as conflict:
+                landed = (sent or unknown is not None) and cell_at(storage, key) == new
+                if not landed and beside is not None and key not in conflict.keys:
+                    raise  # the cell is as it was: its owner can go on
+                return landed
             return True
         except OutcomeUnknown as error:
             unknown = error

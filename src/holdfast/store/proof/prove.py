@@ -28,9 +28,8 @@ from holdfast.store.history.checkpoint import fold_once
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Envelope
 from holdfast.store.journal.feed import LANES
-from holdfast.store.journal.floor import anchored_floor
+from holdfast.store.journal.floor import all_told, anchored_floor
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.loss import all_told
 from holdfast.store.journal.slot import slot_of
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
@@ -42,8 +41,7 @@ from holdfast.store.read.reader import Reader
 from holdfast.store.rules.ephemeral import refuse_ephemeral
 from holdfast.store.rules.lookup import derived
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
-from holdfast.store.tree.tree import Node
+from holdfast.store.tree.tree import Element, Node
 
 if TYPE_CHECKING:
     from holdfast.store.history.handle import LineHandle

@@ -19,20 +19,28 @@ from holdfast.store.journal import entry
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.floor import (
-    NO_FLOOR,
-    Floor,
+    Loss,
+    all_told,
     anchored_floor,
     floor_of,
     newest_anchor_row,
     read_base,
+    told,
 )
-from holdfast.store.journal.key_range import slot_from, timeline_range
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.loss import Loss, all_told, told
-from holdfast.store.journal.save import BEFORE, DELTA, Save, may_be_tree, read_save, read_slot
+from holdfast.store.journal.save import (
+    BEFORE,
+    DELTA,
+    NO_FLOOR,
+    Floor,
+    Save,
+    may_be_tree,
+    read_save,
+    read_slot,
+)
 from holdfast.store.journal.signatures import signers_of
 from holdfast.store.journal.slot import Slot
-from holdfast.store.journal.timeline import Timeline
+from holdfast.store.journal.timeline import Timeline, slot_from, timeline_range
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import cell_at
 from holdfast.store.proof.verify_nodes import NodeCheck, UploadCheck, damaged_row, newest_index

@@ -16,11 +16,11 @@ from holdfast.storage.rows import each
 from holdfast.store.history.checkpoint import leaves
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body
+from holdfast.store.journal.floor import newest_told
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.load import DELTAS
-from holdfast.store.journal.loss import newest_told
 from holdfast.store.journal.save import INDEX, read_save
 from holdfast.store.journal.slot import Slot
+from holdfast.store.journal.timeline import DELTAS
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.proof.verify_report import DAMAGE, Findings
 from holdfast.store.tree import refs

@@ -26,8 +26,8 @@ from holdfast.store.journal import entry
 from holdfast.store.journal.directory import Tombstone, read_tombstone
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.feed import LANES, items_of
-from holdfast.store.journal.floor import Floor
 from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.save import Floor
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at, odd_counts
 from holdfast.store.names.scope import Scope

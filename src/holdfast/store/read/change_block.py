@@ -28,9 +28,9 @@ from holdfast.store.read.find import question
 from holdfast.store.read.reader import Reader
 from holdfast.store.rules.classes import SENSITIVE, class_of
 from holdfast.store.rules.gate_request import Asked, Operation
+from holdfast.store.rules.keep import going, trim_of
 from holdfast.store.rules.lookup import Lookup
 from holdfast.store.rules.subjects import Kept, erased
-from holdfast.store.rules.trim import going, trim_of
 from holdfast.store.tree.value import copied
 
 _MISSING: Any = object()

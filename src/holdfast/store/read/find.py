@@ -18,11 +18,18 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from holdfast.errors import InvalidInputError, LookupNotBuiltError, LookupNotFoundError
 from holdfast.seal.ring import subkey
 from holdfast.store.commit.lookup_terms import Terms, read_progress
-from holdfast.store.journal.key_range import timeline_range
 from holdfast.store.journal.slot import Slot
+from holdfast.store.journal.timeline import timeline_range
 from holdfast.store.names.arguments import check_filters, check_limit
-from holdfast.store.rules import terms
-from holdfast.store.rules.lookup import EACH, Lookup, check_lookup_name
+from holdfast.store.rules.lookup import (
+    AFTER,
+    EACH,
+    Lookup,
+    begins_bounds,
+    check_lookup_name,
+    equal_bounds,
+    range_bounds,
+)
 
 if TYPE_CHECKING:
     from holdfast.store.journal.timeline import Timeline
@@ -40,7 +47,7 @@ class Range:
     def __init__(
         self, *, gt: Any = _MISSING, ge: Any = _MISSING, lt: Any = _MISSING, le: Any = _MISSING
     ) -> None:
-        object.__setattr__(self, "bounds", terms.between(gt, ge, lt, le, _MISSING))
+        object.__setattr__(self, "bounds", range_bounds(gt, ge, lt, le, _MISSING))
 
     def __repr__(self) -> str:
         return "Range(...)"
@@ -53,7 +60,7 @@ class Begins:
     bounds: tuple[str, str]
 
     def __init__(self, text: str | bytes) -> None:
-        object.__setattr__(self, "bounds", terms.begins(text))
+        object.__setattr__(self, "bounds", begins_bounds(text))
 
     def __repr__(self) -> str:
         return "Begins(...)"
@@ -165,7 +172,7 @@ class Search:
             low += bounds[0]
         if low == self.lookup.home:
             return low, self.lookup.end
-        return low, low + terms.AFTER
+        return low, low + AFTER
 
     def names(self) -> Iterator[str]:
         """The keys of the lookup that fit, in order: one more than asked for, if there is one."""
@@ -243,4 +250,4 @@ class Search:
 def _bounds(condition: Any) -> tuple[str, str]:
     if isinstance(condition, Range | Begins):
         return condition.bounds
-    return terms.equal(condition)
+    return equal_bounds(condition)

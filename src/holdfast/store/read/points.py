@@ -22,9 +22,9 @@ from holdfast.storage.rows import each
 from holdfast.store.commit.core import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
-from holdfast.store.journal.floor import Floor, floor_of, pruned
+from holdfast.store.journal.floor import floor_of, pruned
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.save import BEFORE, read_save
+from holdfast.store.journal.save import BEFORE, Floor, read_save
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_own

@@ -16,7 +16,10 @@ from holdfast.errors import (
     DamagedRecordError,
     InvalidInputError,
     LookupNotFoundError,
+    NewerFormatError,
     ScopeNotFoundError,
+    StateIntegrityError,
+    TimelineNotFoundError,
 )
 from holdfast.seal.codec import Codec, convert
 from holdfast.seal.subject_keys import ERASED
@@ -41,11 +44,10 @@ from holdfast.store.names.items import Item, Page
 from holdfast.store.names.scope import RESERVED, Scope, check_key
 from holdfast.store.names.threads import leave_loop
 from holdfast.store.read.find import Question, Search
-from holdfast.store.rules.classes import class_of
+from holdfast.store.rules.classes import Rules, class_by, class_of, sensitive
 from holdfast.store.rules.ephemeral import Box, Held
 from holdfast.store.rules.gate_request import GateReading
 from holdfast.store.rules.lookup import derived, passed_over
-from holdfast.store.rules.masks import Rules, class_by, rules_of, sensitive
 from holdfast.store.rules.subjects import Kept, erased, kept_subject
 from holdfast.store.tree import refs
 
@@ -147,7 +149,7 @@ class Reader:
             return
         due = [key for key, slot in read if slot.meta and read_meta(slot.meta).due(self.time())]
         if due:
-            from holdfast.store.commit.expiry_renewal import refresh  # hardly any program needs it
+            from holdfast.store.commit.change_request import refresh  # hardly any program needs it
 
             refresh(self.core, self.scope, self.timeline, due)
 
@@ -520,3 +522,44 @@ def microseconds(time: datetime) -> int:
     """A datetime with zone as a claimed time."""
     check_moment(time, "a time")
     return (time - _START) // timedelta(microseconds=1)
+
+
+# ---- masks --------------------------------------------------------------------------------------
+# Whether something is sensitive, where several states say different things of its class.
+#
+# Each point and each timeline has its own declarations. What one of the states that are looked at
+# calls sensitive is masked, and its reads are told; and so is what the newest state of a timeline
+# calls so, in all of its past.
+
+
+_UNREAD = (StateIntegrityError, NewerFormatError, ScopeNotFoundError, TimelineNotFoundError)
+
+
+def rules_of(*sides: tuple[Reader, Timeline]) -> Rules:
+    """What is declared in states that are read, and in the newest of timelines whose past is."""
+    found: dict[Declared, None] = {}
+    for reader, line in sides:
+        found[line.declared] = None
+        if reader.at is not None:
+            # What cannot be read, or is gone, says nothing: the past can be read all the same.
+            with suppress(*_UNREAD):
+                newest = Reader(reader.core, reader.scope, reader.timeline)
+                found[newest.declared()] = None
+    return list(found)
+
+
+def masks(
+    reader: Reader,
+    line: Timeline,
+    key: str,
+    slots: Sequence[Slot | None],
+    rules: Rules,
+    *,
+    reveal: bool = False,
+) -> bool:
+    """Whether values of a key are to be masked; if they are revealed, that is a read."""
+    if not sensitive(key, slots, rules):
+        return False
+    if reveal:
+        reader.told(line, [(key, slot) for slot in slots if slot is not None], rules)
+    return not reveal

@@ -32,8 +32,8 @@ from holdfast.store.commit.core import Core
 from holdfast.store.journal.directory import erased_since, numbers_of
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.feed import LANES, FeedItem, Lanes
+from holdfast.store.journal.floor import Loss, all_told, hash_of
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.loss import Loss, all_told, hash_of
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import (
     check_bounds,

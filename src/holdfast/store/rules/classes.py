@@ -8,23 +8,25 @@ it never lowers what a write survives. docs/rules.md has the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from holdfast.errors import InvalidValueError, NewerFormatError, StateIntegrityError
-from holdfast.seal.codec import Codec, Typed
+from holdfast.errors import (
+    InvalidValueError,
+    NewerFormatError,
+    StateIntegrityError,
+)
+from holdfast.seal.codec import Typed
 from holdfast.store.journal.declared import NOTHING, Declared, PrefixDeclaration
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.lifetime import check_class, read_meta
+from holdfast.store.journal.slot import Slot
 from holdfast.store.names.scope import RESERVED, unescape
 from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
-from holdfast.store.tree import refs
-from holdfast.store.tree.split import Atom, Branch, Part
-
-if TYPE_CHECKING:
-    from holdfast.store.journal.ledger import Ledger
+from holdfast.store.tree.split import Part
 
 SENSITIVE, EXTERNAL, TRUSTED, STANDARD = "sensitive", "external", "trusted", "standard"
 
@@ -101,7 +103,7 @@ def any_sensitive(leaves: Iterable[dict[str, bytes]], declared: Callable[[], Dec
             try:
                 known = declared()
             except (StateIntegrityError, NewerFormatError):
-                return True
+                return True  # what cannot be read may say so
         if _may_be_sensitive(leaf, known) and any(
             class_of(key, meta, known) == SENSITIVE for key, meta in leaf.items()
         ):
@@ -148,11 +150,11 @@ def check_external(
 
     `size` is that of all of the value, of which the parts lie `within` so many others.
     """
-    where, codec = f"{ledger.scope}: the value of {key!r}", ledger.codec
+    where = f"{ledger.scope}: the value of {key!r}"
     if size > BYTES:
         raise InvalidValueError(f"{where} is external, and takes {size} bytes; at most {BYTES}")
     for part in parts:
-        depth = _depth(part, codec)
+        depth = _nested(ledger.splitter.plain_of(part))
         if depth is None:
             raise InvalidValueError(
                 f"{where} is external, and holds an object of a registered type, or what is sealed "
@@ -165,19 +167,8 @@ def check_external(
             )
 
 
-def _depth(part: Part, codec: Codec) -> int | None:
-    """How deep a value is nested; None if it holds an object of a registered type."""
-    if type(part) is Atom:
-        return _nested(codec.plain_reader.decode(part.data(codec)))
-    assert type(part) is Branch
-    if part.typed:
-        return None
-    if part.kind in (refs.BYTES, refs.TEXT):
-        return 0
-    return _deepest(_depth(one, codec) for one in part.parts)
-
-
 def _nested(value: Any) -> int | None:
+    """How deep a value is nested; None if it holds an object of a registered type."""
     if type(value) is Typed:
         return None
     if type(value) is dict:
@@ -192,3 +183,26 @@ def _deepest(depths: Iterable[int | None]) -> int | None:
             return None
         deepest = max(deepest, depth)
     return deepest + 1
+
+
+# several states, which say different things of a key's class
+
+
+Rules = Sequence[Declared]
+"""What is declared in each of some states."""
+
+
+def sensitive(key: str, slots: Iterable[Slot | None], rules: Rules) -> bool:
+    """Whether one of several values of a key is sensitive by one of the rules."""
+    return any(
+        class_of(key, slot.meta, declared) == SENSITIVE
+        for slot in slots
+        if slot is not None
+        for declared in rules
+    )
+
+
+def class_by(key: str, meta: bytes, rules: Rules) -> str:
+    """The class of a key by the first of the rules, unless another one says sensitive."""
+    found = [class_of(key, meta, declared) for declared in rules]
+    return SENSITIVE if SENSITIVE in found else found[0]

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from msgspec.structs import replace
 
@@ -24,15 +24,13 @@ from holdfast.errors import (
     NewerFormatError,
 )
 from holdfast.store.journal.declared import Declared, PrefixDeclaration
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.lifetime import KEEP, NONE, Meta, Terms
 from holdfast.store.journal.slot import Slot, meta_of
+from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names.cause import Cause
-from holdfast.store.rules.trim import going
+from holdfast.store.rules.keep import going
 from holdfast.store.tree.split import Atom, Part
-
-if TYPE_CHECKING:
-    from holdfast.store.journal.ledger import Ledger
-    from holdfast.store.journal.timeline import Timeline
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of all ephemeral values of one opened store, encoded."""
@@ -127,7 +125,7 @@ class Ephemerals:
         try:
             declared = timeline.declared
         except DamagedIndexError:
-            raise
+            raise  # the entries give it again
         except (DamagedRecordError, NewerFormatError):
             return None  # writing is refused; what is stored can be read
         place = (timeline.ledger.number, timeline.number)

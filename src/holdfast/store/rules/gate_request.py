@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.store.journal.lifetime import Terms
+from holdfast.errors import (
+    InvalidValueError,
+    NewerFormatError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
+from holdfast.store.journal.declared import NOTHING
+from holdfast.store.journal.directory import Directory
+from holdfast.store.journal.lifetime import Meta, Terms
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.masked import MASK
 from holdfast.store.names.scope import Scope
-from holdfast.store.rules.classes import SENSITIVE, inferred
+from holdfast.store.rules.classes import SENSITIVE, TRUSTED, class_of, inferred
 
 KEYED = frozenset(("set", "append", "delete", "trim", "expire"))
 """Operations on keys: those that a gate may put in place of others."""
@@ -74,3 +82,53 @@ class GateRequest:
 
 Asked = tuple[Scope, str, list[Operation], dict[str, int], int | None]
 """Scope, timeline, operations, expected versions, expected head."""
+
+
+def judged(core: Directory, request: GateRequest) -> bool:
+    """Note which operations are sensitive; whether all that is to be written is of class trusted.
+
+    If that cannot be said, all may be sensitive and nothing is trusted.
+    """
+    try:
+        found = _classes(core, request)
+    except (StateIntegrityError, NewerFormatError, ScopeNotFoundError):
+        # What is damaged, or new, may be just what says that a key is sensitive.
+        found = [SENSITIVE] * len(request.operations)
+    for operation, class_ in zip(request.operations, found, strict=True):
+        operation.sensitive = class_ == SENSITIVE
+    return all(class_ == TRUSTED for class_ in found)
+
+
+def _classes(core: Directory, request: GateRequest) -> list[str]:
+    """The class of each key that is to be written, as it will be.
+
+    What a stored value was given counts for operations that keep it.
+    """
+    line = core.current(request.scope, request.timeline)
+    declared = line.declared if line is not None else NOTHING
+    metas: dict[str, bytes] = {}
+    found: list[str] = []
+    for one in request.operations:
+        key, terms = one.key, one.terms
+        if one.kind == "set" and not (terms is not None and terms.keep):
+            metas[key] = Meta(class_=terms.class_ if terms is not None else "").pack()
+        elif key not in metas:
+            slot = line.slot(key) if line is not None else None
+            expired = slot is not None and slot.over(core.clock.checked())
+            metas[key] = b"" if slot is None or expired else slot.meta
+        found.append(class_of(key, metas[key], declared))
+        if one.kind == "delete":
+            metas[key] = b""
+    return found
+
+
+def refused(
+    core: Directory, scope: Scope, timeline: str, operation: Operation, error: InvalidValueError
+) -> InvalidValueError:
+    """The error for a value that cannot be stored, which now says where it was to be written.
+
+    Of what is sensitive it does not say where in the value: names in a path are part of that.
+    """
+    judged(core, GateRequest(scope, timeline, [operation]))
+    masked = operation.subject is not None or bool(operation.sensitive)
+    return error.placed(scope, operation.key, masked=masked)

@@ -18,18 +18,18 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from holdfast.errors import Conflict, HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.errors import Conflict, HoldfastError
 from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import each, pages
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag
-from holdfast.store.names.cells import cell_at
+from holdfast.store.names.cells import cell_at, swap_cells
 from holdfast.store.names.items import Swept
 from holdfast.store.names.threads import safe_point
 
 BEAT = 10.0
 TERM = 60.0
 SWEPT = b"\0"
-ATTEMPTS = 5
 SLICE = 64
 """Rows that are dropped together: what bounds memory and the length of a commit."""
 
@@ -74,33 +74,11 @@ class Pins:
             if pin.over:
                 raise _swept()
             new = pin.next()
-            batch.cells = [(pin.key, pin.value, new)]
-            self._settle(pin, batch, new)
+            if not swap_cells(self._storage, [(pin.key, pin.value, new)], beside=batch):
+                pin.over = True
+                raise _swept()
             pin.value = new
         self._keep_beating(pin)
-
-    def _settle(self, pin: Pin, batch: Batch, new: bytes) -> None:
-        """Commit, and settle an unknown outcome by the cell; what is sent again is the same."""
-        unknown: OutcomeUnknown | None = None
-        for _ in range(ATTEMPTS):
-            try:
-                if unknown is None or cell_at(self._storage, pin.key) != new:
-                    self._storage.commit(batch)
-                return
-            except Conflict as conflict:
-                if unknown is not None and cell_at(self._storage, pin.key) == new:
-                    return
-                if pin.key in conflict.keys:
-                    pin.over = True
-                    raise _swept() from None
-                raise
-            except OutcomeUnknown as error:
-                unknown = error
-            except Unavailable:
-                if unknown is None:
-                    raise
-        assert unknown is not None
-        raise unknown
 
     def check(self, pin: Pin) -> None:
         """Tell an owner whose pin is no longer its own."""
@@ -166,10 +144,7 @@ class Pins:
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
         """Keys and contents of all pins that are stored."""
-        low = b"P"
-        while page := self._storage.cells(low, b"Q", limit=1000):
-            yield from page
-            low = page[-1][0] + b"\0"
+        return each(self._storage.cells, b"P", b"Q")
 
     def sweep(self, *, wait: bool = False) -> Swept:
         """Drop the rows of uploads that nobody goes on with; see `Store.sweep`."""
@@ -212,7 +187,7 @@ class Pins:
         count = size = 0
         for kind in (b"V", b"N"):
             prefix = rowkinds.pinned(key, kind)
-            while page := self._storage.scan(prefix, rowkinds.after(prefix), limit=SLICE):
+            for page in pages(self._storage.scan, prefix, rowkinds.after(prefix), limit=SLICE):
                 self._storage.commit(Batch(drops=[row_key for row_key, _ in page]))
                 count += len(page)
                 size += sum(len(row_key) + len(row) for row_key, row in page)

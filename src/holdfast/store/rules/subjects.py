@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from operator import is_not
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import msgspec
@@ -38,6 +38,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.seal.codec import Codec, Typed
+from holdfast.seal.ring import Ring
 from holdfast.seal.subject_keys import (
     ERASED,
     ID,
@@ -51,7 +52,11 @@ from holdfast.seal.subject_keys import (
     says_erased,
 )
 from holdfast.storage.contract import Batch
-from holdfast.store.journal.directory import IN_LOGS
+from holdfast.storage.rows import again, each
+from holdfast.store.journal.directory import IN_LOGS, Directory
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.slot import Slot
+from holdfast.store.lease.lease import Fence, Leases
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_prefixes, check_text
 from holdfast.store.names.cells import cell_at
@@ -61,17 +66,9 @@ from holdfast.store.rules.gate_request import Operation
 from holdfast.store.tree import refs
 from holdfast.store.tree.difference import DELETED, Diff, Difference, same, value_changes
 
-if TYPE_CHECKING:
-    from holdfast.seal.ring import Ring
-    from holdfast.store.journal.directory import Directory
-    from holdfast.store.journal.ledger import Ledger
-    from holdfast.store.journal.slot import Slot
-    from holdfast.store.lease.lease import Fence, Leases
-
-
 HELD = 4096
 """Subjects whose keys are kept in memory."""
-ATTEMPTS = 50
+_OTHERS = "others were always faster to make or erase this subject; try again"
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -238,40 +235,40 @@ class Subjects:
             self._keep(self._named, name, (held, token))
             return held
         key = rowkinds.subject(self.core.tag(b"subject", name))
-        for _ in range(ATTEMPTS):
+
+        def step() -> Subject:
             cell = self.cell(key)
             if cell is None:
-                made = self._make(ring, name, key)
-            else:
-                made = self._found(ring, name, key, cell)
-            if made is not None:
-                self._keep(self._named, name, (made, token))
-                return made
-        raise Conflict("others were always faster to make or erase this subject; try again")
+                return self._make(ring, name, key)
+            return self._found(ring, name, key, cell)
+
+        made = again(step, _OTHERS)
+        self._keep(self._named, name, (made, token))
+        return made
 
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a name."""
         return cell_at(self.core.storage, key)
 
-    def _make(self, ring: Ring, name: str, key: bytes) -> Subject | None:
-        """A new subject; None if somebody else has made one."""
+    def _make(self, ring: Ring, name: str, key: bytes) -> Subject:
+        """A new subject; `Conflict` if somebody else has made one."""
         self._leases.stand()
         id, row = os.urandom(ID), SubjectRow(name, os.urandom(KEY))
         put_subject(ring, id, row)
         cell = self.core.seal_row(key, _encode(_Named(id)))
         try:
             self.core.storage.commit(Batch(cells=[(key, None, cell)]))
-        except Conflict:
+        except Conflict:  # what nothing was sealed for is needed by nobody
             drop_subject(ring, id, erased=False)
-            return None
+            raise
         except OutcomeUnknown as unknown:
             raise Unavailable(
                 "whether the subject is made is not known; nothing else was written: try again"
             ) from unknown
         return Subject(self, name, key, cell, row.seal(ring, id))
 
-    def _found(self, ring: Ring, name: str, key: bytes, cell: bytes) -> Subject | None:
-        """The subject that a cell names; None if it is erased, which is finished here."""
+    def _found(self, ring: Ring, name: str, key: bytes, cell: bytes) -> Subject:
+        """The subject that a cell names; `Conflict` if it is erased, which is finished here."""
         named = self.read(key, cell)
         row = read_subject(ring, named.id) if not named.erasing else None
         if row is not None:
@@ -279,7 +276,7 @@ class Subjects:
         if not named.erasing and not says_erased(ring, named.id):
             raise _no_key()
         self._erase(ring, key, cell, named)  # cut short; or a copy that was made before
-        return None
+        raise Conflict(_OTHERS)
 
     def read(self, key: bytes, cell: bytes) -> _Named:
         """What a cell says."""
@@ -292,10 +289,7 @@ class Subjects:
 
     def cells(self) -> Iterator[tuple[bytes, bytes]]:
         """The cells of all names."""
-        low = rowkinds.SUBJECTS
-        while page := self.core.storage.cells(low, rowkinds.after(rowkinds.SUBJECTS), limit=1000):
-            yield from page
-            low = page[-1][0] + b"\0"
+        return each(self.core.storage.cells, rowkinds.SUBJECTS, rowkinds.after(rowkinds.SUBJECTS))
 
     def names(self, prefix: str) -> list[str]:
         """The names of the subjects that are there."""
@@ -330,37 +324,34 @@ class Subjects:
         key = rowkinds.subject(core.tag(b"subject", name))
         with self._lock:
             self._named.pop(name, None)
-        for attempt in range(ATTEMPTS):
+        if self.cell(key) is None:
+            raise SubjectNotFoundError(
+                "nothing is sealed for a subject of that name; `subjects()` lists them"
+            )
+
+        def step() -> tuple[int, bool]:
             cell = self.cell(key)
             if cell is None:
-                if attempt:
-                    return _result(name, 0, ring.storage.settle())  # somebody else was faster
-                raise SubjectNotFoundError(
-                    "nothing is sealed for a subject of that name; `subjects()` lists them"
-                )
-            done = self._erase(ring, key, cell, self.read(key, cell))
-            if done is not None:
-                return _result(name, *done)
-        raise Conflict("others were always faster to make or erase this subject; try again")
+                return 0, ring.storage.settle()  # somebody else was faster
+            return self._erase(ring, key, cell, self.read(key, cell))
 
-    def _erase(self, ring: Ring, key: bytes, cell: bytes, named: _Named) -> tuple[int, bool] | None:
-        """Erase the subject of a cell; None if it has changed.
+        return _result(name, *again(step, _OTHERS))
 
-        Else how many rows of the ring that were, and whether its log is rid of them.
+    def _erase(self, ring: Ring, key: bytes, cell: bytes, named: _Named) -> tuple[int, bool]:
+        """Erase the subject of a cell; `Conflict` if it has changed.
+
+        How many rows of the ring that were, and whether its log is rid of them.
         """
         core = self.core
-        try:
-            if not named.erasing:
-                erasing = core.seal_row(key, _encode(_Named(named.id, True)))
-                tombstone = rowkinds.subject_tombstone(named.id)
-                row = core.seal_row(tombstone, _encode(core.clock.claimed()))
-                self._leases.commit(
-                    Batch(puts=[(tombstone, row)], absent=[tombstone], cells=[(key, cell, erasing)])
-                )
-                cell = erasing
-            self._keep(self._seals, named.id, (None, core.storage.version()))
-        except Conflict:
-            return None  # somebody else is at it, too
+        if not named.erasing:
+            erasing = core.seal_row(key, _encode(_Named(named.id, True)))
+            tombstone = rowkinds.subject_tombstone(named.id)
+            row = core.seal_row(tombstone, _encode(core.clock.claimed()))
+            self._leases.commit(
+                Batch(puts=[(tombstone, row)], absent=[tombstone], cells=[(key, cell, erasing)])
+            )
+            cell = erasing
+        self._keep(self._seals, named.id, (None, core.storage.version()))
         removed, settled = drop_subject(ring, named.id), ring.storage.settle()
         with suppress(Conflict):  # somebody else has finished it
             core.storage.commit(Batch(cells=[(key, cell, None)]))
@@ -416,15 +407,14 @@ def no_list(
     if opened is ERASED:
         return erased(ledger.scope, key)
     if sealed or opened is not value:
-        return InvalidInputError(
-            f"{ledger.scope}: the value of {key!r} is sealed for a subject as a whole, and append "
-            "and trim would have to write it back open; if it is a list, use update, which seals "
-            "it again. A list that is begun with append(..., subject=) is sealed item by item"
+        why = (
+            "is sealed for a subject as a whole, and append and trim would have to write it back "
+            "open; if it is a list, use update, which seals it again. A list that is begun with "
+            "append(..., subject=) is sealed item by item"
         )
-    return InvalidInputError(
-        f"{ledger.scope}: the value of {key!r} is not a list; "
-        "append and trim need a list or an absent key"
-    )
+    else:
+        why = "is not a list; append and trim need a list or an absent key"
+    return InvalidInputError(f"{ledger.scope}: the value of {key!r} {why}")
 
 
 class Kept(NamedTuple):

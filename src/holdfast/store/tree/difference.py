@@ -9,16 +9,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from holdfast.seal.codec import Typed
 from holdfast.store.names.masked import MASK
-from holdfast.store.tree.build import Element
 from holdfast.store.tree.sequence import changes
-from holdfast.store.tree.tree import Node, Trees
+from holdfast.store.tree.tree import Element, Node, Trees
 
 MOST = 1000
 
@@ -36,7 +34,7 @@ class Deleted:
 
 
 DELETED = Deleted()
-_MISSING: Any = DELETED
+MISSING: Any = DELETED
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,38 +109,12 @@ def shorten(value: Any, width: int = 80) -> str:
     return _cut(_written(value), 0, width)
 
 
-class _Number:
-    """A number that is too long to be written."""
-
-    def __init__(self, number: int) -> None:
-        self._bits = number.bit_length()
-
-    def __repr__(self) -> str:
-        return f"<a number of {self._bits} bits>"
-
-
 def _written(value: Any) -> str:
     """A value as text; Python writes no numbers of more than some thousand digits."""
-    if type(value) is not int:
-        with suppress(ValueError):
-            return repr(value)
     try:
-        return repr(_writable(value))
-    except ValueError:  # it is in an object of somebody's own
-        return f"<{type(value).__name__}>"
-
-
-def _writable(value: Any) -> Any:
-    kind = type(value)
-    if kind is int and value.bit_length() > 2000:
-        return _Number(value)
-    if kind is dict:
-        return {_writable(key): _writable(item) for key, item in value.items()}
-    if kind is list:
-        return [_writable(item) for item in value]
-    if kind is Typed:
-        return Typed(value.name, value.version, _writable(value.value))
-    return value
+        return repr(value)
+    except ValueError:
+        return f"<{type(value).__name__} with a number that is too long to be shown>"
 
 
 def contrast(*values: Any) -> list[str]:
@@ -271,9 +243,9 @@ def value_changes(
         if not same(before, after):
             found.omit(key)
         return
-    if before is _MISSING:
+    if before is MISSING:
         found.changes.append(Difference(key, path, "added", None, after, steps))
-    elif after is _MISSING:
+    elif after is MISSING:
         found.changes.append(Difference(key, path, "removed", before, None, steps))
     elif type(before) is dict and type(after) is dict:
         _field_changes(key, path, before, after, found, steps)
@@ -306,15 +278,15 @@ def _field_changes(
     steps: tuple[Any, ...],
 ) -> None:
     for name in {**before, **after}:
-        old, new = before.get(name, _MISSING), after.get(name, _MISSING)
+        old, new = before.get(name, MISSING), after.get(name, MISSING)
         if not same(old, new):
             value_changes(key, into(path, name), old, new, found, (*steps, name))
 
 
 def masked_changes(key: str, before: Any, after: Any, found: Diff) -> None:
     """Add that two values differ, without showing what they are or where."""
-    if before is _MISSING or after is _MISSING:
-        was, now = (value if value is _MISSING else MASK for value in (before, after))
+    if before is MISSING or after is MISSING:
+        was, now = (value if value is MISSING else MASK for value in (before, after))
         value_changes(key, key, was, now, found)
     elif not same(before, after):
         found.changes.append(Difference(key, key, "changed", MASK, MASK))
@@ -331,9 +303,9 @@ def _list_changes(
     old, new = [identity(item) for item in before], [identity(item) for item in after]
     for low, high, first, last in changes(old, new):
         for offset in range(max(high - low, last - first)):
-            was = before[low + offset] if low + offset < high else _MISSING
-            now = after[first + offset] if first + offset < last else _MISSING
-            number = first + offset if now is not _MISSING else low + offset
+            was = before[low + offset] if low + offset < high else MISSING
+            now = after[first + offset] if first + offset < last else MISSING
+            number = first + offset if now is not MISSING else low + offset
             value_changes(key, f"{path}[{number}]", was, now, found, (*steps, number))
 
 
@@ -381,6 +353,3 @@ def _atom(value: Any) -> Any:
     except TypeError:
         return (type(value), repr(value))
     return (type(value), value)
-
-
-MISSING = _MISSING

@@ -157,15 +157,7 @@ def _untagged(tag: str, content: Any) -> Any:
         )
     try:
         return read(content)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        OverflowError,
-        LookupError,
-        AttributeError,
-        InvalidInputError,
-    ):
+    except (ValueError, TypeError, OverflowError, LookupError, AttributeError, InvalidInputError):
         raise InvalidValueError(f"what {tag} holds does not fit; {_FORMS[tag]}") from None
 
 

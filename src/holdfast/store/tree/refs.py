@@ -6,7 +6,7 @@
 | 1 | hash(32) length | an atom kept in a pack, by its commitment |
 | 2 | kind(1) root hash(32) count size | a list, mapping, bytes or text, as a tree |
 | 3 | name length, name, version, ref | an object of a registered type whose fields are a tree |
-| 4 | length, meta, ref | only in an index: what else is known of the key (see `lifetimes`) |
+| 4 | length, meta, ref | only in an index: what else is known of the key (see `journal.lifetime`) |
 
 A container is a tree if it takes more than `WHOLE` bytes encoded, else an atom; text and bytes
 if more than `LONG`. The rule looks at the content alone, so that equal state has equal roots.

@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 
 from holdfast.errors import DamagedRecordError
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
 from holdfast.store.tree.sequence import Range, changes
 from holdfast.store.tree.split import Atom, Branch, Part
-from holdfast.store.tree.tree import Node, Trees
+from holdfast.store.tree.tree import Element, Node, Trees
 
 AHEAD = 6
 """The shape of a value whose rows were written before the entry: it takes no atoms."""

@@ -5,7 +5,7 @@ operation is over, the backup of a restore, until the restore is confirmed, and 
 recovery, until the recovery is over. A release is a checkpoint itself, of type `post_operation`,
 that names in its metadata (`releases`) what it releases: it is an entry of the same history, so it
 is signed, verified and never half there, and no restore takes it back. Others are marked: pinned,
-on hold, or to go on from (`store.rules.checkpoint_marks`). The layer above makes and releases them;
+on hold, or to go on from (`store.rules.sticky`). The layer above makes and releases them;
 here is what has to look at them.
 """
 
@@ -33,7 +33,7 @@ from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.items import Checkpoint, Pruned, said
 from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import Breath
-from holdfast.store.rules.checkpoint_marks import NEEDED, PREFIX, marked_id, on_hold
+from holdfast.store.rules.sticky import MARKS, NEEDED, marked_id, on_hold
 from holdfast.store.upkeep.prune import notices, prune_state
 
 if TYPE_CHECKING:
@@ -128,21 +128,21 @@ def is_backup(handle: LineHandle, one: Checkpoint) -> bool:
 
 def mark_key(main: LineHandle, kind: str, id_: str) -> str:
     """The key of a mark on a checkpoint of a scope."""
-    key = f"{PREFIX}{kind}/{id_}"
+    key = f"{MARKS}{kind}/{id_}"
     try:
         if check_key(key, owner=True) == key:
             return key
     except InvalidKeyError:
         pass
     timeline, _, number = id_.rpartition("@")
-    return f"{PREFIX}{kind}/@{main.history.points.line(timeline).number}@{number}"
+    return f"{MARKS}{kind}/@{main.history.points.line(timeline).number}@{number}"
 
 
 def marks_of(main: LineHandle, kind: str) -> Iterator[tuple[str, str]]:
     """(id, key) of the marks of a kind that a scope has."""
     line = main.reader.now()
     if line is not None:
-        for key, _ in line.scan(f"{PREFIX}{kind}/"):
+        for key, _ in line.scan(f"{MARKS}{kind}/"):
             yield marked_id(main.core, line.ledger, key), key
 
 

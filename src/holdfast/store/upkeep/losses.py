@@ -33,8 +33,8 @@ from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.feed import LANES, FeedItem, Position, items_of
+from holdfast.store.journal.floor import Loss, hash_of, newest_told
 from holdfast.store.journal.ledger import Ledger, gone
-from holdfast.store.journal.loss import Loss, hash_of, newest_told
 from holdfast.store.journal.save import read_save
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cause import cause_now

@@ -66,12 +66,11 @@ from holdfast.store.commit.stage import Stage, node_packs
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import LOST, Floor, floor_of, read_base
-from holdfast.store.journal.key_range import behind, count_below, slot_from, timeline_range
+from holdfast.store.journal.floor import LOST, floor_of, read_base
 from holdfast.store.journal.ledger import Ledger, gone
-from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Save, read_save, read_slot
+from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Floor, Save, read_save, read_slot
 from holdfast.store.journal.slot import slots_in
-from holdfast.store.journal.timeline import Timeline
+from holdfast.store.journal.timeline import Timeline, behind, count_below, slot_from, timeline_range
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_text
 from holdfast.store.names.cause import cause_now
@@ -81,8 +80,7 @@ from holdfast.store.names.threads import Breath, safe_point
 from holdfast.store.rules.classes import any_sensitive
 from holdfast.store.rules.pins import SWEPT
 from holdfast.store.tree import refs
-from holdfast.store.tree.build import Element
-from holdfast.store.tree.tree import Node, Place
+from holdfast.store.tree.tree import Element, Node, Place
 from holdfast.store.tree.value import AHEAD
 from holdfast.store.upkeep.losses import newest_entry
 
