@@ -155,7 +155,7 @@ BUGS = (
     ),
     Bug(
         "a store used on in a forked child",
-        "store/names/process_fork.py",
+        "store/names/background.py",
         "core.closed = core.closed or _FORKED",
         "pass",
         "tests/store/test_together.py::test_a_child_is_refused_whatever_its_parent_was_doing",
@@ -827,21 +827,21 @@ BUGS = (
     ),
     Bug(
         "a lease taken over without seeing it unchanged for its duration",
-        "store/names/lapse.py",
+        "store/names/clock.py",
         " and since <= latest",
         "",
         "tests/store/test_leases_model.py::TestLeases::runTest",
     ),
     Bug(
         "a holder of another container taken for one that was killed",
-        "store/lease/process.py",
+        "store/lease.py",
         "if mark is None or mark[2] != _machine(os.getpid()):",
         "if mark is None:",
         "tests/store/test_processes.py::test_of_another_machine_and_of_names_that_say_nothing_it_is_not_known",
     ),
     Bug(
         "a beat since the look not noticed when a lease is taken over",
-        "store/lease/lease.py",
+        "store/lease.py",
         "[(key, cells[0], cell), (rows.beat(key), cells[1], beat)]",
         "[(key, cells[0], cell)]",
         "tests/store/test_leases.py::test_names_and_owners_do_not_show_in_an_encrypted_store",
@@ -1331,7 +1331,7 @@ BUGS = (
     ),
     Bug(
         "one lease for two agents",
-        "store/lease/lease.py",
+        "store/lease.py",
         'name = "/".join(map(escape, parts))',
         'name = "/".join(parts)',
         "tests/store/test_lease_names.py::test_names_are_legal_and_each_is_of_one_thing",

@@ -50,9 +50,9 @@ BASES = {
 INSTEAD = {
     ("holdfast.store.read.change_block", "ScopedChange"): "holdfast.store.state_async:ChangePart",
     ("holdfast.store.store", "Change"): "holdfast.store.state_async:Change",
-    ("holdfast.store.read.watch", "Watch"): "holdfast.store.watch_async:Watch",
-    ("holdfast.store.long.files", "ReadFile"): "holdfast.store.streams_async:ReadStream",
-    ("holdfast.store.long.files", "WriteFile"): "holdfast.store.streams_async:WriteStream",
+    ("holdfast.store.read.watch", "Watch"): "holdfast.store.state_async:Watch",
+    ("holdfast.store.long.files", "ReadFile"): "holdfast.store.state_async:ReadStream",
+    ("holdfast.store.long.files", "WriteFile"): "holdfast.store.state_async:WriteStream",
 }
 """What methods by hand give in the place of what the blocking ones give."""
 
@@ -446,7 +446,7 @@ def stubs() -> dict[Path, str]:
         for part, table in tables().items()
         if table
     }
-    found[SRC / Path(*MADE.split(".")) / "__init__.pyi"] = Stub(MADE).bases()
+    found[SRC / Path(*MADE.split(".")).with_suffix(".pyi")] = Stub(MADE).bases()
     return found | {SRC / "holdfast" / "sync" / f"{part}.pyi": blocking(part) for part in PARTS}
 
 

@@ -17,7 +17,7 @@ from holdfast.seal.registry import register as register
 from holdfast.seal.subject_keys import ERASED as ERASED
 from holdfast.store.commit.gates import Gate as Gate
 from holdfast.store.history.merge import MergeConflict as MergeConflict
-from holdfast.store.lease.lease import Lease as Lease
+from holdfast.store.lease import Lease as Lease
 from holdfast.store.names.cause import Cause as Cause
 from holdfast.store.names.clock import Clock as Clock
 from holdfast.store.names.items import Checkpoint as Checkpoint
@@ -41,10 +41,10 @@ from holdfast.store.rules.sticky import Sticky as Sticky
 from holdfast.store.state_async import Change as Change
 from holdfast.store.state_async import State as State
 from holdfast.store.state_async import View as View
+from holdfast.store.state_async import Watch as Watch
 from holdfast.store.store_async import Store as Store
 from holdfast.store.store_async import open as open
 from holdfast.store.tree.difference import DELETED as DELETED
 from holdfast.store.tree.difference import Diff as Diff
-from holdfast.store.watch_async import Watch as Watch
 
 __version__: str

@@ -19,7 +19,7 @@ from holdfast.errors import Conflict, InvalidInputError, LeaseLostError, StoreCl
 from holdfast.recovery import AgentFailure
 from holdfast.recovery.sightings import Sighting
 from holdfast.recovery.watchdog import lease_of
-from holdfast.store.lease.wait import Asking
+from holdfast.store.lease import Asking
 
 RUNNER = """
 import sys, time

@@ -14,12 +14,12 @@ import pytest
 from holdfast import sync
 from holdfast.errors import InvalidInputError
 from holdfast.storage import open_storage
-from holdfast.store.names.blocks import block
 from holdfast.store.names.face import (
     Blocks,
     Steps,
     ask,
     asynchronous,
+    block,
     calls,
     check,
     end,

@@ -216,7 +216,7 @@ def test_a_declaration_that_comes_back(
 ) -> None:
     """Nobody kept its terms while it was away, also where removing them was cut short."""
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.store.state_declarations.settle_lookups", lambda handle: None)
+        patch.setattr("holdfast.store.state.settle_lookups", lambda handle: None)
         state.undeclare(BY_STATUS)
     state.set("tasks/1", task("later"))
     state.declare(BY_STATUS)

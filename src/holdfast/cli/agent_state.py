@@ -15,7 +15,7 @@ from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
 from holdfast.store.inner import SENSITIVE, core_of, handle_of, tagged
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 
 if TYPE_CHECKING:
     from holdfast.agents.agent_registry import AgentInfo

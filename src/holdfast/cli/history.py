@@ -13,7 +13,7 @@ from holdfast.cli.points import bound, point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import SENSITIVE, handle_of, tagged
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 
 
 @click.command(cls=Command)

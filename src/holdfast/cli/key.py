@@ -20,7 +20,7 @@ from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.limits import ValueLimits
 from holdfast.store.inner import SENSITIVE, handle_of, json
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 
 # ---- key expiry ---------------------------------------------------------------------------------
 # How long keys last: `--ttl`, `holdfast key expire`, `holdfast key persist`.

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from holdfast.store.commit.outcome import id_tag as id_tag
     from holdfast.store.commit.stage import Stage as Stage
     from holdfast.store.commit.storage_view import seen_in as seen_in
-    from holdfast.store.commits_async import pump_of as pump_of
     from holdfast.store.history.ancestry import Ancestry as Ancestry
     from holdfast.store.history.ancestry import Point as Point
     from holdfast.store.history.blame import Blame as Blame
@@ -113,17 +112,17 @@ if TYPE_CHECKING:
     from holdfast.store.journal.slot import slot_of as slot_of
     from holdfast.store.journal.timeline import Timeline as Timeline
     from holdfast.store.journal.timeline import folded_at as folded_at
-    from holdfast.store.lease.lease import Lease as Lease
-    from holdfast.store.lease.lease import LeaseInfo as LeaseInfo
-    from holdfast.store.lease.lease import lease_name as lease_name
-    from holdfast.store.lease.lease import lease_parts as lease_parts
-    from holdfast.store.lease.lease import leases_now as leases_now
-    from holdfast.store.lease.lease import running_lease as running_lease
-    from holdfast.store.lease.wait import LONGEST as LONGEST
-    from holdfast.store.lease.wait import Asking as Asking
-    from holdfast.store.lease.wait import given_back as given_back
-    from holdfast.store.lease.wait import taken as taken
-    from holdfast.store.lease.wait import taken_async as taken_async
+    from holdfast.store.lease import LONGEST as LONGEST
+    from holdfast.store.lease import Asking as Asking
+    from holdfast.store.lease import Lease as Lease
+    from holdfast.store.lease import LeaseInfo as LeaseInfo
+    from holdfast.store.lease import given_back as given_back
+    from holdfast.store.lease import lease_name as lease_name
+    from holdfast.store.lease import lease_parts as lease_parts
+    from holdfast.store.lease import leases_now as leases_now
+    from holdfast.store.lease import running_lease as running_lease
+    from holdfast.store.lease import taken as taken
+    from holdfast.store.lease import taken_async as taken_async
     from holdfast.store.long.long_reader import ByteTree as ByteTree
     from holdfast.store.long.long_writer import LongWriter as LongWriter
     from holdfast.store.proof.cosign import Trust as Trust
@@ -190,6 +189,7 @@ if TYPE_CHECKING:
     from holdfast.store.rules.trim import trim_of as trim_of
     from holdfast.store.state import View
     from holdfast.store.state_async import View as AsyncView
+    from holdfast.store.state_async import pump_of as pump_of
     from holdfast.store.store import Store
     from holdfast.store.store_async import Store as AsyncStore
     from holdfast.store.tree import json as json
@@ -252,7 +252,7 @@ HOMES = {
     "holdfast.store.commit.outcome": "content_of id_tag",
     "holdfast.store.commit.stage": "Stage",
     "holdfast.store.commit.storage_view": "seen_in",
-    "holdfast.store.commits_async": "pump_of",
+    "holdfast.store.state_async": "pump_of",
     "holdfast.store.history.ancestry": "Ancestry Point",
     "holdfast.store.history.blame": "Blame blame_value",
     "holdfast.store.history.checkpoint": "Plan",
@@ -281,8 +281,10 @@ HOMES = {
     "holdfast.store.journal.save": "BEFORE read_save",
     "holdfast.store.journal.slot": "Slot keep_sticky meta_of slot_of",
     "holdfast.store.journal.timeline": "Timeline folded_at",
-    "holdfast.store.lease.lease": "Lease LeaseInfo lease_name lease_parts leases_now running_lease",
-    "holdfast.store.lease.wait": "LONGEST Asking given_back taken taken_async",
+    "holdfast.store.lease": (
+        "LONGEST Asking Lease LeaseInfo given_back lease_name lease_parts leases_now "
+        "running_lease taken taken_async"
+    ),
     "holdfast.store.long.long_reader": "ByteTree",
     "holdfast.store.long.long_writer": "LongWriter",
     "holdfast.store.proof.cosign": "Trust",

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.store.commit.change import Written
 from holdfast.store.commit.gates import Gate
 from holdfast.store.history.handle import ChangeParts, StoreHandle
-from holdfast.store.lease.lease import Lease, LeaseInfo
-from holdfast.store.lease.wait import Asking, check_name, taken
+from holdfast.store.lease import Asking, Lease, LeaseInfo, check_name, taken
 from holdfast.store.names.arguments import check_filters, check_function, check_seconds
-from holdfast.store.names.blocks import block
 from holdfast.store.names.cause import Cause, acting, cause_now
-from holdfast.store.names.face import ends, faced, here, writes
+from holdfast.store.names.face import block, ends, faced, here, writes
 from holdfast.store.names.items import Entry, Page, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.proof.witness import make_witness, store_identity, store_stats

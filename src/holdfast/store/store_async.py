@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator, Iterator
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.seal.limits import ValueLimits
@@ -13,20 +13,21 @@ from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import store as blocking
 from holdfast.store.commit.core import Core
-from holdfast.store.commits_async import Pump, subjects_made
 from holdfast.store.history.handle import ChangeParts, StoreHandle
-from holdfast.store.lease.lease import Lease
-from holdfast.store.lease.wait import Asking, taken_async
-from holdfast.store.made import MadeStore
-from holdfast.store.names.blocks import async_block
+from holdfast.store.lease import Asking, Lease, taken_async
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.clock import Clock
+from holdfast.store.names.face import async_block, made
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import here_or_away, surely, to_the_end
 from holdfast.store.open import HOUR, open_core
-from holdfast.store.state_async import Change, State
-from holdfast.store.watch_async import Watch
+from holdfast.store.state_async import Change, Pump, State, Watch, subjects_made
+
+if TYPE_CHECKING:  # a stub alone, which scripts/stubs.py writes
+    from holdfast.store.made import MadeStore
+else:
+    MadeStore = made(blocking.Store)
 
 
 class Opening:

@@ -14,7 +14,7 @@ from holdfast.checkpoints.export.export_records import public_export
 from holdfast.seal.codec import Typed
 from holdfast.seal.subject_keys import ERASED
 from holdfast.store.inner import read_meta, tagged, write
-from holdfast.store.names.masked import Masked
+from holdfast.store.names.items import Masked
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.export.export_records import Description

@@ -43,7 +43,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.face import reads, writes
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 from holdfast.store.names.threads import safe_point
 from holdfast.store.names.whole_files import whole_file
 

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.store.commit.meter import is_done_again
 from holdfast.store.journal.entry import touched
-from holdfast.store.lease.lease import Fence, leases_now
+from holdfast.store.lease import Fence, leases_now
 from holdfast.store.names.cause import Cause
 from holdfast.store.tree.split import count_parts
 

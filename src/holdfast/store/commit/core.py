@@ -17,8 +17,8 @@ from holdfast.store.commit.outside_cache import Near
 from holdfast.store.journal.declared import KINDS
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.lease.lease import Leases
-from holdfast.store.names import process_fork
+from holdfast.store.lease import Leases
+from holdfast.store.names import background
 from holdfast.store.names.clock import Clock
 from holdfast.store.rules.classes import Classed
 from holdfast.store.rules.ephemeral import Ephemeral, Ephemerals
@@ -75,7 +75,7 @@ class Core(Directory):
         if ring is not None:
             codec.unseal = self.subjects.unseal
         self.memos = MemoCache()
-        process_fork.joined(self)
+        background.joined(self)
 
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""

@@ -52,7 +52,7 @@ from holdfast.store.commit.stage import Mark, Stage, share
 from holdfast.store.journal.entry import Body, same_entry
 from holdfast.store.journal.feed import Lanes
 from holdfast.store.journal.ledger import gone
-from holdfast.store.lease.lease import Fence
+from holdfast.store.lease import Fence
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cause import Cause
 from holdfast.store.rules.ephemeral import Made, ephemeral_prefixes

@@ -35,10 +35,9 @@ from holdfast.storage.contract import Storage
 from holdfast.store.journal.feed import Lanes, end_of
 from holdfast.store.journal.ledger import Ledger, gone
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.names import process_fork, rowkinds
+from holdfast.store.names import background, rowkinds
 from holdfast.store.names import rowkinds as rows
-from holdfast.store.names.clock import Clock
-from holdfast.store.names.lapse import Lapses
+from holdfast.store.names.clock import Clock, Lapses
 from holdfast.store.names.scope import Scope
 from holdfast.store.tree.node_cache import AtomCache, NodeCache
 
@@ -245,7 +244,7 @@ class Directory:
     def check_open(self) -> None:
         """Refuse if the store is closed."""
         if self.closed:
-            raise process_fork.over(self.closed)
+            raise background.over(self.closed)
 
     # rows of the store itself
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.errors import DamagedRecordError, Unavailable
-from holdfast.store.lease.lease import Lease
+from holdfast.store.lease import Lease
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import Swap, cell_at, swap_cells
 from holdfast.store.proof.verify_nodes import DAMAGE

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.store.journal.lifetime import Terms
 from holdfast.store.names.cause import Cause
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 from holdfast.store.names.scope import Scope
 from holdfast.store.rules.classes import SENSITIVE, inferred
 

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from holdfast.store.journal.directory import Directory
     from holdfast.store.journal.ledger import Ledger
     from holdfast.store.journal.slot import Slot
-    from holdfast.store.lease.lease import Fence, Leases
+    from holdfast.store.lease import Fence, Leases
 
 
 HELD = 4096

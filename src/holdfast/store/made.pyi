@@ -13,7 +13,7 @@ from holdfast.store.history.blame import Blame
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.history.merge import Merged, Strategy
 from holdfast.store.journal.declared import Declaration
-from holdfast.store.lease.lease import Lease, LeaseInfo
+from holdfast.store.lease import Lease, LeaseInfo
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import (
     Checkpoint,
@@ -33,12 +33,18 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path
 from holdfast.store.proof.prove import Proof
 from holdfast.store.proof.verify_report import Report
-from holdfast.store.state_async import Change, ChangePart, State, View
+from holdfast.store.state_async import (
+    Change,
+    ChangePart,
+    ReadStream,
+    State,
+    View,
+    Watch,
+    WriteStream,
+)
 from holdfast.store.store_async import Store
-from holdfast.store.streams_async import ReadStream, WriteStream
 from holdfast.store.tree.difference import Diff
 from holdfast.store.upkeep.rotate import Keyring, MasterRotated, Resealed
-from holdfast.store.watch_async import Watch
 
 class MadeView:
     """The state of one timeline as it was at one entry; it cannot be changed."""
