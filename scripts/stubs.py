@@ -43,6 +43,7 @@ HEAD = "# Written by scripts/stubs.py from the blocking classes; not to be edite
 MADE = "holdfast.store.made"
 INNER = "holdfast.store.inner"
 BASES = {
+    "MadeChangePart": ("holdfast.store.read.change_block", "ScopedChange"),
     "MadeView": ("holdfast.store.state", "View"),
     "MadeState": ("holdfast.store.state", "State"),
     "MadeStore": ("holdfast.store.store", "Store"),
@@ -50,7 +51,6 @@ BASES = {
 """What async classes by hand inherit, and of what it is made."""
 INSTEAD = {
     ("holdfast.store.read.change_block", "ScopedChange"): "holdfast.store.state_async:ChangePart",
-    ("holdfast.store.store", "Change"): "holdfast.store.state_async:Change",
     ("holdfast.store.read.watch", "Watch"): "holdfast.store.state_async:Watch",
     ("holdfast.store.long.files", "ReadFile"): "holdfast.store.state_async:ReadStream",
     ("holdfast.store.long.files", "WriteFile"): "holdfast.store.state_async:WriteStream",

@@ -84,7 +84,8 @@ HOMES = {
     "holdfast.store.rules.keep": "Keep",
     "holdfast.store.rules.lookup": "Lookup",
     "holdfast.store.rules.sticky": "Sticky",
-    "holdfast.store.state_async": "Change State View Watch",
+    "holdfast.store.state_async": "State View Watch",
+    "holdfast.store.store": "Change",
     "holdfast.store.store_async": "Store open",
     "holdfast.store.tree.difference": "DELETED Diff",
 }

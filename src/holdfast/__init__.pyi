@@ -15,7 +15,9 @@ from holdfast.seal.limits import ValueLimits as ValueLimits
 from holdfast.seal.registry import Registry as Registry
 from holdfast.seal.registry import register as register
 from holdfast.seal.subject_keys import ERASED as ERASED
+from holdfast.store.commit.change import Written
 from holdfast.store.commit.gates import Gate as Gate
+from holdfast.store.history.handle import ChangeParts
 from holdfast.store.history.merge import MergeConflict as MergeConflict
 from holdfast.store.lease import Lease as Lease
 from holdfast.store.names.cause import Cause as Cause
@@ -38,7 +40,7 @@ from holdfast.store.rules.gate_request import Operation as Operation
 from holdfast.store.rules.keep import Keep as Keep
 from holdfast.store.rules.lookup import Lookup as Lookup
 from holdfast.store.rules.sticky import Sticky as Sticky
-from holdfast.store.state_async import Change as Change
+from holdfast.store.state_async import ChangePart
 from holdfast.store.state_async import State as State
 from holdfast.store.state_async import View as View
 from holdfast.store.state_async import Watch as Watch
@@ -48,3 +50,12 @@ from holdfast.store.tree.difference import DELETED as DELETED
 from holdfast.store.tree.difference import Diff as Diff
 
 __version__: str
+
+class Change:
+    """A change over several scopes: `change[state]` is the part for one of them."""
+    def __init__(self, parts: ChangeParts) -> None: ...
+    entries: list[Written]
+    def __getitem__(self, state: State | Scope | str) -> ChangePart: ...
+    @property
+    def repeated(self) -> bool:
+        """Once the block has ended: whether it had been applied before, and so was not now."""

@@ -56,7 +56,7 @@ from holdfast.importers.folder import ImportedAgent as ImportedAgent
 from holdfast.store.inner import ScopedChange
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path
-from holdfast.store.state_async import ChangePart, State, View
+from holdfast.store.state_async import State, View
 from holdfast.store.store_async import Store
 
 class AgentState:
@@ -274,7 +274,7 @@ class Effects:
         id: str | None = None,
         key: str | None = None,
         about: Any = None,
-        into: ScopedChange | ChangePart | None = None,
+        into: ScopedChange | None = None,
     ) -> Effect:
         """Note that an effect is meant to happen: until it is begun, it is known not to have.
 

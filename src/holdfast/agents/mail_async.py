@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from holdfast.agents import mailbox as blocking
+from holdfast.store.names.face import given
 from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.state_async import ChangePart, State
 
@@ -18,7 +19,7 @@ class Mail:
         self._blocking = blocking.Mail(blocking_of(state), taken)
         self.letter: blocking.Letter = taken.letter
         self.content: Any = taken.letter.content
-        self.change = ChangePart(taken.part)
+        self.change: ChangePart = given(taken.part)
         """Writes to the agent's own state, in the same entry."""
 
     @classmethod

@@ -32,7 +32,7 @@ from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.inner import Lease, core_of, taken_async
 from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import read_away, surely, to_the_end
+from holdfast.store.names.threads import here_or_away, read_away, surely, to_the_end
 from holdfast.store.state_async import State
 from holdfast.store.store_async import Store
 
@@ -101,14 +101,14 @@ class Agents:
 
     async def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
         state = self._store.agent(id)
-        plan, made = await state._do(self._core.plan_register, id, given)
+        plan, made = await here_or_away(state._storage, self._core.plan_register, id, given)
         if plan is not None:
             await state._run(plan)
         return made
 
     async def identity(self, id: str) -> Identity | None:
         """Who an agent is; None if it is not registered."""
-        return await self._store.agent(id)._do(self._core.identity, id)
+        return await here_or_away(self._store.agent(id)._storage, self._core.identity, id)
 
     async def list(
         self,
@@ -177,7 +177,7 @@ class Agents:
             if (found := self._here(id)) is not None:
                 return found
             refuse_beside(id, self._loops)
-            make, fields = await self._store.agent(id)._do(self._core.maker, id)
+            make, fields = await here_or_away(self._store.agent(id)._storage, self._core.maker, id)
             await self._let_go(id)
             lease = await taken_async(Wanting(self._core, id, wait))
             try:
@@ -208,7 +208,7 @@ class Agents:
         See `Loop` for the options. While it runs, `loops()` has it; a refresh makes it anew by
         its kind.
         """
-        make, fields = await self._store.agent(id)._do(self._core.maker, id)
+        make, fields = await here_or_away(self._store.agent(id)._storage, self._core.maker, id)
         if "settings" not in options:
             options.setdefault("lease", self._core.duration)
         loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)

@@ -49,8 +49,8 @@ from holdfast.storage.contract import Batch
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import check_seconds, check_text, is_seconds
 from holdfast.store.names.cells import Swap, Swaps, commit_beside
+from holdfast.store.names.face import Steps, asynchronous, pause, steps, write
 from holdfast.store.names.scope import Scope, check_key, escape, unescape
-from holdfast.store.names.threads import safe_point, to_the_end
 
 if TYPE_CHECKING:
     from holdfast.store.journal.directory import Directory
@@ -686,23 +686,22 @@ def check_name(name: str) -> str:
         raise InvalidInputError(f"the name of a lease follows the rules of keys: {error}") from None
 
 
-def taken(asked: Asking) -> Lease:
-    """The lease, once it can be had; `LeaseHeldError` if that takes too long."""
-    while (lease := asked.take()) is None:
-        safe_point()
-        time.sleep(asked.pause())
-    return lease
+def taking(asked: Asking) -> Steps[Lease]:
+    """The steps to a lease, which may have to be waited for."""
+    while True:
+        lease: Lease | None = yield write(asked.take, undo=given_back)
+        if lease is not None:
+            return lease
+        yield pause(asked.pause())
+
+
+taken = steps(taking)
+"""The lease, once it can be had; `LeaseHeldError` if that takes too long."""
 
 
 async def taken_async(asked: Asking) -> Lease:
     """The same in an event loop, which goes on meanwhile."""
-    import asyncio
-
-    while True:
-        lease = await to_the_end(asked.take, undo=given_back)
-        if lease is not None:
-            return lease
-        await asyncio.sleep(asked.pause())
+    return await asynchronous(taken)(asked)  # type: ignore[no-any-return]
 
 
 def given_back(lease: Lease | None) -> None:

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, DamagedRecordError, InvalidInputError
+from holdfast.storage.rows import ATTEMPTS
 from holdfast.store.commit import lookup_build
+from holdfast.store.commit.change import Written
+from holdfast.store.commit.core import Core
 from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
+from holdfast.store.history.handle import (
+    UPDATES,
+    ChangeParts,
+    LineHandle,
+    plan_trim,
+)
 from holdfast.store.history.lookup_settle import rebuild_lookup, settle_after, settle_lookups
 from holdfast.store.history.restore import restore_state
 from holdfast.store.journal.declared import MOST_BYTES, Declaration
 from holdfast.store.journal.lifetime import NEVER, Terms, asked_expiry, asked_terms
 from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.face import block, faced, here, quick, writes
+from holdfast.store.names.face import (
+    Blocks,
+    Steps,
+    commit,
+    commits,
+    faced,
+    give,
+    here,
+    pause,
+    planned,
+    quick,
+    step_block,
+    steps,
+    write,
+    writes,
+)
 from holdfast.store.names.items import (
     Checkpoint,
     Entry,
@@ -40,15 +63,24 @@ from holdfast.store.rules.trim import trim_of
 from holdfast.store.tree.difference import Diff, same
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.change import Written
     from holdfast.store.history.blame import Blame
-    from holdfast.store.history.checkpoint import Plan
-    from holdfast.store.history.handle import LineHandle
     from holdfast.store.history.merge import Merged, Strategy
     from holdfast.store.long.files import ReadFile, WriteFile
     from holdfast.store.names.items import Pruned, Reverted
     from holdfast.store.names.whole_files import Path
     from holdfast.store.proof.prove import Proof
+
+
+def run_plan(core: Core, plan: Plan) -> Any:
+    """Commit what is planned; what became of it."""
+    change, finish = plan
+    return finish(core.run(change))
+
+
+def committed(owner: State | Any, parts: ChangeParts) -> Steps[list[Written]]:
+    """Commit what a block of a state or a store has put together; the entries that it became."""
+    plan = yield planned(parts.plan)
+    return (yield commit(owner, plan)) if plan is not None else []
 
 
 @faced(by_hand="holdfast.store.state_async:View")
@@ -73,6 +105,7 @@ class View:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scope} {self.timeline}>"
 
+    @quick
     def get(self, key: str, default: Any = None, *, as_: Any = None, plain: bool = False) -> Any:
         """The value of a key, or the default; with `as_`, as an object of that type.
 
@@ -86,34 +119,41 @@ class View:
         """Values of those keys that are there, of one moment."""
         return self._read.get_many(keys, plain)
 
+    @quick
     def item(self, key: str) -> Item | None:
         """The value of a key with its version, time and cause; None if it is absent."""
         return self._read.item(key)
 
+    @quick
     def exists(self, key: str) -> bool:
         """Whether a key is there."""
         return self._read.exists(key)
 
+    @quick
     def keys(self, prefix: str = "", *, limit: int | None = None, after: str = "") -> list[str]:
         """Keys in order; for the next page give the last key as `after`."""
         return self._read.keys(prefix, limit, after)
 
+    @quick
     def items(
         self, prefix: str = "", *, limit: int | None = None, after: str = "", plain: bool = False
     ) -> list[tuple[str, Any]]:
         """Keys and values in order, of one moment."""
         return self._read.items(prefix, limit, after, plain)
 
+    @quick
     def tail(self, key: str, count: int, *, plain: bool = False) -> list[Any]:
         """The last items of a list, without reading the rest."""
         return self._read.tail(key, count, plain)
 
+    @quick
     def slice(
         self, key: str, start: int | None = None, stop: int | None = None, *, plain: bool = False
     ) -> list[Any]:
         """Items of a list as with Python's slices, without reading the rest."""
         return self._read.slice(key, start, stop, plain)
 
+    @quick
     def length(self, key: str) -> int:
         """Number of items of a list; 0 if the key is absent."""
         return self._read.length(key)
@@ -179,9 +219,9 @@ class View:
 class State(View):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
-    def _run(self, plan: Plan) -> Any:
-        change, finish = plan
-        return finish(self._handle.core.run(change))
+    def _run(self, plan: Plan, away: bool = False) -> Any:
+        """Commit what is planned; where the async face does that is its own business."""
+        return run_plan(self._handle.core, plan)
 
     @writes
     def set(
@@ -207,7 +247,7 @@ class State(View):
         terms = asked_terms(ttl, expires, sliding, class_)
         return self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
 
-    @writes
+    @commits
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
         plan = self._handle.plan_delete(key, if_version)
@@ -223,23 +263,24 @@ class State(View):
         """Add items to the end of a list, as one entry."""
         return self._run(self._handle.plan_extend(key, items, subject))  # type: ignore[no-any-return]
 
-    def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
+    @steps
+    def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Steps[Any]:
         """Set a key to a function of its value; tried again when somebody was faster.
 
         The function may run several times and should have no effects of its own. Returns what
         it returned last.
         """
         for attempt in range(1, UPDATES + 1):
-            plan, after = self._handle.plan_update(key, function, default, attempt)
+            made, after = yield planned(self._handle.plan_update, key, function, default, attempt)
             try:
-                self._run(plan)
-                return after
-            except Conflict:
+                yield commit(self, made)
+                break
+            except Conflict:  # of the value that the function got, which is read anew
                 if attempt == UPDATES:
                     raise
-        raise AssertionError
+        return after
 
-    @block
+    @step_block
     def change(
         self,
         *,
@@ -248,7 +289,7 @@ class State(View):
         correlation: str | None = None,
         parent: str | None = None,
         id: str | None = None,
-    ) -> Iterator[ScopedChange]:
+    ) -> Blocks[ScopedChange]:
         """Several operations as one entry, committed when the block ends without an error.
 
         What is read inside is expected. With an `id` it is applied once, however often it is
@@ -257,12 +298,10 @@ class State(View):
         """
         cause = cause_now(actor, reason, correlation, parent)
         parts = ChangeParts(self._handle, cause, id)
-        yield parts.part(self._handle)
-        plan = parts.plan()
-        if plan is not None:
-            self._run(plan)
+        yield give(parts.part(self._handle))
+        yield from committed(self, parts)
 
-    @writes
+    @commits
     def checkpoint(
         self,
         name: str = "",
@@ -273,7 +312,8 @@ class State(View):
         metadata: dict[str, Any] | None = None,
     ) -> Checkpoint:
         """A named point to return to. Nothing is copied, whatever the state's size."""
-        return self._run(self._handle.plan_checkpoint(name, type, tags, description, metadata))  # type: ignore[no-any-return]
+        plan = self._handle.plan_checkpoint(name, type, tags, description, metadata)
+        return self._run(plan, away=True)  # type: ignore[no-any-return]
 
     def checkpoints(
         self,
@@ -327,19 +367,21 @@ class State(View):
         """A handle on another timeline of the scope."""
         return State(self._handle.on(timeline))
 
-    @writes
-    def fork(self, name: str, *, at: Any = None) -> State:
+    @steps
+    def fork(self, name: str, *, at: Any = None) -> Steps[State]:
         """A new timeline that starts from a point (the newest state); nothing is copied."""
-        for _ in range(50):
+        for _ in range(ATTEMPTS):
+            made = yield planned(self._handle.plan_fork, name, at)
+            yield pause(0)  # all that are asked for at this moment are planned before the first
             try:
-                built = self._run(self._handle.plan_fork(name, at))
+                built = yield commit(self, made, away=True)  # is committed: many share a commit
             except Conflict as conflict:
-                if name in conflict.keys:
+                if name in conflict.keys:  # there is one of this name; else of this number
                     raise
                 continue
             fork = self.on(name)
             if not built:
-                settle_after(fork._handle)
+                yield write(settle_after, fork._handle)
             return fork
         raise Conflict(f"{self.scope}: other forks were always faster; try again")
 
@@ -474,7 +516,7 @@ class State(View):
 
     # how long keys and items last
 
-    @writes
+    @commits
     def expire(
         self,
         key: str,
@@ -491,7 +533,7 @@ class State(View):
         """
         return self._last(key, asked_expiry(ttl, expires, sliding))
 
-    @writes
+    @commits
     def persist(self, key: str) -> int:
         """Let a key never expire; returns the entry's number, as `expire` does."""
         return self._last(key, NEVER)
@@ -511,7 +553,7 @@ class State(View):
 
         return sweep_state(self._handle, limit)
 
-    @writes
+    @commits
     def trim(
         self,
         key: str,
@@ -659,7 +701,7 @@ def declare(
 
     def put() -> int:
         plan = plan_declare(handle, declarations)
-        entry: int = _run(handle, plan) if plan is not None else handle.place()[2]
+        entry: int = run_plan(handle.core, plan) if plan is not None else handle.place()[2]
         return entry
 
     entry = anew(put)
@@ -674,7 +716,7 @@ def declare(
 def undeclare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> int:
     """Take declarations back, and do what follows; how many of them there were."""
     plan = plan_undeclare(handle, declarations)
-    count: int = _run(handle, plan) if plan is not None else 0
+    count: int = run_plan(handle.core, plan) if plan is not None else 0
     _settle(handle, declarations)
     return count
 
@@ -683,11 +725,6 @@ def _settle(handle: LineHandle, declarations: tuple[Declaration, ...]) -> None:
     """Do what follows from declarations, or goes on after it was cut short: build lookups."""
     if any(isinstance(one, Lookup | Classed) for one in declarations):
         anew(lambda: settle_lookups(handle))
-
-
-def _run(handle: LineHandle, plan: Plan) -> Any:
-    change, finish = plan
-    return finish(handle.core.run(change))
 
 
 def plan_declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> Plan | None:

@@ -11,33 +11,29 @@ import io
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.errors import Conflict, HoldfastError, InvalidInputError, StoreClosedError
+from holdfast.errors import HoldfastError, InvalidInputError, StoreClosedError
+from holdfast.storage.contract import Storage
 from holdfast.store import state as blocking
 from holdfast.store.commit.change import Change as Asked
-from holdfast.store.commit.change import Ticket, Written
+from holdfast.store.commit.change import Ticket
 from holdfast.store.commit.core import Core
 from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
-from holdfast.store.history.lookup_settle import settle_after
-from holdfast.store.journal.lifetime import NEVER, Terms, asked_expiry, asked_terms
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.journal.lifetime import asked_terms
 from holdfast.store.long.files import PIECE, check_piece, sought
 from holdfast.store.long.long_reader import LongReader
 from holdfast.store.long.long_writer import LongWriter, as_bytes
 from holdfast.store.names.arguments import listed
-from holdfast.store.names.cause import cause_now
-from holdfast.store.names.face import async_block, made
-from holdfast.store.names.items import Checkpoint, Entry, Item, Page, Position
-from holdfast.store.names.scope import Scope
+from holdfast.store.names.face import Uncommitted, asynchronous, made
+from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.threads import (
     MUCH,
-    TogetherAway,
     here_or_away,
     read_away,
     surely,
@@ -45,84 +41,36 @@ from holdfast.store.names.threads import (
 )
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.watch import LONGEST, SHORTEST, Watching
-from holdfast.store.rules.subjects import check_subject
-from holdfast.store.rules.trim import trim_of
 from holdfast.store.tree.value import copied, copied_plain, is_longer
 
 if TYPE_CHECKING:  # a stub alone, which scripts/stubs.py writes
-    from holdfast.store.made import MadeState, MadeView
+    from holdfast.store.made import MadeChangePart, MadeState, MadeView
+
+    ChangePart = MadeChangePart
 else:
     MadeView, MadeState = made(blocking.View), made(blocking.State)
-
-_T = TypeVar("_T")
+    ChangePart = asynchronous(ScopedChange)
 
 
 class View(MadeView):
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
-    __blocking__: type = blocking.View
+    _blocking: blocking.View
+    _handle: LineHandle
+    _storage: Storage
 
     @classmethod
-    def _of(cls, found: blocking.View) -> View:
+    def _of(cls, found: blocking.View) -> Self:
         """The async face of a blocking view."""
-        return cls(found._handle)
-
-    @property
-    def _blocking(self) -> blocking.View:
-        return blocking.View(self._handle)
-
-    def __init__(self, handle: LineHandle) -> None:
-        self._handle = handle
-        self._read = handle.reader
-        self._storage = handle.core.storage
-
-    def _do(self, function: Callable[..., _T], *args: Any) -> Awaitable[_T]:
-        """Run a read: here if it is little and waits for no network, else in a thread."""
-        return here_or_away(self._storage, function, *args)
-
-    @property
-    def scope(self) -> Scope:
-        return self._handle.scope
-
-    @property
-    def timeline(self) -> str:
-        return self._handle.timeline
-
-    async def get(
-        self, key: str, default: Any = None, *, as_: Any = None, plain: bool = False
-    ) -> Any:
-        return await here_or_away(self._storage, self._read.get, key, default, as_, plain)
+        view = cls.__new__(cls)
+        view._blocking = found
+        view._handle = found._handle
+        view._storage = found._storage
+        return view
 
     async def get_many(self, keys: Iterable[str], *, plain: bool = False) -> dict[str, Any]:
         names = listed(keys, "get_many")  # an iterator gives them once, and it may be begun anew
-        return await here_or_away(self._storage, self._read.get_many, names, plain)
-
-    async def item(self, key: str) -> Item | None:
-        return await here_or_away(self._storage, self._read.item, key)
-
-    async def exists(self, key: str) -> bool:
-        return await here_or_away(self._storage, self._read.exists, key)
-
-    async def keys(
-        self, prefix: str = "", *, limit: int | None = None, after: str = ""
-    ) -> list[str]:
-        return await here_or_away(self._storage, self._read.keys, prefix, limit, after)
-
-    async def items(
-        self, prefix: str = "", *, limit: int | None = None, after: str = "", plain: bool = False
-    ) -> list[tuple[str, Any]]:
-        return await here_or_away(self._storage, self._read.items, prefix, limit, after, plain)
-
-    async def tail(self, key: str, count: int, *, plain: bool = False) -> list[Any]:
-        return await here_or_away(self._storage, self._read.tail, key, count, plain)
-
-    async def slice(
-        self, key: str, start: int | None = None, stop: int | None = None, *, plain: bool = False
-    ) -> list[Any]:
-        return await here_or_away(self._storage, self._read.slice, key, start, stop, plain)
-
-    async def length(self, key: str) -> int:
-        return await here_or_away(self._storage, self._read.length, key)
+        return await here_or_away(self._storage, self._handle.reader.get_many, names, plain)
 
     def open_read(self, key: str) -> ReadStream:
         return ReadStream(self._handle, key)
@@ -131,30 +79,18 @@ class View(MadeView):
 class State(View, MadeState):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
-    __blocking__ = blocking.State
+    _blocking: blocking.State
+    _run: Callable[..., Awaitable[Any]]
 
     @classmethod
-    def _of(cls, found: blocking.View) -> State:
+    def _of(cls, found: blocking.View) -> Self:
         """The async face of a blocking state; it commits as its store does."""
-        return cls(found._handle, pump_of(found._handle.core))
+        state = super()._of(found)
+        state._run = pump_of(found._handle.core).commit
+        return state
 
-    @property
-    def _blocking(self) -> blocking.State:
-        return blocking.State(self._handle)
-
-    def __init__(self, handle: LineHandle, pump: Pump) -> None:
-        super().__init__(handle)
-        self._pump = pump
-
-    async def _run(self, plan: Plan) -> Any:
-        return await self._pump.commit(plan)
-
-    async def _make(self, plan: Callable[..., Plan], *args: Any) -> Any:
-        """Plan a change, which may look up its scope, and commit it."""
-        return await self._pump.commit(await self._plan(plan, *args))
-
-    def _plan(self, function: Callable[..., _T], *args: Any) -> Awaitable[_T]:
-        return here_or_away(self._storage, function, *args, away=to_the_end)
+    def _planner(self) -> blocking.State:
+        return _Planner(self._handle)
 
     async def _write(
         self, plan: Callable[..., Plan], key: str, value: Any, subject: str | None, *args: Any
@@ -165,12 +101,12 @@ class State(View, MadeState):
         not be copied. What is long is encoded on a thread, if it is plain data.
         """
         own = copied_plain(value) if is_longer(value, MUCH) else None
-        if own is None and (subject is not None or not self._storage.limits.embedded):
+        if own is not None:
+            return await self._run(await to_the_end(plan, key, own, *args, subject))
+        if subject is not None or not self._storage.limits.embedded:
             value = copied(value)
-        await subjects_made(self._handle.core, [subject])
-        if own is None:
-            return await self._make(plan, key, value, *args, subject)
-        return await self._pump.commit(await to_the_end(plan, key, own, *args, subject))
+        made = await here_or_away(self._storage, plan, key, value, *args, subject, away=to_the_end)
+        return await self._run(made)
 
     async def set(
         self,
@@ -187,107 +123,11 @@ class State(View, MadeState):
         terms = asked_terms(ttl, expires, sliding, class_)
         return await self._write(self._handle.plan_set, key, value, subject, if_version, terms)  # type: ignore[no-any-return]
 
-    async def delete(self, key: str, *, if_version: int | None = None) -> bool:
-        plan = await self._do(self._handle.plan_delete, key, if_version)
-        return plan is not None and await self._pump.commit(plan)
-
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         return await self._write(self._handle.plan_extend, key, [item], subject)  # type: ignore[no-any-return]
 
     async def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         return await self._write(self._handle.plan_extend, key, listed(items, "extend"), subject)  # type: ignore[no-any-return]
-
-    async def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
-        make = self._handle.plan_update
-        for attempt in range(1, UPDATES + 1):
-            plan, after = await self._plan(make, key, function, default, attempt)
-            try:
-                await self._run(plan)
-                return after
-            except Conflict:
-                if attempt == UPDATES:
-                    raise
-        raise AssertionError
-
-    @async_block
-    async def change(
-        self,
-        *,
-        reason: str | None = None,
-        actor: str | None = None,
-        correlation: str | None = None,
-        parent: str | None = None,
-        id: str | None = None,
-    ) -> AsyncIterator[ChangePart]:
-        cause = cause_now(actor, reason, correlation, parent)
-        parts = ChangeParts(self._handle, cause, id)
-        yield ChangePart(parts.part(self._handle))
-        await subjects_made(self._handle.core, parts.subjects)
-        plan = await self._plan(parts.plan)
-        if plan is not None:
-            await self._run(plan)
-
-    async def checkpoint(
-        self,
-        name: str = "",
-        *,
-        type: str = "manual",
-        tags: Sequence[str] = (),
-        description: str = "",
-        metadata: dict[str, Any] | None = None,
-    ) -> Checkpoint:
-        make = self._handle.plan_checkpoint
-        plan = await self._do(make, name, type, tags, description, copied(metadata))
-        return await self._pump.commit(plan, away=True)  # type: ignore[no-any-return]
-
-    def on(self, timeline: str) -> State:
-        return State(self._handle.on(timeline), self._pump)
-
-    async def fork(self, name: str, *, at: Any = None) -> State:
-        for _ in range(50):
-            try:
-                plan = await self._pump.plan(self.scope, self._handle.plan_fork, name, at)
-                built = await self._pump.commit(plan, away=True)  # many share a commit
-            except Conflict as conflict:
-                if name in conflict.keys:
-                    raise
-                continue
-            fork = self.on(name)
-            if not built:
-                await to_the_end(settle_after, fork._handle)
-            return fork
-        raise Conflict(f"{self.scope}: other forks were always faster; try again")
-
-    async def trim(
-        self,
-        key: str,
-        *,
-        keep_last: int | None = None,
-        before: int | None = None,
-        if_version: int | None = None,
-    ) -> int:
-        trim = trim_of(keep_last, before)
-        plan = await self._do(plan_trim, self._handle, key, trim, if_version)
-        return await self._pump.commit(plan) if plan is not None else 0
-
-    async def expire(
-        self,
-        key: str,
-        ttl: float | timedelta | None = None,
-        *,
-        expires: datetime | None = None,
-        sliding: bool = False,
-    ) -> int:
-        return await self._last(key, asked_expiry(ttl, expires, sliding))
-
-    async def persist(self, key: str) -> int:
-        return await self._last(key, NEVER)
-
-    async def _last(self, key: str, terms: Terms) -> int:
-        plan = await self._do(self._handle.plan_expire, key, terms)
-        if plan is None:
-            return (await self._do(self._handle.place))[2]
-        return await self._pump.commit(plan)  # type: ignore[no-any-return]
 
     def open_write(self, key: str, *, if_version: int | None = None) -> WriteStream:
         return WriteStream(self._handle, key, if_version)
@@ -306,67 +146,11 @@ class State(View, MadeState):
         return Watch(*place, prefix, pattern, since, timeout, past_pruned)
 
 
-class ChangePart:
-    """The part of a change that concerns one timeline; reads are awaited, writes are noted."""
+class _Planner(blocking.State):
+    """Stands for the state where a change is planned, which the async face then commits."""
 
-    def __init__(self, part: ScopedChange) -> None:
-        self._part = part
-        self._storage = part.storage
-        self.set = part.set
-        self.append = part.append
-        self.extend = part.extend
-        self.delete = part.delete
-        self.expire = part.expire
-        self.persist = part.persist
-        self.trim = part.trim
-
-    @property
-    def repeated(self) -> bool:
-        """Once the block has ended: whether it had been applied before, and so was not now."""
-        return self._part.repeated
-
-    async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
-        """The value of a key, which must not change until this change is applied."""
-        return await here_or_away(self._storage, partial(self._part.get, key, default, as_=as_))
-
-    async def exists(self, key: str) -> bool:
-        """Whether a key is there, which must not change until this change is applied."""
-        return await here_or_away(self._storage, self._part.exists, key)
-
-    async def keys(self, prefix: str = "") -> list[str]:
-        """Keys, none of which may change (the whole timeline) until this change is applied."""
-        return await here_or_away(self._storage, self._part.keys, prefix)
-
-    async def find(
-        self, lookup: str, where: Mapping[str, Any] | None = None, /, **asked: Any
-    ) -> Page:
-        """What a lookup leads to, asked as in `State.find`, of a timeline that must not change."""
-        return await here_or_away(self._storage, partial(self._part.find, lookup, where, **asked))
-
-    async def tail(self, key: str, count: int) -> list[Any]:
-        """The last items of a list, which must not change until this change is applied."""
-        return await here_or_away(self._storage, self._part.tail, key, count)
-
-    async def length(self, key: str) -> int:
-        """Number of items of a list, which must not change until this change is applied."""
-        return await here_or_away(self._storage, self._part.length, key)
-
-
-class Change:
-    """A change over several scopes: `change[state]` is the part for one of them."""
-
-    def __init__(self, parts: ChangeParts) -> None:
-        self._parts = parts
-        self.entries: list[Written] = []
-        """What it became, once the block has ended."""
-
-    def __getitem__(self, state: State | Scope | str) -> ChangePart:
-        return ChangePart(self._parts.part(state))
-
-    @property
-    def repeated(self) -> bool:
-        """Once the block has ended: whether it had been applied before, and so was not now."""
-        return self._parts.repeated
+    def _run(self, plan: Plan, away: bool = False) -> Uncommitted:
+        return Uncommitted(plan, away)
 
 
 # ---- commits ------------------------------------------------------------------------------------
@@ -417,11 +201,10 @@ class Pump:
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
         self._long = 0
         """Changes under way that no loop may commit, nor wait for: all others go with them."""
-        self.plan = TogetherAway[Plan]().read
         core.later = self.later
         core.pump = self
 
-    async def commit(self, plan: Plan, *, away: bool = False) -> Any:
+    async def commit(self, plan: Plan, away: bool = False) -> Any:
         """Commit a change; cancelling withdraws it only while it waits.
 
         `away` is for what may take long to build: it is never done in the loop, nor is what writes
@@ -538,14 +321,6 @@ def pump_of(core: Core) -> Pump:
     """What commits for the async face of a store; a store that was opened blocking gets one."""
     pump: Pump | None = core.pump
     return pump if pump is not None else Pump(core, "thread")
-
-
-async def subjects_made(core: Core, names: Iterable[str | None]) -> None:
-    """Let subjects be there before a change is built: making one waits for the disk."""
-    for name in names:
-        if name is not None and not core.subjects.holds(check_subject(name)):
-            core.check_writable()
-            await to_the_end(core.subjects.of, check_subject(name))
 
 
 # ---- long values --------------------------------------------------------------------------------
