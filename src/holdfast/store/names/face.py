@@ -534,7 +534,8 @@ async def _done(step: Step, owner: Any) -> Any:
 
     if step.how == "check":
         return check_run(step.work(), step.what, awaited=True)
-    answer = step.work.func(*(given(one, owner) for one in step.work.args))
+    own_args = [given(one, owner) for one in step.work.args]
+    answer = step.work.func(*own_args, **step.work.keywords)
     answer = await answer if inspect.isawaitable(answer) else answer
     return ran(answer, step.what) if step.what else answer
 
