@@ -693,14 +693,14 @@ BUGS = (
     ),
     Bug(
         "entry written though what it names was swept",
-        "store/long/uploads.py",
+        "store/commit/uploads.py",
         "            stage.cells.append((self.pin.key, self.pin.value, None))",
         "            pass",
         "tests/store/test_uploads.py::test_the_data_key_is_rotated_meanwhile",
     ),
     Bug(
         "rows of a long value under a key that leaves the ring",
-        "store/long/uploads.py",
+        "store/commit/uploads.py",
         "absent = [self.ledger.tombstone, rekeyed]",
         "absent = [self.ledger.tombstone]",
         "tests/store/test_uploads.py::test_the_data_key_is_rotated_meanwhile",
@@ -1219,7 +1219,7 @@ BUGS = (
     ),
     Bug(
         "long value of a merge shared with what is pruned",
-        "store/long/uploads.py",
+        "store/long.py",
         "self.shapes[key] = upload.finish()",
         "upload.finish()\n        self.shapes[key] = [6, source.ref, source.location, 0, 0, 0]",
         "tests/store/test_long_merges.py::test_what_one_side_changed_is_taken_over",

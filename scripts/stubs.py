@@ -52,8 +52,8 @@ BASES = {
 INSTEAD = {
     ("holdfast.store.read.change_block", "ScopedChange"): "holdfast.store.state_async:ChangePart",
     ("holdfast.store.read.watch", "Watch"): "holdfast.store.state_async:Watch",
-    ("holdfast.store.long.files", "ReadFile"): "holdfast.store.state_async:ReadStream",
-    ("holdfast.store.long.files", "WriteFile"): "holdfast.store.state_async:WriteStream",
+    ("holdfast.store.long", "ReadFile"): "holdfast.store.state_async:ReadStream",
+    ("holdfast.store.long", "WriteFile"): "holdfast.store.state_async:WriteStream",
 }
 """What methods by hand give in the place of what the blocking ones give."""
 

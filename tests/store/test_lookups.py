@@ -437,7 +437,7 @@ def test_sticky_keys_keep_their_terms(
 def test_terms_follow_a_merge_and_a_long_value(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.long.long_writer.SHORT", 10)
+    monkeypatch.setattr("holdfast.store.long.SHORT", 10)
     state = place.open().agent("1")
     state.declare(Lookup("by_status", "tasks/", "status"))
     state.set("tasks/1", {"status": "open"})

@@ -67,8 +67,7 @@ HOMES = {
         "LONGEST Asking Lease LeaseInfo given_back lease_name lease_parts leases_now "
         "running_lease taken taken_async"
     ),
-    "holdfast.store.long.long_reader": "ByteTree",
-    "holdfast.store.long.long_writer": "LongWriter",
+    "holdfast.store.long": "ByteTree LongWriter",
     "holdfast.store.proof.cosign": "Trust",
     "holdfast.store.proof.prove": "checkpoint_view",
     "holdfast.store.proof.schedule_cells": "ScheduleCells",

@@ -113,8 +113,8 @@ from holdfast.store.lease import leases_now as leases_now
 from holdfast.store.lease import running_lease as running_lease
 from holdfast.store.lease import taken as taken
 from holdfast.store.lease import taken_async as taken_async
-from holdfast.store.long.long_reader import ByteTree as ByteTree
-from holdfast.store.long.long_writer import LongWriter as LongWriter
+from holdfast.store.long import ByteTree as ByteTree
+from holdfast.store.long import LongWriter as LongWriter
 from holdfast.store.proof.cosign import Trust as Trust
 from holdfast.store.proof.prove import checkpoint_view as checkpoint_view
 from holdfast.store.proof.schedule_cells import ScheduleCells as ScheduleCells

@@ -65,7 +65,7 @@ from holdfast.store.tree.difference import Diff, same
 if TYPE_CHECKING:
     from holdfast.store.history.blame import Blame
     from holdfast.store.history.merge import Merged, Strategy
-    from holdfast.store.long.files import ReadFile, WriteFile
+    from holdfast.store.long import ReadFile, WriteFile
     from holdfast.store.names.items import Pruned, Reverted
     from holdfast.store.names.whole_files import Path
     from holdfast.store.proof.prove import Proof
@@ -195,22 +195,20 @@ class View:
     @here
     def open_read(self, key: str) -> ReadFile:
         """Bytes, read in bounded memory; what happens to the key later is not seen."""
-        from holdfast.store.long.files import ReadFile
-        from holdfast.store.long.long_reader import LongReader
+        from holdfast.store.long import LongReader, ReadFile
 
         return ReadFile(LongReader(self._handle.reader, key))
 
     def read_range(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Bytes from start to stop, as with Python's slices, without reading the rest."""
-        from holdfast.store.long.long_reader import LongReader
+        from holdfast.store.long import LongReader
 
         return LongReader(self._handle.reader, key).range(start, stop)
 
     @writes
     def get_file(self, key: str, path: Path) -> int:
         """Write bytes into a file, which is there whole or not at all; returns how many."""
-        from holdfast.store.long.files import save_file
-        from holdfast.store.long.long_reader import LongReader
+        from holdfast.store.long import LongReader, save_file
 
         return save_file(LongReader(self._handle.reader, key), path)
 
@@ -508,7 +506,7 @@ class State(View):
         would change.
         """
         from holdfast.store.history.merge import merge_state
-        from holdfast.store.long.uploads import Carried
+        from holdfast.store.long import Carried
 
         return merge_state(
             self._handle, other, Carried, strategy=strategy, dry_run=dry_run, reason=reason
@@ -622,16 +620,14 @@ class State(View):
         not stored again. Nothing is seen of it before the block ends without an error; then the
         last to end wins, or with `if_version` only if the key still has that version.
         """
-        from holdfast.store.long.files import WriteFile
-        from holdfast.store.long.long_writer import LongWriter
+        from holdfast.store.long import LongWriter, WriteFile
 
         return WriteFile(LongWriter(self._handle, key, if_version))
 
     @writes
     def put_file(self, key: str, path: Path, *, if_version: int | None = None) -> int:
         """Set a key to the content of a file; returns the entry's number."""
-        from holdfast.store.long.files import load_file
-        from holdfast.store.long.long_writer import LongWriter
+        from holdfast.store.long import LongWriter, load_file
 
         return load_file(LongWriter(self._handle, key, if_version), path)
 

@@ -26,9 +26,7 @@ from holdfast.store.commit.core import Core
 from holdfast.store.history.checkpoint import Plan
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal.lifetime import asked_terms
-from holdfast.store.long.files import PIECE, check_piece, sought
-from holdfast.store.long.long_reader import LongReader
-from holdfast.store.long.long_writer import LongWriter, as_bytes
+from holdfast.store.long import PIECE, LongReader, LongWriter, as_bytes, check_piece, sought
 from holdfast.store.names.arguments import listed
 from holdfast.store.names.face import Uncommitted, asynchronous, made
 from holdfast.store.names.items import Entry, Position

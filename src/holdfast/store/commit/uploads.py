@@ -14,29 +14,32 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import Conflict, LimitExceededError, StateIntegrityError
+from holdfast.errors import (
+    Conflict,
+    LimitExceededError,
+    StateIntegrityError,
+)
 from holdfast.storage.contract import Batch
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.expected import stand_beside_pruning
 from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.ledger import Ledger, gone, sealed_again
-from holdfast.store.journal.slot import Slot
-from holdfast.store.journal.timeline import Timeline
-from holdfast.store.long.long_reader import ByteTree
 from holdfast.store.names import rowkinds
-from holdfast.store.rules.classes import SENSITIVE, class_of
 from holdfast.store.rules.pins import Pin
 from holdfast.store.tree import cut, refs
 from holdfast.store.tree.build import Builder, Element
 from holdfast.store.tree.split import Atom
 from holdfast.store.tree.tree import Node, Place, Trees
 from holdfast.store.tree.value import AHEAD
+
+if TYPE_CHECKING:
+    pass
 
 PIECE = 1 << 20
 """Bytes that are cut at a time."""
@@ -61,11 +64,8 @@ class Upload:
         old: tuple[bytes, Any] | None,
         *,
         quiet: bool,
-        guard: Callable[[], None] | None = None,
     ) -> None:
-        """`guard` is asked before rows are stored, and raises if they must not be."""
         self.core = core
-        self._guard = guard
         self.ledger = ledger
         self.quiet = quiet
         """Whether it is sensitive: then its rows are not compressed."""
@@ -153,8 +153,6 @@ class Upload:
 
     def _commit(self) -> None:
         self.core.check_writable()
-        if self._guard is not None:
-            self._guard()
         for _ in range(ATTEMPTS):
             # Nothing may be stored under a data key that is about to leave the ring.
             rekeyed = self.ledger.next_epoch()
@@ -168,7 +166,7 @@ class Upload:
                 if self.ledger.erased():
                     raise gone(self.ledger.scope) from None
                 if rekeyed not in conflict.keys:
-                    raise
+                    raise  # the pin is gone, and what was written with it
                 self.ledger.seal.know(self.ledger.seal.epoch + 1)
                 continue
             self._pending, self._waiting = [], 0
@@ -296,50 +294,3 @@ class _Previous:
 def _mark(ref: bytes) -> int:
     """The beginning of a chunk's hash, with room for its position below."""
     return int.from_bytes(ref[1:5].ljust(4, b"\0"), "big") << 32
-
-
-# ---- merge uploads ------------------------------------------------------------------------------
-# Taking over values that are too long to be read whole, when timelines are merged.
-#
-# They are written again in pieces, before the entry, as any long value is: what is equal in the
-# value that the key has here is shared. A mere reference to the other timeline's rows would not do:
-# these go when that one is pruned.
-
-
-class Carried:
-    """The long values that a merge takes over, on their way into the scope."""
-
-    def __init__(self, core: Core, line: Timeline) -> None:
-        self._core = core
-        self._line = line
-        self.uploads: list[Upload] = []
-        self.shapes: dict[str, list[Any]] = {}
-        """By key, how the entry names its value."""
-
-    def write(self, key: str, source: Slot, class_: str) -> None:
-        """Store a value anew for a key of this timeline."""
-        line, ours = self._line, self._line.slot(key)
-        quiet = SENSITIVE in (class_, class_of(key, source.meta, line.declared))
-        shared = (ours.ref, ours.location) if ours is not None else None
-        upload = Upload(self._core, line.ledger, shared, quiet=quiet)
-        upload.anchors = line.floor.number if ours is not None else None
-        self.uploads.append(upload)
-        for piece in ByteTree(line.ledger, source.ref, source.location).pieces():
-            upload.write(piece)
-        self.shapes[key] = upload.finish()
-
-    def commit(self, run: Callable[[], int]) -> int:
-        """Commit the entry that names them; while that is tried, nobody sweeps them."""
-        with ExitStack() as locks:
-            for upload in self.uploads:
-                locks.enter_context(upload.pin.lock)
-            entry = run()
-            for upload in self.uploads:
-                self._core.pins.let_go(upload.pin)
-            self.uploads = []
-        return entry
-
-    def close(self) -> None:
-        """Drop what no entry names."""
-        for upload in self.uploads:
-            upload.abandon()
