@@ -1043,13 +1043,6 @@ BUGS = (
         "tests/store/test_forks_together.py::test_a_scope_erased_meanwhile_is_forked_no_more",
     ),
     Bug(
-        "forks of several tasks under the cause of one",
-        "store/names/threads.py",
-        "return self._context.run(self._function)",
-        "return self._function()",
-        "tests/store/test_forks_together.py::test_of_forks_at_one_moment_some_are_cancelled",
-    ),
-    Bug(
         "each fork of a group saving the same nodes once more",
         "store/commit/forks.py",
         "return unsaved and made is not None and bool(made.lines)",
