@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal tests
 SABOTAGE ?=
-SCRIPTS := scripts/reference scripts/weight # Python without an ending, which ruff must be told of
+SCRIPTS := scripts/reference scripts/walks scripts/weight # Python without an ending, which ruff must be told of
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint style types reference bench prove soak lock
@@ -37,8 +37,9 @@ style: setup
 types: setup
 	$(PY) -m mypy --strict src
 
-reference: setup ## write docs/reference anew, from the code
+reference: setup ## write docs/reference and the lists of docs/architecture.md anew
 	@$(PY) scripts/reference
+	@$(PY) scripts/walks
 
 bench: setup ## measure
 	@$(PY) bench/run.py
