@@ -43,9 +43,9 @@ from holdfast.errors import (
     LeaseLostError,
     LeaseNotFoundError,
     StoreClosedError,
-    Unavailable,
 )
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import again, each
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import check_seconds, check_text, is_seconds
 from holdfast.store.names.cells import Swap, Swaps, commit_beside
@@ -59,7 +59,6 @@ BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
 LINGER = 1.0
 """Seconds for which the thread that renews stays when nothing is held: often there is more soon."""
-ATTEMPTS = 50
 
 _T = TypeVar("_T")
 log = logging.getLogger("holdfast.leases")
@@ -220,7 +219,8 @@ class Leases:
                 f"what is done here is under the lease {name!r} already: waiting for it could "
                 "never end; take it once, around all that needs it"
             )
-        for _ in range(ATTEMPTS):
+
+        def take() -> Lease | None:
             begun = self.core.clock.ticks()
             key, before, cells = self._as_it_stands(name, damaged=False)
             if (
@@ -233,9 +233,11 @@ class Leases:
             if along is not None:
                 seen.append(self._as_it_stands(along))
             taken = self._taken(seen, duration, owner)
-            if taken is not None or along is None:
-                return taken
-        raise Unavailable(f"the lease {along!r} does not stand still; try again")
+            if taken is None and along is not None:
+                raise Conflict("the one along is another's now, who need not hold the first")
+            return taken
+
+        return again(take, f"the lease {along!r} does not stand still; try again")
 
     def _taken(self, seen: list[Seen], duration: float, owner: str) -> Lease | None:
         """The first of these, with the other along, in one commit; None if a cell was another."""
@@ -264,7 +266,7 @@ class Leases:
         try:
             token = self._token(key, cells[0])
         except DamagedRecordError as error:
-            if not damaged:
+            if not damaged:  # who merely wants it must not take it from a holder who lives
                 text = f"the lease {name!r} is damaged ({error}): `break_lease` of it mends that"
                 raise DamagedRecordError(text, rows.describe(key)) from None
             token = Token(name, self.core.clock.claimed(), None, 0.0, b"")
@@ -297,13 +299,16 @@ class Leases:
         return self._swap_mine(lease, made)
 
     def _swap_mine(self, lease: Lease, made: Callable[[bytes | None], list[Swap]]) -> bool:
-        for _ in range(ATTEMPTS):
+        def swap() -> bool:
             token, beat = self._cells(lease.key)
-            if token != lease.cell:
-                return False
-            if self._swaps.run(made(beat)):
-                return True
-        raise Unavailable(f"the lease {lease.name!r} does not stand still; try again")
+            return token == lease.cell and self._swapped(made(beat))
+
+        return again(swap, f"the lease {lease.name!r} does not stand still; try again")
+
+    def _swapped(self, cells: list[Swap]) -> bool:
+        if not self._swaps.run(cells):
+            raise Conflict("a cell of a lease is another now")
+        return True
 
     # writing under them
 
@@ -323,7 +328,7 @@ class Leases:
         try:
             commit_beside(self.core.storage, batch)
         except Conflict:
-            self.stand()
+            self.stand()  # that a lease is lost says more than what else did not match
             raise
 
     def expected(self) -> list[Swap]:
@@ -351,7 +356,7 @@ class Leases:
                 elif found and found[-1].owner is not None:
                     beats = self._opened(key, row, beat_decoder).count
                     found[-1] = replace(found[-1], beats=beats)
-            except DamagedRecordError as error:
+            except DamagedRecordError as error:  # told beside the others, for who mends it
                 found[-1] = replace(found[-1], damage=str(error))
         return sorted(found, key=lambda info: info.name)
 
@@ -371,16 +376,18 @@ class Leases:
         One whose token is damaged is broken, too; its term goes on above all that it can have had.
         """
         self.core.check_writable()
-        for _ in range(ATTEMPTS):
+
+        def break_it() -> str | None:
             key, token, cells = self._as_it_stands(name, damaged=term is None)
             if cells[0] is None:
                 raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
             if term is not None and token.term != term:
                 return None
-            if self._swaps.run(self._freeing(token, key, cells, 1)):
-                self._broken(token.id)
-                return shown(token.owner)
-        raise Unavailable(f"the lease {name!r} does not stand still; try again")
+            self._swapped(self._freeing(token, key, cells, 1))
+            self._broken(token.id)
+            return shown(token.owner)
+
+        return again(break_it, f"the lease {name!r} does not stand still; try again")
 
     # cells
 
@@ -390,10 +397,7 @@ class Leases:
 
     def cells(self) -> Iterator[tuple[bytes, bytes]]:
         """All cells of leases, each token before its beat."""
-        low, high = rows.LEASES, rows.after(rows.LEASES)
-        while page := self.core.storage.cells(low, high, limit=1000):
-            yield from page
-            low = page[-1][0] + b"\0"
+        return each(self.core.storage.cells, rows.LEASES, rows.after(rows.LEASES))
 
     def check(self, key: bytes, row: bytes) -> None:
         """Raise if a cell is not what it should be; for `verify`."""
@@ -431,7 +435,7 @@ class Leases:
             return False
         try:
             self.check(key, row)
-        except DamagedRecordError:
+        except DamagedRecordError:  # which is the question
             return True
         return False
 

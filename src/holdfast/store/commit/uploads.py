@@ -26,6 +26,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import again
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.expected import stand_beside_pruning
 from holdfast.store.commit.stage import Stage
@@ -47,7 +48,6 @@ PACK = 64 * 1024
 """Bytes of a pack: larger than an entry's, for its chunks are mostly read one after the other."""
 COMMIT = 4 << 20
 """Bytes of rows that are committed at a time."""
-ATTEMPTS = 50
 REPEATS = 16_384
 """Chunks of the value that are remembered, in case they repeat."""
 
@@ -153,25 +153,30 @@ class Upload:
 
     def _commit(self) -> None:
         self.core.check_writable()
-        for _ in range(ATTEMPTS):
-            # Nothing may be stored under a data key that is about to leave the ring.
-            rekeyed = self.ledger.next_epoch()
+
+        def put() -> None:
             self._seal_again()
-            absent = [self.ledger.tombstone, rekeyed]
+            absent = [self.ledger.tombstone, self.ledger.next_epoch()]
             if self.pin.value is None:
                 absent.append(self._pending[0][0])  # the number is nobody else's
-            try:
-                self.core.pins.commit(self.pin, Batch(puts=self._pending, absent=absent))
-            except Conflict as conflict:
-                if self.ledger.erased():
-                    raise gone(self.ledger.scope) from None
-                if rekeyed not in conflict.keys:
-                    raise  # the pin is gone, and what was written with it
-                self.ledger.seal.know(self.ledger.seal.epoch + 1)
-                continue
-            self._pending, self._waiting = [], 0
-            return
-        raise Conflict(f"{self.ledger.scope}: its key was rotated again and again; try again")
+            self.core.pins.commit(self.pin, Batch(puts=self._pending, absent=absent))
+
+        again(
+            put,
+            f"{self.ledger.scope}: its key was rotated again and again; try again",
+            when=self._rekeyed,
+        )
+        self._pending, self._waiting = [], 0
+
+    def _rekeyed(self, conflict: Conflict) -> bool:
+        """Whether only the data key is another now: nothing is stored under one that is about to
+        leave the ring. Else the scope is erased, or the pin gone with what was written."""
+        if self.ledger.erased():
+            raise gone(self.ledger.scope) from None
+        if self.ledger.next_epoch() not in conflict.keys:
+            return False
+        self.ledger.seal.know(self.ledger.seal.epoch + 1)
+        return True
 
     def _seal_again(self) -> None:
         """Seal rows that wait under the newest key, if it has been rotated since."""
