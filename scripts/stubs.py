@@ -51,7 +51,6 @@ BASES = {
 """What async classes by hand inherit, and of what it is made."""
 INSTEAD = {
     ("holdfast.store.read.change_block", "ScopedChange"): "holdfast.store.state_async:ChangePart",
-    ("holdfast.store.read.watch", "Watch"): "holdfast.store.state_async:Watch",
     ("holdfast.store.long", "ReadFile"): "holdfast.store.state_async:ReadStream",
     ("holdfast.store.long", "WriteFile"): "holdfast.store.state_async:WriteStream",
 }

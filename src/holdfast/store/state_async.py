@@ -29,7 +29,7 @@ from holdfast.store.journal.lifetime import asked_terms
 from holdfast.store.long import PIECE, LongReader, LongWriter, as_bytes, check_piece, sought
 from holdfast.store.names.arguments import listed
 from holdfast.store.names.face import Uncommitted, asynchronous, made
-from holdfast.store.names.items import Entry, Position
+from holdfast.store.names.items import Entry
 from holdfast.store.names.threads import (
     MUCH,
     here_or_away,
@@ -39,6 +39,7 @@ from holdfast.store.names.threads import (
 )
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.watch import LONGEST, SHORTEST, Watching
+from holdfast.store.read.watch import Watch as BlockingWatch
 from holdfast.store.tree.value import copied, copied_plain, is_longer
 
 if TYPE_CHECKING:  # a stub alone, which scripts/stubs.py writes
@@ -129,19 +130,6 @@ class State(View, MadeState):
 
     def open_write(self, key: str, *, if_version: int | None = None) -> WriteStream:
         return WriteStream(self._handle, key, if_version)
-
-    def watch(
-        self,
-        *,
-        prefix: str = "",
-        pattern: str | None = None,
-        since: Position | None = None,
-        timeout: float | None = None,
-        past_pruned: bool = False,
-    ) -> Watch:
-        line = self._handle
-        place = (line.core, line.scope, line.timeline)
-        return Watch(*place, prefix, pattern, since, timeout, past_pruned)
 
 
 class _Planner(blocking.State):
@@ -473,6 +461,15 @@ class Watch(Watching):
     it can be iterated again and goes on. It also ends when it or the store is closed. A wait
     that is cancelled loses nothing: the next one goes on. Nothing is held in the storage for it.
     """
+
+    __blocking__ = BlockingWatch
+
+    @classmethod
+    def _of(cls, found: BlockingWatch) -> Watch:
+        """The async face of one that was just made."""
+        watch = cls.__new__(cls)
+        vars(watch).update(vars(found))
+        return watch
 
     def __aiter__(self) -> Watch:
         return self

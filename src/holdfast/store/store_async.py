@@ -17,10 +17,9 @@ from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names.clock import Clock
 from holdfast.store.names.face import made
 from holdfast.store.names.items import Entry, Position
-from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import surely, to_the_end
+from holdfast.store.names.threads import to_the_end
 from holdfast.store.open import HOUR, open_core
-from holdfast.store.state_async import Pump, Watch
+from holdfast.store.state_async import Pump
 
 if TYPE_CHECKING:  # a stub alone, which scripts/stubs.py writes
     from holdfast.store.made import MadeStore
@@ -138,14 +137,6 @@ class Store(MadeStore):
         store._run = store._pump.commit
         return store
 
-    async def close(self) -> None:
-        await surely(self._close)
-
-    def _close(self) -> None:
-        if not self._core.closed:
-            self._pump.stop()
-            self._core.close()
-
     async def feed(  # type: ignore[override]  # one that is made gives no async iterator
         self, since: Position | None = None, *, past_pruned: bool = False
     ) -> AsyncIterator[Entry]:
@@ -158,19 +149,6 @@ class Store(MadeStore):
             if not page and error is None:
                 return
         raise error
-
-    def watch(
-        self,
-        scope: Scope | str | None = None,
-        *,
-        prefix: str = "",
-        pattern: str | None = None,
-        since: Position | None = None,
-        timeout: float | None = None,
-        past_pruned: bool = False,
-    ) -> Watch:
-        name = self._handle.line(scope).scope if scope is not None else None
-        return Watch(self._core, name, None, prefix, pattern, since, timeout, past_pruned)
 
 
 def _take(rows: Iterator[Entry], count: int) -> tuple[list[Entry], HoldfastError | None]:

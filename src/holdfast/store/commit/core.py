@@ -141,6 +141,8 @@ class Core(Directory):
             while self.closing:
                 self.closing.pop()()
             self.committer.drain()
+            if self.pump is not None:
+                self.pump.stop()
             self.leases.close()
         finally:
             self.pins.close()

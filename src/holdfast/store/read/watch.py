@@ -13,12 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
 from unicodedata import normalize
 
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.store.commit.core import Core
 from holdfast.store.names.arguments import check_filters, check_prefixes, check_seconds
+from holdfast.store.names.background import Closable
+from holdfast.store.names.face import faced
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.read.follow import Follower, Place, Tail
@@ -154,7 +155,8 @@ class Watching:
                 yield True
 
 
-class Watch(Watching):
+@faced(by_hand="holdfast.store.state_async:Watch")
+class Watch(Watching, Closable):
     """Entries as they are committed: `for entry in watch`.
 
     It waits for the next entry without end, or ends when none came for `timeout` seconds; then
@@ -196,14 +198,3 @@ class Watch(Watching):
         """End the watch, also one that waits in another thread."""
         self._closed = True
         self._core.lanes.bell.ring()
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
