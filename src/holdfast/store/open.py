@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -577,9 +579,15 @@ def _cut_off(path: str, size: int, beside: str) -> NotAStoreError:
 
 def _holds_keys(ring: str) -> bool:
     """Whether data rests on a ring."""
+    with _opened(ring) as storage:
+        return bool(stored_masters(storage)) and Ring.unused(storage) is None
+
+
+@contextmanager
+def _opened(ring: str) -> Iterator[Storage]:
     storage = open_storage(ring, create=False, read_only=True)
     try:
-        return bool(stored_masters(storage)) and Ring.unused(storage) is None
+        yield storage
     finally:
         storage.close()
 
@@ -588,27 +596,17 @@ def check_lost(path: str) -> None:
     """Refuse a path without a file whose ring holds keys, before a file is made there: a store is
     made before its ring, so that this one was lost."""
     ring = f"sqlite:{path}.keys"
-    if not os.path.exists(f"{path}.keys") or os.path.exists(path):  # in this order
-        return
-    storage = open_storage(ring, create=False)
-    try:
-        if Ring.unused(storage) is None:
-            raise lost(ring)
-    finally:
-        storage.close()
+    if os.path.exists(f"{path}.keys") and not os.path.exists(path) and _holds_keys(ring):
+        raise lost(ring)  # looked at in this order: who makes a store makes its file first
 
 
 def check_no_ring(ring: str) -> None:
     """Refuse a store that is not encrypted where the ring of one that is lies."""
     file = file_of(ring)
-    if file is None or not os.path.exists(file) or not os.path.getsize(file):
-        return
-    storage = open_storage(ring, create=False)
-    try:
-        if stored_masters(storage):
-            raise lost(ring)
-    finally:
-        storage.close()
+    if file is not None and os.path.exists(file) and os.path.getsize(file):
+        with _opened(ring) as storage:
+            if stored_masters(storage):
+                raise lost(ring)
 
 
 def lost(ring: str) -> DamagedRecordError:

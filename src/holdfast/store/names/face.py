@@ -1,8 +1,8 @@
 """One face: a public class is written once, blocking; its async class is made from it.
 
-How to convert a class that has a blocking file and a hand-written async one:
+Put `@faced` above the blocking class, and mark public methods (functions of a module, too) with how
+they leave the event loop; `scripts/stubs.py` then writes the types of the async class:
 
-1. Put `@faced` above the blocking class. Mark public methods with how they leave the event loop:
    `@reads`    on a thread; cancelled: told at once, the read is left behind; the default
    `@writes`   on a thread; cancelled: it has its end first
    `@ends`     the same, and it also begins if cancelled: stop, close, release
@@ -12,17 +12,14 @@ How to convert a class that has a blocking file and a hand-written async one:
    `@steps`    a generator that says what is to be done next, for what calls a function of the
                user's between two pieces of work (see `Step`); it serves both faces
    `@step_block` the same for a block around code of the user's (see `give`)
-   Module-level functions are marked the same way, without `@faced`.
-2. Delete the async file. The export tables name the blocking class in both faces; code that used
-   the async class takes it from its part (`holdfast.backup`), or calls `asynchronous(Blocking)`.
-3. Run `scripts/stubs.py`, which writes the types of the async class, then mypy and the tests.
 
-Done for you: signatures, docstrings, properties, `repr`, `len` and the like. `with` becomes
-`async with` (entering is undone by leaving, if cancelled; leaving always begins), also of methods
-made with `contextmanager` or `block`. Public attributes of the blocking object can be read. Async
-objects among the arguments arrive as blocking ones; blocking ones in what is returned (also in a
-list, tuple or dict) leave as async ones. Constructors refuse those of
-`holdfast.sync`; functions take both.
+Export tables name the blocking class in both faces; who needs the async one takes it from its part
+(`holdfast.backup`), or calls `asynchronous(Blocking)`. It has the same signatures, docstrings,
+properties, `repr`, `len` and the like. `with` becomes `async with` (entering is undone by leaving,
+if cancelled; leaving always begins), also of methods made with `contextmanager` or `block`. Public
+attributes of the blocking object can be read. Async objects among the arguments arrive as blocking
+ones; blocking ones in what is returned (also in a list, tuple or dict) leave as async ones.
+Constructors refuse those of `holdfast.sync`; functions take both.
 
 Functions of users that may be async: `@calls("found")` on what is given them lets threads call them
 and wait for them in the loop. `@calls()` on a method takes its loop for those that the constructor
