@@ -995,7 +995,7 @@ BUGS = (
     ),
     Bug(
         "a new agent's first state written over what another process began",
-        "recovery/setup/managed.py",
+        "recovery/managed.py",
         "policies._put(scope, others, first, head=0, reason",
         "policies._put(scope, others, first, reason",
         "tests/recovery/test_configuration.py::test_of_several_who_set_an_agent_up_one_writes_what_it_begins_with",
@@ -1444,8 +1444,8 @@ BUGS = (
     Bug(
         "checks that are not asked before a state is put back",
         "recovery/strategies.py",
-        "known[place] = trials.refused(checks, handle, timeline, sequence)",
-        "known[place] = None",
+        "return None if unlike else refusal(checks, then, later=True)",
+        "return None",
         "tests/recovery/test_refused_states.py::test_the_newest_state_that_every_check_takes_is_returned_to",
     ),
     Bug(
@@ -1458,13 +1458,13 @@ BUGS = (
     Bug(
         "the end of a recovery that nobody is told of",
         "recovery/records.py",
-        "self.flush(self._signed(status), self.notice())",
-        "self.flush(self._signed(status))",
+        "self.flush(self._signed(status), self.notice(), along)",
+        "self.flush(self._signed(status), None, along)",
         "tests/recovery/test_recovery_records.py::test_others_are_told_of_an_end_though_the_agent_is_damaged_at_that_moment",
     ),
     Bug(
         "newest entries that are lost without a word",
-        "recovery/tails.py",
+        "recovery/lost_entries.py",
         "        if self._named(ledger, number) <= newest_entry(ledger, number):",
         "        if True:",
         "tests/recovery/test_lost_tails.py::test_what_was_lost_is_named_and_its_trace_is_kept",
@@ -1569,7 +1569,7 @@ BUGS = (
     ),
     Bug(
         "letters lost behind a damaged one",
-        "recovery/salvage.py",
+        "recovery/lost_entries.py",
         "self._sure is not None and _no_tree(old):",
         "self._sure is not None and False:",
         "tests/recovery/test_sticky_after_damage.py::test_damaged_sticky_values_stop_no_recovery",
@@ -1646,14 +1646,14 @@ BUGS = (
     ),
     Bug(
         "a group of which only one is checked",
-        "recovery/moments.py",
+        "recovery/agent_group.py",
         "                for scope in scopes:\n                    self._check(",
         "                for scope in scopes[:1]:\n                    self._check(",
         "tests/recovery/test_recovery_groups.py::test_without_a_moment_that_is_good_for_all_nothing_is_changed",
     ),
     Bug(
         "a group left as it is though one of it lost entries",
-        "recovery/moments.py",
+        "recovery/agent_group.py",
         "if name == failures.NOTHING and gone:",
         "if name == failures.NOTHING and not scopes:",
         "tests/recovery/test_lost_members.py::test_a_group_of_which_one_lost_entries_goes_back",
@@ -1709,7 +1709,7 @@ BUGS = (
     ),
     Bug(
         "a report's page that does not escape what users wrote",
-        "recovery/report_page.py",
+        "recovery/report.py",
         'return entities.escape(" ".join(text.split()))',
         'return " ".join(text.split())',
         "tests/recovery/test_report_pages.py::test_a_page_of_html_stands_alone_and_is_escaped",
@@ -1750,17 +1750,10 @@ BUGS = (
         "tests/recovery/test_recovery_records.py::test_every_step_that_doctor_proposes_for_damaged_records_works",
     ),
     Bug(
-        "records of recoveries that lost their newest entry, and nobody asks",
-        "recovery/tails.py",
-        "tail = self._missed(records.handle) if why is None else None",
-        "tail = None",
-        "tests/recovery/test_lost_records.py::test_whoever_is_next_mends_it",
-    ),
-    Bug(
         "damage that another was told of is not answered by a watchdog",
         "recovery/watchdog.py",
-        "grouped(scrubbed.left).items()",
-        "grouped(scrubbed.findings).items()",
+        "grouped(scrubbed.left if",
+        "grouped(scrubbed.findings if",
         "tests/recovery/test_watchdog_damage.py::test_damage_that_another_was_told_of_is_recovered",
     ),
     Bug(

@@ -628,8 +628,8 @@ def test_groups_are_listed_told_of_by_doctor_and_abandoned(cli: Cli, here: Path)
     assert step == f"recovery abandon {left['id']}"
     assert "abandoned" in cli(step).out
     assert cli("recovery list --json").json["groups"][0]["status"] == "failed"
-    assert f"recovery {left['id']} of 2 agents" in cli(f"recovery show agent:a {left['id']}").out
-    assert f"recovery {left['id']} of 2 agents" in cli("recovery show agent:a").out
+    assert f"recovery: {left['id']}" in cli(f"recovery show agent:a {left['id']}").out
+    assert f"recovery: {left['id']}" in cli("recovery show agent:a").out
     assert left["id"] in cli("recovery list agent:b").out
     assert cli("recovery list agent:b --json").json["groups"][0]["id"] == left["id"]
     assert cli("recovery list agent:c --json").json == {"recoveries": [], "groups": []}

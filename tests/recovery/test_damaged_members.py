@@ -103,7 +103,7 @@ def test_damage_that_nobody_saw_before_is_a_failed_recovery(
     monkeypatch.setattr(group, "letters_taken_back", damage)
     store = damaged(plain, "effect")
     recovery = sync.recovery.Recovery(store)
-    with pytest.raises(RecoveryFailedError, match="changed nothing: a row cannot be opened"):
+    with pytest.raises(RecoveryFailedError, match=r"nothing: .*a row cannot be opened"):
         recovery.recover_group(TEAM, DAMAGED)
     report = recovery.group_reports()[0]
     assert (report.status, report.strategy) == ("failed", None)

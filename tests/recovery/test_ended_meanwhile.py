@@ -159,22 +159,16 @@ def team(store: sync.Store) -> list[sync.State]:
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("anew", [True, False])
-@pytest.mark.parametrize("kind", ["agent_crash", "state_corruption"])
 @pytest.mark.parametrize("when", ["_looked", "_put_back", "_let_go"])
-def test_a_group_whose_member_ends_meanwhile_has_failed(
-    store: sync.Store,
-    how: str,
-    anew: bool,
-    kind: str,
-    when: str,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_member_of_a_group_that_ends_meanwhile_does_not_come_back(
+    store: sync.Store, how: str, anew: bool, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     members, done = team(store), list[str]()
     known = getattr(Together, when)
 
     def others() -> None:
         getattr(store, how)("agent:7")
-        if anew and when != "_let_go":
+        if anew:
             store.agent("7").set("k", "another")
 
     def then(self: Together, *given: Any) -> Any:
@@ -186,16 +180,13 @@ def test_a_group_whose_member_ends_meanwhile_has_failed(
 
     monkeypatch.setattr(Together, when, then)
     recovery = sync.recovery.Recovery(store)
-    with pytest.raises(RecoveryFailedError, match=f"agent:7 was {how}d since it began"):
-        recovery.recover_group(members, kind)
-    [report] = recovery.group_reports()
-    assert report.status == "failed"
-    assert f"agent:7 was {how}d since it began" in report.why
-    assert {one.status for one in recovery.notices()} == {"failed"}
-    back = kind == "state_corruption" and when != "_looked"
-    assert members[0].get("k") == (2 if back else 5)
-    assert ("the others are back" if back else "nothing was changed") in report.why
-    if anew and when != "_let_go":
+    if when == "_looked":
+        with pytest.raises(RecoveryFailedError, match=f"nothing: .*agent:7 was {how}d since it"):
+            recovery.recover_group(members, "state_corruption")
+    else:  # it was back, and has ended since
+        assert recovery.recover_group(members, "state_corruption").success
+    assert members[0].get("k") == (5 if when == "_looked" else 2)
+    if anew:
         assert store.agent("7").items() == [("k", "another")]
     else:
         assert "agent:7" not in scopes(store)

@@ -8,7 +8,7 @@ from store_kit import Place, put_row, rows_of
 from holdfast import Scope, sync
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.errors import CheckpointNotFoundError, RecoveryFailedError
-from holdfast.recovery import moments
+from holdfast.recovery import agent_group
 from holdfast.store.history.handle import LineHandle
 
 FAILURE = "state_corruption"
@@ -119,7 +119,7 @@ def test_the_restores_of_an_agent_are_read_once_for_all_groups(
         read.append(handle.scope)
         return Lineage(handle)
 
-    monkeypatch.setattr(moments, "Lineage", reading)
+    monkeypatch.setattr(agent_group, "Lineage", reading)
     with pytest.raises(RecoveryFailedError, match="left it behind"):
         sync.recovery.Recovery(store).recover_group(states, FAILURE)
     assert len(read) == len(set(read)) >= 1

@@ -10,7 +10,7 @@ import pytest
 from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
-from holdfast.recovery.tails import Tails
+from holdfast.recovery.lost_entries import Tails
 from holdfast.store.journal.feed import FeedHeads
 
 ALL = {"k": 1, "paid": "order 17"}
@@ -164,7 +164,7 @@ def test_a_group_tells_what_going_back_loses(place: Place) -> None:
         "agent:7": "2 entries after it",
         "agent:8": "1 entries that others wrote meanwhile",
     }
-    assert "lost: agent:7: 2 entries after it" in str(report)
+    assert "lost of agent:7: 2 entries after it" in str(report)
 
 
 def test_a_group_tells_of_it_too(place: Place) -> None:

@@ -9,7 +9,7 @@ from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import DamagedRecordError
-from holdfast.recovery.tails import Tails
+from holdfast.recovery.lost_entries import Tails
 from holdfast.store.upkeep import losses
 
 NAMED = "which the feed names"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
 
 import pytest
@@ -12,12 +11,7 @@ from store_kit import Place, put_row, rows_of
 from holdfast import sync
 from holdfast.agents import Task
 from holdfast.errors import CriticalStepFailureError, RecoveryFailedError
-from holdfast.recovery import AgentFailure, RecoveryTarget, UnfitTarget
-from holdfast.recovery.context import Context
-from holdfast.recovery.procedure import STANDARD
-from holdfast.recovery.records import Records
-from holdfast.recovery.state_checks import TRIAL
-from holdfast.recovery.steps import locate_checkpoint
+from holdfast.recovery import AgentFailure
 from holdfast.store.names import rowkinds
 
 
@@ -193,34 +187,3 @@ def test_damage_keeps_no_handover_from_being_recovered(place: Place) -> None:
     assert giver.get("notes") == "few"
     assert sync.agents.AgentState(giver).ids("tasks") == []
     assert sync.agents.AgentState(taker).ids("tasks") == ["t1"]
-
-
-def test_one_that_was_given_up_and_goes_on_leaves_the_next_its_trials(store: sync.Store) -> None:
-    state = agent(store)
-    waits, goes_on, seen = threading.Event(), threading.Event(), list[str]()
-
-    def mine(context: Context) -> RecoveryTarget:
-        if threading.current_thread() is late:
-            waits.set()
-            assert goes_on.wait(60)
-            return RecoveryTarget("mine", "main@2", "nothing")
-        goes_on.set()
-        late.join(60)
-        assert not late.is_alive()
-        raise UnfitTarget("another is next")
-
-    def check(now: sync.State) -> bool:
-        seen.append(now.timeline)
-        return True
-
-    recovery = sync.recovery.Recovery(
-        store, strategies={"mine": mine}, order=["mine", "newest_valid"], validate=[check]
-    )
-    records = Records(recovery._handle, state.scope)
-    context = recovery._context(records.draft(AgentFailure("drift").check(), STANDARD))
-    late = threading.Thread(target=locate_checkpoint, args=(context, {}), daemon=True)
-    late.start()
-    assert waits.wait(60)
-    assert locate_checkpoint(context, {})["strategy"] == "newest_valid"
-    assert [name.startswith(TRIAL) for name in seen] == [True]  # no mere view
-    assert [one.name for one in state.timelines()] == ["main"]

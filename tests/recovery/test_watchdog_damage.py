@@ -84,34 +84,28 @@ def test_what_cannot_be_mended_is_tried_again_after_pauses(plain: Place, hands: 
     assert [one.tries for one in watchdog.unanswered()] == [4]
 
 
-def test_a_function_is_told_of_damage_once_until_it_is_mended(place: Place) -> None:
-    rows = worked(place)
-    told: list[str] = []
-
-    def looks(before: bool) -> list[str]:
-        store = place.open()
-        if before:
-            sync.recovery.Scrubber(store, budget=BUDGET).slice()
-        watchdog = watching(store, on_failure=lambda scope, _: told.append(str(scope)))
-        found = [one.outcome for _ in range(3) for one in watchdog.look()]
-        assert watchdog.unanswered() == []
-        watchdog.stop()
-        return found
-
-    spoil(place, *rows[-1])
-    assert looks(before=True) == ["told"]
-    assert looks(before=True) == []  # it is as damaged as it was
-    spoil(place, *rows[-2])
-    assert looks(before=False) == ["told"]  # there is more of it
-    for key, row in rows[-2:]:
-        put(place, key, row)
-    assert looks(before=False) == []
-    spoil(place, *rows[-1])
-    assert looks(before=True) == ["told"]
-    assert told == ["agent:7"] * 3
+def test_a_function_is_told_of_damage_after_pauses_until_it_is_mended(
+    plain: Place, hands: Hands
+) -> None:
+    row = worked(plain)[-1]
+    spoil(plain, *row)
+    store, told = plain.open(clock=hands.clock), list[str]()
+    watchdog = watching(store, on_failure=lambda scope, _: told.append(str(scope)))
+    found = []
+    for _ in range(20):
+        found += [one.outcome for one in watchdog.look()]
+        hands.move(0.5)
+    assert found == ["told"] * 4  # after a second, two and four
+    assert told == ["agent:7"] * 4
+    assert [one.error for one in watchdog.unanswered()] == ["it is still damaged"]
+    watchdog.stop()
+    put(plain, *row)
+    watchdog = watching(plain.open(), on_failure=lambda scope, _: told.append(str(scope)))
+    assert [one.outcome for one in watchdog.look()] == ["passed"]
+    assert watchdog.unanswered() == []
 
 
-def test_a_recovery_that_mends_nothing_is_not_made_again(place: Place) -> None:
+def test_a_recovery_that_mends_nothing_is_not_made_again_at_each_look(place: Place) -> None:
     spoil(place, *worked(place)[-1])
     store = place.open()
     kinds = ["hash_mismatch", "partial_corruption", "structure_invalid", "data_inconsistent"]

@@ -127,7 +127,7 @@ class _Damage:
 
         core = core_of(self._store)
         if scope:
-            mine, given = would_heal(core, Scope.parse(scope), mine, self.copies, rename=True)
+            mine, given = would_heal(core, Scope.parse(scope), mine, self.copies)
         else:
             mine, given = would_heal_directory(handle_of(self._store), mine, self.copies)
         self.healing |= {scope: len(given)} if given else {}
@@ -156,8 +156,8 @@ class _Damage:
 
     def _plan(self, scope: str, found: list[Finding]) -> None:
         from holdfast.recovery.failures import found_failure
+        from holdfast.recovery.lost_entries import Tails
         from holdfast.recovery.strategies import readable
-        from holdfast.recovery.tails import Tails
 
         state = self._store.scope(scope)
         if readable(handle_of(state)) and Tails(handle_of(self._store)).lost(state.scope) is None:

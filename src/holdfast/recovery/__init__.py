@@ -10,13 +10,12 @@ Glossary of this layer:
 - **Strategy**: one way to a good state (`strategies`); they are tried in an order until one serves.
 - **Recovery**: a procedure at work on one agent, under a lease (`run`, `recovery`). What it did
   is kept in a scope of its own (`records`): one that is killed goes on, or is rolled back.
-- **Finding failure**: a watchdog over agents that run (`watchdog`; what it found is kept in
-  `sightings`), boot recovery of what was unfinished (`boot_recovery`), and a scrubber (`scrub`)
-  that heals rows from copies (`heal`).
+- **Finding failure**: a watchdog over agents that run (`watchdog`), boot recovery of what was
+  unfinished (`boot_recovery`), and a scrubber (`scrub`) that heals rows from copies (`heal`).
 - **Report**: what was found, tried, done and lost (`report`), under a checkpoint, which is
-  signed if the signer is there; also as a page (`report_page`).
-- **Configuration**: how an agent's state is to be kept, as one document (`setup.configuration`);
-  setting it up (`setup.managed`) says what is in force.
+  signed if the signer is there; also as a page.
+- **Configuration**: how an agent's state is to be kept, as one document (`configuration`);
+  setting it up (`managed`) says what is in force.
 - **Health**: how well a store is, with reasons and next steps (`health`).
 """
 
@@ -71,11 +70,10 @@ HOMES = {
         "GroupRecoveryReport RecoveryPlan RecoveryReport RecoveryStatistics"
     ),
     "holdfast.recovery.scrub": "ScrubStatus Scrubbed Scrubber",
-    "holdfast.recovery.setup.configuration": "BackupPlace Configuration",
-    "holdfast.recovery.setup.managed": "Managed SetUp set_up",
-    "holdfast.recovery.sightings": "Unanswered",
+    "holdfast.recovery.configuration": "BackupPlace Configuration",
+    "holdfast.recovery.managed": "Managed SetUp set_up",
     "holdfast.recovery.strategies": "RecoveryTarget UnfitTarget",
-    "holdfast.recovery.watchdog": "Answered Watchdog",
+    "holdfast.recovery.watchdog": "Answered Unanswered Watchdog",
 }
-ASYNC = {"holdfast.recovery.setup.managed_async": "Managed set_up"}
+ASYNC = {"holdfast.recovery.managed_async": "Managed set_up"}
 __getattr__, __dir__ = lazy(__name__, HOMES, ASYNC)

@@ -8,11 +8,16 @@ from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import HoldfastError
 from holdfast.recovery.boot_recovery import BootItem as BootItem
 from holdfast.recovery.boot_recovery import BootReport as BootReport
+from holdfast.recovery.configuration import BackupPlace as BackupPlace
+from holdfast.recovery.configuration import Configuration as Configuration
 from holdfast.recovery.context import StepFunction, Strategy
 from holdfast.recovery.failures import AgentFailure as AgentFailure
 from holdfast.recovery.heal import Healed as Healed
 from holdfast.recovery.health import Concern as Concern
 from holdfast.recovery.health import Health as Health
+from holdfast.recovery.managed import SetUp as SetUp
+from holdfast.recovery.managed_async import Managed as Managed
+from holdfast.recovery.managed_async import set_up as set_up
 from holdfast.recovery.notices import RecoveryNotice as RecoveryNotice
 from holdfast.recovery.procedure import Procedure as Procedure
 from holdfast.recovery.procedure import RecoveryStep as RecoveryStep
@@ -26,15 +31,10 @@ from holdfast.recovery.report import RecoveryStatistics as RecoveryStatistics
 from holdfast.recovery.run import Progress
 from holdfast.recovery.scrub import Scrubbed as Scrubbed
 from holdfast.recovery.scrub import ScrubStatus as ScrubStatus
-from holdfast.recovery.setup.configuration import BackupPlace as BackupPlace
-from holdfast.recovery.setup.configuration import Configuration as Configuration
-from holdfast.recovery.setup.managed import SetUp as SetUp
-from holdfast.recovery.setup.managed_async import Managed as Managed
-from holdfast.recovery.setup.managed_async import set_up as set_up
-from holdfast.recovery.sightings import Unanswered as Unanswered
 from holdfast.recovery.strategies import RecoveryTarget as RecoveryTarget
 from holdfast.recovery.strategies import UnfitTarget as UnfitTarget
 from holdfast.recovery.watchdog import Answered as Answered
+from holdfast.recovery.watchdog import Unanswered as Unanswered
 from holdfast.store.inner import Finding
 from holdfast.store.names.scope import Scope
 from holdfast.store.state_async import State
@@ -46,12 +46,13 @@ class Recovery:
     two of one id are refused.
     `steps` are types of steps of your own: functions of the context and the step's action.
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
-    with if nothing of it can be read. `validate` are functions that get a state, what returning to
-    each would give (on a timeline of its own) and then the recovered one: what is not None or True
-    refuses it, and another is looked for. `strategies` are ways of your own to a good state, and
-    `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
-    kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
-    moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.
+    with if nothing of it can be read. `validate` are functions that get a view of each state that
+    may be returned to, and then the recovered one (of a group: each agent as it would be, on a
+    timeline of its own): what is not None or True refuses it, and another is looked for.
+    `strategies` are ways of your own to a good state, and `order` pins the order in which they are
+    tried: one for all kinds of failure, or a mapping from kinds to orders ("" for those that it
+    does not name). Groups take of an order what leads to one moment (`as_it_is`, `newest_valid`),
+    and from copies only rows that are damaged or lost.
     `machines` are definitions by the names of machines: `failed_transition` settles an open
     transition of those as its arrow declares, where the agent stands, if that state is good.
 
@@ -262,8 +263,7 @@ class Watchdog:
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
     then `restart(id)` is called, for example `agents.spawn`, if somebody ran it. Or
     `on_failure(scope, failure)` is called instead. What fails is tried again after a pause that
-    doubles from a second to an hour; damage that is answered and still there, not before there is
-    more of it.
+    doubles from a second to an hour, and so is damage that is still there behind its answer.
 
     Every `interval` seconds there is a look, inside the block or between `start` and `stop`. Of
     several processes one acts; another takes over `lease` seconds after its end, and counts silent

@@ -17,28 +17,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait as wait_for
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast.agents.again import again
 from holdfast.agents.handover import HandoverBook
 from holdfast.agents.mailbox_restores import letters_taken_back, mend_numbers
+from holdfast.checkpoints.group import Group, group_of
+from holdfast.checkpoints.lineage import Lineage
+from holdfast.checkpoints.locate import candidates
+from holdfast.checkpoints.request import Locator
 from holdfast.checkpoints.restore_request import damaged_sticky, past_damage
 from holdfast.errors import (
+    CheckpointNotFoundError,
     GateRefusedError,
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
     MissingError,
     OutcomeUnknown,
+    PointNotFoundError,
+    PrunedError,
     RecoveryFailedError,
+    RecoveryValidationError,
+    ScopeNotFoundError,
     StateIntegrityError,
     StoreClosedError,
     Unavailable,
 )
+from holdfast.recovery import failures
 from holdfast.recovery.changes_of_others import (
     changes_after,
     damage_text,
+    entry_rows,
     first_of_others,
     lost_text,
     of_others,
@@ -46,7 +58,14 @@ from holdfast.recovery.changes_of_others import (
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import AgentFailure, log
 from holdfast.recovery.heal import copies_of, is_called_for, set_aside
-from holdfast.recovery.moments import Moment, Moments
+from holdfast.recovery.lost_entries import (
+    MAIN,
+    Tails,
+    depth_for,
+    sticky_replayed,
+    tail_text,
+    tell_tail,
+)
 from holdfast.recovery.procedure import PROCEDURE_TIMEOUT
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
@@ -68,9 +87,18 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.report import GroupRecoveryReport, group_report
 from holdfast.recovery.run import FIRST, LEASE, Slot, recovering_lease
-from holdfast.recovery.salvage import sticky_replayed
-from holdfast.recovery.strategies import lacking, unreadable
-from holdfast.recovery.tails import Tails, depth_for, tell_tail
+from holdfast.recovery.strategies import (
+    Unasked,
+    UnfitTarget,
+    check_state,
+    end_trials,
+    lacking,
+    newest_of,
+    readable,
+    refusal,
+    trial,
+    unreadable,
+)
 from holdfast.store.inner import (
     Asked,
     Body,
@@ -80,15 +108,256 @@ from holdfast.store.inner import (
     Stage,
     StoreHandle,
     Target,
+    Timeline,
     Written,
     build_change,
     moment,
     settle_after,
 )
 from holdfast.store.names.cause import acting, cause_now
+from holdfast.store.names.items import Checkpoint, said
 from holdfast.store.names.scope import Scope
 from holdfast.store.state import State
 from holdfast.store.store import Store
+
+# Finding one moment to which several agents can return: looked at whole, before it is used.
+
+_FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
+"""Strategies that lead to one moment."""
+_UNFIT = (UnfitTarget, MissingError, StateIntegrityError, RecoveryValidationError)
+"""What says of a moment that it does not serve: an older one may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A state of each agent, all of one moment."""
+
+    strategy: str
+    points: Mapping[Scope, tuple[str, int]]
+    """Empty: as they are."""
+    why: str = ""
+    """In what it is no moment of all of them, if there is nothing better; or who goes back further
+    than the time that was asked for."""
+
+
+def named_group(point: Any) -> Any:
+    """What a group is known by, in every agent of it: its id, or the name that was given.
+
+    The id of a checkpoint as a text is neither: each agent has one of that number.
+    """
+    if isinstance(point, Group):
+        return point.id
+    if isinstance(point, Checkpoint):
+        id_ = said(point.metadata, "group", "")
+        if not id_:
+            raise CheckpointNotFoundError(
+                f"{point.scope}: {point.id} is no part of a group, so it is no moment of several "
+                "agents; CheckpointGroups.create makes one"
+            )
+        return id_
+    if point is not None and type(point) not in (str, int):
+        raise InvalidInputError(
+            "the point of several agents is a group of checkpoints, its name or id, or a "
+            f"checkpoint of it, not {type(point).__name__}"
+        )
+    return point
+
+
+def _of_groups(handle: LineHandle, named: Any) -> Iterator[Checkpoint]:
+    """Checkpoints of an agent that are part of a group: all, or those of a group's name or id."""
+    for one in candidates(handle, Locator()):
+        id_ = said(one.metadata, "group", "")
+        if id_ and (named is None or named in (one.name, id_)):
+            yield one
+
+
+def undivided_cuts(lines: Mapping[Scope, Timeline], cuts: Mapping[Scope, int]) -> dict[Scope, int]:
+    """The newest entry of each, at or before its cut, such that no change of several is divided.
+
+    What lies behind a cut is read, and says what was changed along with it: clocks, by which a time
+    is found in each timeline alone, differ between machines. An entry that cannot be read says
+    nothing; then its change may be divided.
+    """
+    found = dict(cuts)
+    scopes = {(line.ledger.number, line.number): scope for scope, line in lines.items()}
+    todo = [(line, found[scope] + 1, line.sequence) for scope, line in lines.items()]
+    while todo:
+        for number, timeline, sequence in _changed_along(*todo.pop()):
+            scope = scopes.get((number, timeline))
+            if scope is None or sequence > found[scope]:
+                continue
+            line = lines[scope]
+            if sequence - 1 <= line.ledger.before:
+                raise PointNotFoundError(
+                    f"{scope}: its first entry is of a change of several agents, of which a part "
+                    "lies behind that time"
+                )
+            todo.append((line, sequence, found[scope]))
+            found[scope] = sequence - 1
+    return found
+
+
+def _changed_along(line: Timeline, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    """Entries of other timelines that are of one change with some of these."""
+    for key, row in entry_rows(line, first, last):
+        with suppress(PrunedError, StateIntegrityError):  # whom it was changed along with is lost
+            yield from line.ledger.open_entry(key, row)[1].also
+
+
+def _lacking(gone: Mapping[Scope, Tail]) -> str:
+    """Which agents lost what, for people."""
+    return "; ".join(f"{scope} lost {tail_text(tail)}" for scope, tail in gone.items())
+
+
+class Moments:
+    """Finds moments of agents of one store."""
+
+    def __init__(self, store: StoreHandle, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    def check_asked(self, scopes: Sequence[Scope], failure: AgentFailure) -> None:
+        """Refuse a time or a group that is not there, before anything is kept."""
+        if failure.at is not None:
+            self._at(scopes, failure.at)
+        named = failure.data().get("point")
+        lines = map(self._store.line, scopes)
+        if named is not None and not any(True for one in lines for _ in _of_groups(one, named)):
+            raise CheckpointNotFoundError(
+                f"none of the agents has a checkpoint of a group called {named!r}; make one with "
+                "CheckpointGroups.create, or leave `point` out"
+            )
+
+    def look(
+        self, scopes: Sequence[Scope], data: Mapping[str, Any]
+    ) -> tuple[Moment | None, dict[str, str]]:
+        lost = {Scope.parse(one): tail for one, tail in data["gone"].items()}
+        gone = {one: tail for one, tail in lost.items() if MAIN in tail}
+        passed: dict[str, str] = {}
+        for name, found in self._moments(scopes, AgentFailure.of(data["failure"]), gone, passed):
+            try:
+                for scope in scopes:
+                    self._check(scope, found.points.get(scope))
+                return found, passed
+            except Unasked as error:  # an older moment would lose more, for want of an answer
+                passed[name] = str(error)
+                break
+            except _UNFIT as error:
+                passed[name] = str(error)[:500]
+        return None, passed
+
+    def _moments(
+        self,
+        scopes: Sequence[Scope],
+        failure: AgentFailure,
+        gone: Mapping[Scope, Tail],
+        passed: dict[str, str],
+    ) -> Iterator[tuple[str, Moment]]:
+        """Moments that may serve, in the order of the strategies of the failure.
+
+        Agents of which one has lost its newest entries are of no one moment as they are: it lacks
+        what the others may have from it. So that comes last, and is said.
+        """
+        if failure.at is not None:
+            points, why = self._at(scopes, failure.at)
+            late = {one: tail for one, tail in gone.items() if points[one][1] >= tail[MAIN][0] - 1}
+            if late:
+                passed[str(failure.at)] = f"{_lacking(late)}, which may be of before that time"
+            else:
+                yield str(failure.at), Moment(failures.TIME, points, why)
+            return
+        kind = failure.kind
+        known = self._settings.pinned(kind) or failures.kind_of(kind).strategies
+        order = [one for one in known if one in _FIT]
+        if not order:
+            passed["order"] = f"none of {', '.join(known)} leads several agents to one moment"
+        for name in [failures.NAMED] if failure.point is not None else order:
+            if name == failures.NOTHING and gone:
+                passed[name] = f"{_lacking(gone)}: the agents are not of one moment"
+            elif name == failures.NOTHING:
+                yield name, Moment(name, {})
+            elif name == failures.NEWEST or failure.point is not None:
+                yield from self._groups(scopes, name, failure.point, passed)
+        if failures.NOTHING in passed:
+            left = "what the others have of those stays, for there is no moment to return to"
+            why = f"{passed.pop(failures.NOTHING)}; {left}"
+            yield failures.NOTHING, Moment(failures.NOTHING, {}, why)
+
+    def _at(self, scopes: Sequence[Scope], time: Any) -> tuple[dict[Scope, tuple[str, int]], str]:
+        """Where each of them was at a time, and who goes back further than that, for people."""
+        points = {one: self._store.line(one).history.points for one in scopes}
+        then = {one: known.find(time)[1] for one, known in points.items()}
+        cuts = undivided_cuts({one: known.line() for one, known in points.items()}, then)
+        further = [f"{one} by {then[one] - n} entries" for one, n in cuts.items() if n < then[one]]
+        why = (
+            "changes of several of them lie on both sides of that time, by the clocks of who made "
+            f"them, and are undone for all: further back goes {', '.join(further)}"
+        )
+        found = {one: known.find(cuts[one]) for one, known in points.items()}
+        return found, why if further else ""
+
+    def _groups(
+        self, scopes: Sequence[Scope], strategy: str, named: Any, passed: dict[str, str]
+    ) -> Iterator[tuple[str, Moment]]:
+        first = self._store.line(scopes[0])
+        known: dict[Scope, Lineage] = {}
+        for one in _of_groups(first, named):
+            try:
+                members = {made.scope: made for made in group_of(self._store, one).checkpoints}
+            except (CheckpointNotFoundError, StateIntegrityError) as error:
+                # Damaged, or not whole: an older may serve.
+                passed[one.name or one.id] = str(error)[:500]
+                continue
+            if not members.keys() >= set(scopes):
+                passed[one.name or one.id] = "not all of the agents are part of that group"
+                continue
+            points = {scope: (members[scope].timeline, members[scope].sequence) for scope in scopes}
+            aside = [str(scope) for scope, (line, _) in points.items() if line != MAIN]
+            if named is None and aside:
+                passed[one.name or one.id] = (
+                    f"that of {', '.join(aside)} is of another timeline; name it as the point to "
+                    "return to it"
+                )
+                continue
+            if named is None and self._left(points, known):
+                passed[one.name or one.id] = (
+                    "a restore left it behind; name it as the point to return to it"
+                )
+                continue
+            yield one.name or one.id, Moment(strategy, points)
+        passed.setdefault("group", "no other checkpoint is of a group with all of them")
+
+    def _left(self, points: Mapping[Scope, tuple[str, int]], known: dict[Scope, Lineage]) -> bool:
+        """Whether a restore of any of them left a moment behind.
+
+        `known` has those of the scopes that were asked about before: one reads all its restores.
+        """
+        for scope, (_, sequence) in points.items():
+            if scope not in known:
+                known[scope] = Lineage(self._store.line(scope))
+            if sequence not in known[scope]:
+                return True
+        return False
+
+    def _check(self, scope: Scope, point: tuple[str, int] | None) -> None:
+        handle = self._store.line(scope)
+        timeline, sequence = point or (handle.timeline, newest_of(handle))
+        check_state(handle, timeline, sequence)
+        why = self._refused(handle, timeline, sequence) if self._settings.validate else None
+        if why is not None:
+            raise RecoveryValidationError(f"{scope}: {why}")
+
+    def _refused(self, handle: LineHandle, timeline: str, sequence: int) -> str | None:
+        """Why checks refuse a state; of a damaged agent they are asked as it was then."""
+        checks = self._settings.validate
+        point = f"{timeline}@{sequence}"
+        if not readable(handle):
+            return refusal(checks, State(handle).at(point), later=True)
+        with trial(handle, point) as state:
+            return refusal(checks, state, later=True)
+
+
+# Going back to it.
 
 TIMEOUT = PROCEDURE_TIMEOUT / 1000
 """Seconds that checks of a group may take, if nothing else is said: those of a procedure."""
@@ -207,9 +476,6 @@ class Together:
         data = self._get(id_)
         if data is None or data["status"] != RUNNING:
             return  # another ended it meanwhile
-        if self._ended(data):
-            self._finish(id_, data, FAILED)
-            return
         for agent, head in data["heads"].items() if "strategy" not in data else ():
             other = first_of_others(self._store.line(Scope.parse(agent)), id_, head)
             if other is not None:
@@ -244,15 +510,12 @@ class Together:
         except Exception as error:  # also a bug: nothing stays half
             kept = self._get(id_)
             if kept is not None and kept["status"] == RUNNING:
-                ended = self._ended(kept)  # then what was raised is a consequence of that
-                said = [kept.get("why", ""), "" if ended else f"{type(error).__name__}: {error}"]
+                said = [kept.get("why", ""), f"{type(error).__name__}: {error}"]
                 kept["why"] = "; ".join(filter(None, said))[:2000]
                 self._finish(id_, kept, SUCCEEDED if "strategy" in kept else FAILED)
-                if ended:
-                    raise self._failed(id_, kept) from error
-                if isinstance(error, StateIntegrityError) and kept["status"] == FAILED:
-                    text = f"recovery {id_} of {len(kept['agents'])} agents failed, and changed"
-                    raise RecoveryFailedError(f"{text} nothing: {error}", id_) from error
+                known = isinstance(error, StateIntegrityError | MissingError)  # of a member
+                if known and kept["status"] == FAILED:
+                    raise self._failed(id_, kept, "failed, and changed nothing") from error
             raise
 
     def reports(self, limit: int | None) -> list[GroupRecoveryReport]:
@@ -270,7 +533,6 @@ class Together:
     def _go_on(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
         scopes = [Scope.parse(one) for one in data["agents"]]
         steps = data["steps"]
-        self._check_there(id_, data)
         if "strategy" not in data:
             with _timed(steps, "look"):
                 found, data["passed"] = self._looked(scopes, data)
@@ -278,14 +540,10 @@ class Together:
                 passed = data["passed"].items()
                 data["why"] = "; ".join(f"{name}: {why}" for name, why in passed)[:2000]
                 self._finish(id_, data, FAILED)
-                raise RecoveryFailedError(
-                    f"recovery {id_} of {len(scopes)} agents failed, and changed nothing: there is "
-                    f"no moment to return to: {data['why']}",
-                    id_,
-                )
+                how = "failed, and changed nothing: there is no moment to return to"
+                raise self._failed(id_, data, how)
             with _timed(steps, "put_back"):
                 self._put_back(id_, data, found)
-            self._check_there(id_, data)
         with _timed(steps, "reconcile"):
             for one in data.get("unread", ()):
                 state = State(self._store.line(Scope.parse(one)))
@@ -302,21 +560,11 @@ class Together:
             raise self._failed(id_, data)
         return group_report(id_, data)
 
-    def _failed(self, id_: str, data: Mapping[str, Any]) -> RecoveryFailedError:
-        text = f"recovery {id_} of {len(data['agents'])} agents failed: {data['why']}"
+    def _failed(
+        self, id_: str, data: Mapping[str, Any], how: str = "failed"
+    ) -> RecoveryFailedError:
+        text = f"recovery {id_} of {len(data['agents'])} agents {how}: {data['why']}"
         return RecoveryFailedError(text, id_)
-
-    def _ended(self, data: Mapping[str, Any]) -> str:
-        """Which agents were deleted or erased since it began, for people."""
-        known = data.get("scopes", {}).items()
-        found = (ended_since(self._store.core, Scope.parse(one), id_) for one, id_ in known)
-        return "; ".join(filter(None, found))
-
-    def _check_there(self, id_: str, data: dict[str, Any]) -> None:
-        """End it, and raise, if an agent was deleted or erased since it began."""
-        if self._ended(data):
-            self._finish(id_, data, FAILED)
-            raise self._failed(id_, data)
 
     def _looked(
         self, scopes: Sequence[Scope], data: Mapping[str, Any]
@@ -335,6 +583,8 @@ class Together:
             return None, {"time": f"to read and check moments took more than {seconds:g} s"}
         finally:
             slot.close(idle=False)
+            for scope in scopes:  # one that was given up cannot end its trial
+                end_trials(self._store.line(scope))
 
     # putting them back
 
@@ -347,6 +597,9 @@ class Together:
 
     def _commit(self, id_: str, data: dict[str, Any], found: Moment) -> None:
         with ExitStack() as stack:
+            for scope in found.points:  # what bears its name by now may be another one
+                if ended := ended_since(self._store.core, scope, data["scopes"][str(scope)]):
+                    raise ScopeNotFoundError(ended)
             plans = {scope: self._plan(stack, id_, scope, found) for scope in found.points}
             data["unsent"] = {str(scope): one.unsent for scope, one in plans.items() if one.unsent}
             data["lost"] = {
@@ -418,14 +671,8 @@ class Together:
     def _finish(self, id_: str, data: dict[str, Any], status: str) -> None:
         """Let members tell what they lost, then keep how it ended, and let go of what was held.
 
-        In this order: one that has ended is not taken up again. It has failed if a member is no
-        more.
+        In this order: one that has ended is not taken up again.
         """
-        ended = self._ended(data)
-        if ended:
-            stands = "the others are back" if data.get("points") else "nothing was changed"
-            said = [f"{ended}; {stands}", data.get("why", "")]
-            data["why"], status = "; ".join(filter(None, said))[:2000], FAILED
         for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
             tell_tail(self._store.line(Scope.parse(agent)), tail, id_)
         data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
@@ -433,9 +680,6 @@ class Together:
         try:
             self._store.core.run(self._ending(id_, data, self._let_go(id_, data)))
         except (StateIntegrityError, MissingError, GateRefusedError):
-            if not ended and self._ended(data):
-                self._finish(id_, data, FAILED)
-                return
             # A member is damaged, or no more; that may keep no recovery from its end.
             log.warning("recovery %s: what it held of members is held", id_, exc_info=True)
             self._store.core.run(self._ending(id_, data, []))
@@ -447,11 +691,7 @@ class Together:
             letting_go(self._store.line(Scope.parse(one)), id_, data["heads"][one], data["status"])
             for one in data.get("points", ())
         ]
-        found = [target for plan in plans if plan is not None for target in plan[0].targets]
-        if data["status"] == SUCCEEDED:  # of members that are there then
-            others = {Scope.parse(one) for one in data["agents"]} - {one.scope for one in found}
-            found += [Target(one, create=False) for one in sorted(others, key=str)]
-        return found
+        return [target for plan in plans if plan is not None for target in plan[0].targets]
 
     def _ending(self, id_: str, data: Mapping[str, Any], along: Sequence[Target]) -> Change:
         """The change that says how one ended, with notices, under a signature."""

@@ -254,17 +254,8 @@ class Booting:
             )
             self._note(notices_scope(), "state", f"scope {number:x}", "left", why)
 
-    def _own(self) -> None:
-        """What recoveries keep in one scope: notices, groups, what was found."""
-        scope = notices_scope()
-        failure = self._damage(scope) if self._handle.core.known(scope) is not None else None
-        if failure is not None:
-            report = self._recovery.recover(scope, failure)
-            self._note(scope, "state", "notices", "completed", f"lost: {report.lost}", report)
-
     def _groups(self) -> None:
         with self._leaving(notices_scope(), "recovery", "of a group"):
-            self._own()
             for report in self._recovery.resume_groups():
                 for scope in report.agents:
                     outcome = _OUTCOMES.get(report.status, "left")
@@ -310,7 +301,7 @@ class Booting:
         handle = self._handle.line(scope)
         state = State(handle)
         return bool(
-            self._tails.unsettled(Records(self._handle, scope))
+            Records(self._handle, scope).unsettled()
             or any(one.why == "operation" for one in held(handle))
             or any(interrupted(handle))
             or Effects(state).unfinished()

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
-from holdfast.agents.agent_keys import own_change
 from holdfast.checkpoints.lineage import Lineage
-from holdfast.errors import MissingError, PrunedError, StateIntegrityError
+from holdfast.errors import PrunedError, StateIntegrityError
 from holdfast.recovery.records import ID, PREFIX, Record, correlation_of
+from holdfast.storage.rows import each
 from holdfast.store.inner import (
     KEYED,
     MERGE,
@@ -23,10 +22,8 @@ from holdfast.store.inner import (
     SWEPT,
     Body,
     LineHandle,
-    Sticky,
     Timeline,
     derived,
-    handle_of,
     index_of,
     sticky_prefixes,
     tree_changes,
@@ -35,7 +32,6 @@ from holdfast.store.names import rowkinds
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import Entry
 from holdfast.store.names.scope import RESERVED
-from holdfast.store.state import State
 
 CHECK = "check"
 """The component that checks act as: they are to look, and what they write is not the recovery's."""
@@ -45,8 +41,6 @@ NOTHING = "nothing"
 """What is lost if nothing is."""
 SHOWN = 10
 """Names that a text gives."""
-PAGE = 500
-"""Entries that are read at once."""
 _BY_TIME = {READ: ("expire",), SWEPT: ("delete",)}
 """What is written as time passes, by why it is."""
 WHOLE = frozenset(("restore", "merge"))
@@ -67,14 +61,10 @@ def maker_of(cause: Cause | None) -> str:
 def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
     """Changes behind an entry that a recovery did not make, the newest first.
 
-    Those that cannot be read, and what lies below them, are left out.
+    Those that cannot be read, and what lies below them, are left out, and what nobody did: keys
+    that expired, or slid because they were read.
     """
-    return (entry for entry, own in _changes(handle, recovery, head) if not own)
-
-
-def work_of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
-    """The same without what nobody did: keys that expired, or slid because they were read."""
-    found = of_others(handle, recovery, head)
+    found = (entry for entry, own in _changes(handle, recovery, head) if not own)
     return (entry for entry in found if entry.kinds != _BY_TIME.get(entry.cause))
 
 
@@ -98,18 +88,13 @@ def has_changed(handle: LineHandle, recovery: str, head: int, last: int) -> bool
 
 def standing(handle: LineHandle, recovery: str, head: int | None) -> str:
     """What a recovery that is ended where it stands had changed, for people; empty if nothing."""
-    if head is None:
-        return ""
-    try:
-        own = [entry for entry, own in _changes(handle, recovery, head) if own]
-        changed = changed_since(handle, head) if own else []
-    except (MissingError, StateIntegrityError) as error:  # the state before, or of now, is damaged
-        return f"; whether anything of it stands cannot be compared: {error}"
-    if not changed:
+    known = _changes(handle, recovery, head) if head is not None else ()
+    own = [entry for entry, own in known if own]
+    if not own:
         return ""
     back = next((entry for entry in own if entry.point), None)
-    done = f"it had put back {back.point} (entry {back.sequence})" if back else "it had written"
-    return f"; {done}, and that stands: other than before are the keys {named(changed)}"
+    done = f"put back {back.point} (entry {back.sequence})" if back is not None else "written"
+    return f"; it had {done}, and that stands"
 
 
 def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entry | None:
@@ -120,7 +105,7 @@ def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entr
     sticky: tuple[str, ...] = ()
     with suppress(StateIntegrityError):  # unknown: then every write counts
         sticky = sticky_prefixes(handle.reader.declared())
-    for entry in work_of_others(handle, recovery, head):
+    for entry in of_others(handle, recovery, head):
         stays = entry.keys and all(derived(key) or key.startswith(sticky) for key in entry.keys)
         if not stays:
             return entry
@@ -139,25 +124,6 @@ def theirs(handle: LineHandle, record: Record) -> dict[str, int]:
             for key in entry.keys or ("",):
                 found.setdefault(key, entry.sequence)
     return found
-
-
-def on_top(handle: LineHandle, record: Record) -> set[str]:
-    """Keys that the recovery had changed when others added to them: what they held before it is
-    not there any more, whatever is undone. Who sets a key whole means just that."""
-    head = record.data.get("head")
-    if head is None:
-        return set()
-    first: dict[str, tuple[str, int]] = {}
-    for entry in of_others(handle, record.id, head):  # the newest first
-        first.update({key: (kind, entry.sequence) for kind, key in entry.operations})
-    then = handle.view(head).reader
-    return {
-        key
-        for key, (kind, sequence) in first.items()
-        if kind in ("append", "trim")
-        and then.get(key, None, None, True)
-        != handle.view(sequence - 1).reader.get(key, None, None, True)
-    }
 
 
 def changed_since(handle: LineHandle, head: int) -> list[str]:
@@ -205,9 +171,7 @@ def changes_after(handle: LineHandle, sequence: int, head: int) -> int:
 def entry_rows(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
     """The rows of entries from one to another, as they are stored, readable or not."""
     low, high = rowkinds.entry(line.prefix, first), rowkinds.entry(line.prefix, last) + b"\0"
-    while page := line.ledger.storage.scan(low, high, limit=PAGE):
-        yield from page
-        low = page[-1][0] + b"\0"
+    return each(line.ledger.storage.scan, low, high)
 
 
 def _takes_away(body: Body, stay: tuple[str, ...]) -> bool:
@@ -253,39 +217,3 @@ def some(names: Iterable[str]) -> str:
 
 LAST = PREFIX + "last"
 """In the agent's scope: the recovery that it went through last. No restore takes it back."""
-
-
-def untold(state: State, record: Record, point: str) -> None:
-    """Before a restore undoes a recovery: the agent knows nothing of it, and those keys are sticky
-    that were at a point.
-
-    Else what a step declared sticky would stay as the step left it. What parts of this library
-    declare stays: that is about what has happened in the world.
-    """
-    handle = handle_of(state)
-    left = theirs(handle, record)
-    if "" in left:
-        return  # somebody else put the whole state back: that stands
-    then = handle.view(point).reader
-    with suppress(StateIntegrityError):  # of the newest state: the restore puts back what it can
-        now = handle.reader.declared()
-        wanted: dict[str, Any] = dict.fromkeys(one.key for one in now.of(Sticky) if _own(one))
-        wanted |= {one.key: one.data() for one in then.declared().of(Sticky) if _own(one)}
-        wanted[LAST] = then.get(LAST, None, None, True)
-        parts = own_change(state, reason=f"recovery {record.id} failed")
-        part = parts.part(handle)
-        for key in wanted.keys() - left.keys():
-            if (value := wanted[key]) == part.get(key):
-                continue
-            if value is None:
-                part.delete(key)
-            else:
-                part.set(key, value)
-        plan = parts.plan()
-        if plan is not None:
-            state._run(plan)
-
-
-def _own(one: Sticky) -> bool:
-    """Whether a step of a user's own, or a recovery, declared it."""
-    return one.prefix == LAST or not one.prefix.startswith(RESERVED)

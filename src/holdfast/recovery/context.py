@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.failures import AgentFailure, log
 from holdfast.recovery.records import Record, RecoveryStepResult
-from holdfast.recovery.state_checks import Trials
 from holdfast.store.inner import Core, LineHandle, StoreHandle, handle_of
 from holdfast.store.names.arguments import check_function, check_text, listed
 from holdfast.store.names.face import given
@@ -214,24 +212,12 @@ class Context:
 
     def __init__(self, store: StoreHandle, record: Record, settings: Settings) -> None:
         self._store = store
-        self.trials: Trials | None = None
-        """Where checks are asked of states that may be returned to; None if nothing is written."""
         self.record = record
         self.settings = settings
         self.agent: Scope = record.agent
         self.failure: AgentFailure = record.failure
         self.results: dict[str, RecoveryStepResult] = {}
         """Of this attempt, by the ids of steps."""
-
-    def looking(self, trials: Trials) -> Context:
-        """The same for one step that looks for a state.
-
-        A step that was given up goes on beside the one that is done again: neither is to use the
-        trials of the other.
-        """
-        found = copy(self)
-        found.trials = trials
-        return found
 
     @property
     def handle(self) -> LineHandle:

@@ -16,7 +16,6 @@ from holdfast.store.inner import Finding
 from holdfast.store.names.arguments import check_moment, check_text
 
 log = logging.getLogger("holdfast.recovery")
-
 """Where recoveries tell of what they pass over, and go on."""
 SEVERITIES = ("low", "medium", "high", "critical")
 

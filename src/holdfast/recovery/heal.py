@@ -11,7 +11,7 @@ content follows from the rest (`made_again`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +27,10 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery.failures import DAMAGED, AgentFailure
+from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope
 from holdfast.recovery.strategies import unreadable
-from holdfast.recovery.tails import Tails
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.wrappers.base import Around
 from holdfast.store.inner import (
@@ -126,6 +126,8 @@ def name_lost(core: Core, scope: Scope, key: bytes) -> str:
 
 # rows of a scope
 
+_Rows = dict[bytes, tuple[bytes, int | None]]
+"""Rows to put in, and which copy has each; None if it was made again."""
 ROUNDS = 5
 """Times that a scope is verified with rows of one copy, each time without those that do not fit."""
 MOST_MISSING = 10_000
@@ -198,37 +200,6 @@ def check_copies(core: Core, copies: Sequence[Core]) -> None:
             )
 
 
-def heal(
-    store: StoreHandle,
-    scope: Scope,
-    findings: Iterable[Finding],
-    copies: Sequence[Core],
-    *,
-    rename: bool = False,
-) -> list[Healed]:
-    """Heal the rows of a scope that findings of `verify` are about, as far as a copy has them, or
-    they can be made again; with `rename` that is so of a timeline whose name is lost, too."""
-    core = store.core
-    check_copies(core, copies)
-    named = {bytes.fromhex(one.row): one for one in findings if one.row}
-    done: dict[bytes, Healed] = {}
-    absent = standing(core, scope)  # before anything is read or sealed
-    for number, other in _sources(copies):
-        keys = [key for key in named if key not in done]
-        good = _fitting(core, scope, _offered(core, other, scope, keys, rename))
-        damaged = [named.get(key) or _missing(scope, key) for key in good]
-        Quarantine(store, scope).add(damaged)
-        for key, row in good.items():
-            if replace(core, key, row, absent):
-                lost = (
-                    name_lost(core, scope, key) if other is None and rowkinds.is_fork(key) else ""
-                )
-                done[key] = Healed(scope, key.hex(), rowkinds.describe(key), number, lost)
-    if done:
-        core.lost()  # what is held of the scope was read around the damage
-    return list(done.values())
-
-
 def heal_all(
     store: StoreHandle,
     scope: Scope,
@@ -237,45 +208,64 @@ def heal_all(
     *,
     rename: bool = False,
 ) -> tuple[list[Finding], list[Healed]]:
-    """Heal a scope as far as that can be done: what is still wrong, and what is no more.
+    """Heal the rows of a scope that findings of `verify` are about, as far as a copy has them, or
+    they can be made again: what is still wrong, and what is no more.
+
+    With `rename`, a timeline whose name no copy has gets another.
+    """
+    core = store.core
+    absent = standing(core, scope)  # before anything is read or sealed
+    left, rows, named = _healing(core, scope, findings, copies, rename)
+    Quarantine(store, scope).add([named.get(key) or _missing(scope, key) for key in rows])
+    done = []
+    for key, (row, copy) in rows.items():
+        if replace(core, key, row, absent):
+            lost = name_lost(core, scope, key) if copy is None and rowkinds.is_fork(key) else ""
+            done.append(Healed(scope, key.hex(), rowkinds.describe(key), copy, lost))
+    if done:
+        core.lost()  # what is held of the scope was read around the damage
+    return left if len(done) == len(rows) else _still(core, scope), done
+
+
+def would_heal(
+    core: Core, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
+) -> tuple[list[Finding], dict[bytes, bytes]]:
+    """What `heal_all` would leave, and the rows that it would put in; nothing is written."""
+    left, rows, _ = _healing(core, scope, findings, copies, rename=True)
+    return left, {key: row for key, (row, _) in rows.items()}
+
+
+def _healing(
+    core: Core, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core], rename: bool
+) -> tuple[list[Finding], _Rows, dict[bytes, Finding]]:
+    """What healing would leave, the rows that it puts in, and what was wrong with damaged ones.
 
     A damaged row hides what is behind it: what is wrong is looked for again after each time. Names
     of timelines are given up (`rename`) only when all else is done: until then a copy may have it.
     """
-    left = list(findings)
-    healed: list[Healed] = []
-    for last in (False, True) if rename else (False,):
-        while left and (done := heal(store, scope, left, copies, rename=last)):
-            healed += done
-            left = _still(store.core, scope)
-    return left, healed
-
-
-def would_heal(
-    core: Core,
-    scope: Scope,
-    findings: Sequence[Finding],
-    copies: Sequence[Core],
-    *,
-    rename: bool = False,
-) -> tuple[list[Finding], dict[bytes, bytes]]:
-    """What `heal_all` would leave, and the rows that it would put in; nothing is written."""
     check_copies(core, copies)
-    left, given = list(findings), dict[bytes, bytes]()
+    left = list(findings)
+    rows: _Rows = {}
+    named: dict[bytes, Finding] = {}
     for last in (False, True) if rename else (False,):
         while left:
-            more: dict[bytes, bytes] = {}
-            with looking(core, given) as seen:
-                keys = [bytes.fromhex(one.row) for one in left if one.row]
-                for _, other in _sources(copies):
-                    wanted = [key for key in keys if key not in more]
-                    more |= _fitting(seen, scope, _offered(seen, other, scope, wanted, last))
+            known = {bytes.fromhex(one.row): one for one in left if one.row}
+            more: _Rows = {}
+            with _healed(core, rows) as seen:
+                for number, other in _sources(copies):
+                    wanted = [key for key in known if key not in more]
+                    good = _fitting(seen, scope, _offered(seen, other, scope, wanted, last))
+                    more |= {key: (row, number) for key, row in good.items()}
             if not more:
                 break
-            given |= more
-            with looking(core, given) as seen:
+            rows, named = rows | more, known | named
+            with _healed(core, rows) as seen:
                 left = _still(seen, scope)
-    return left, given
+    return left, rows, named
+
+
+def _healed(core: Core, rows: _Rows) -> AbstractContextManager[Core]:
+    return looking(core, {key: row for key, (row, _) in rows.items()})
 
 
 def _sources(copies: Sequence[Core]) -> list[tuple[int | None, Core | None]]:
@@ -453,7 +443,6 @@ def replace(core: Core, key: bytes, row: bytes, absent: Sequence[bytes] = ()) ->
 # | that a subject is erased | it opens in its place, and lay there before |
 
 _decode = msgspec.msgpack.Decoder().decode
-_Rows = dict[bytes, tuple[bytes, int]]
 LOOKS = 100
 """Rows of a kind that are tried: one that opens is enough, and some may be damaged, too."""
 
@@ -586,8 +575,11 @@ def set_aside(
     """
     aside, result = Quarantine(store, agent), dict[str, Any]()
     found: list[Finding] = []
+    listed = None
+    with suppress(StateIntegrityError):  # then its row is damaged
+        listed = store.core.known(agent)
     with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
-        if not _is_listed(store.core, agent):
+        if listed is None:
             heal_directory(store, [], copies)
     with suppress(ScopeNotFoundError):  # then nothing of it is damaged
         found = verify_store(store.core, agent, budget=budget).findings
@@ -603,13 +595,6 @@ def set_aside(
             dropped = make_room(store.line(agent, timeline), last)
             result["dropped"] = result.get("dropped", 0) + dropped
     return result
-
-
-def _is_listed(core: Core, agent: Scope) -> bool:
-    try:
-        return core.known(agent) is not None
-    except StateIntegrityError:  # its row is damaged
-        return False
 
 
 def _unreachable(left: Sequence[Finding]) -> list[str]:
@@ -633,7 +618,7 @@ def as_if_healed(
     with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
         if copies and is_called_for(failure, tail, unreadable(store.line(agent))):
             found = verify_store(store.core, agent, budget=BUDGET).findings
-            given = would_heal(store.core, agent, found, copies, rename=True)[1]
+            given = would_heal(store.core, agent, found, copies)[1]
     if not given:
         yield store, 0
         return

@@ -22,8 +22,6 @@ from holdfast.store.names.face import faced, writes
 from holdfast.store.names.scope import Scope
 
 PLACE = PREFIX + "quarantine/"
-MOST_BYTES = 1 << 20
-"""Of a row; storage takes no longer ones."""
 MOST_ROWS = 1000
 """That one recovery sets aside: who has more damage than this needs a copy of the whole store."""
 
@@ -86,7 +84,7 @@ class Quarantine:
                 "place": found.place,
                 "kind": found.kind,
                 "why": found.message[:1000],
-                "content": content[:MOST_BYTES] if content is not None else None,
+                "content": content,
                 "recovery": recovery,
                 "found_at": now,
                 "digest": digest,

@@ -99,7 +99,7 @@ def readable(items: Iterable[Any], read: Callable[[Any], _T]) -> list[_T]:
     for one in items:
         try:
             found.append(read(one))
-        except StateIntegrityError as error:
+        except StateIntegrityError as error:  # it hides none of the others
             pass_over(one, error)
     return found
 
@@ -238,6 +238,8 @@ RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back",
 FOUND = ("strategy", "point", "copy")
 """What names a state that was found."""
 REFUSED, HOPELESS = "refused", "hopeless"
+_HELD = (StateIntegrityError, MissingError, GateRefusedError)
+"""What keeps an agent from letting go of the state before, and no recovery from its end."""
 
 
 def given_scope(store: StoreHandle, agent: Any) -> Scope:
@@ -278,7 +280,7 @@ def check_writable(store: StoreHandle, agent: Scope) -> None:
     in the directory is damaged."""
     try:
         store.line(agent).place()
-    except StateIntegrityError as error:
+    except StateIntegrityError as error:  # told before anything is kept of it
         raise RecoveryFailedError(
             f"{agent}: nothing can be put back, for the row that names it is damaged ({error}); "
             "give a copy of this store's files that has it, or erase the agent and begin anew"
@@ -487,7 +489,7 @@ class Record:
         has failed.
         """
         self.end_with_agent()
-        self._finish(status, why)
+        self._finish(status, why, gone=False)
 
     def end_with_agent(self) -> None:
         """End it as failed, and raise, if its agent was deleted or erased since it began.
@@ -508,34 +510,24 @@ class Record:
             self._finish(FAILED, why, gone=True)
         raise RecoveryFailedError(f"{self.agent}: recovery {self.id} failed: {why}", self.id)
 
-    def _finish(self, status: str, why: str, *, gone: bool = False) -> None:
+    def _finish(self, status: str, why: str, *, gone: bool) -> None:
         now, before = moment(self.handle.core.clock.claimed()), dict(self.data)
         signed = self.handle.core.signer is not None
-        self.note(hold=True, status=status, why=why[:4000], finished_at=now, signed=signed)
-        try:
+        for along in (self._letting_go(status), None):
+            self.note(hold=True, status=status, why=why[:4000], finished_at=now, signed=signed)
             try:
-                self.flush(self._signed(status), self.notice(), self._letting_go(status))
-            except (StateIntegrityError, MissingError, GateRefusedError):
-                # The agent, or the list of notices, is damaged; that may keep no recovery from
-                # its end.
-                if not gone and ended_since(self.handle.core, self.agent, self.scope_id):
+                self.flush(self._signed(status), self.notice(), along)
+                break
+            except HoldfastError as error:
+                self.data = before  # it has not ended: nothing else may say so
+                self.note(hold=True)
+                if not gone:
+                    self.end_with_agent()
+                if along is None or not isinstance(error, _HELD):
                     raise
+                # The agent is damaged; that may keep no recovery from its end.
                 log.warning("%s: its state before is still held", self.agent, exc_info=True)
-                self._finish_alone(status)
-        except HoldfastError:
-            self.data = before  # it has not ended: nothing else may say so
-            self.note(hold=True)
-            if not gone:
-                self.end_with_agent()
-            raise
         counted(self.handle.core.meter, self.data)
-
-    def _finish_alone(self, status: str) -> None:
-        try:
-            self.flush(self._signed(status), self.notice())
-        except StateIntegrityError:  # it is made up for when the list of notices is mended
-            log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
-            self.flush(self._signed(status))
 
     def _letting_go(self, status: str) -> Plan | None:
         line = StoreHandle(self.handle.core).line(self.agent)
@@ -668,6 +660,11 @@ class Records:
     def running(self) -> list[Record]:
         """Those that did not come to an end."""
         return [record for record in self.all() if record.status == RUNNING]
+
+    def unsettled(self) -> bool:
+        """Whether one has not ended, or may not have: what is kept of them is damaged."""
+        found, why = self.look()
+        return why is not None or any(record.status == RUNNING for record in found)
 
 
 # Which scopes of a store recoveries have to do with.

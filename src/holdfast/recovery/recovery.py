@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import (
@@ -27,7 +26,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     StateIntegrityError,
 )
-from holdfast.recovery.agent_group import TIMEOUT, Together
+from holdfast.recovery.agent_group import TIMEOUT, Together, named_group
 from holdfast.recovery.changes_of_others import first_of_others, standing
 from holdfast.recovery.context import (
     ANY,
@@ -51,8 +50,8 @@ from holdfast.recovery.failures import (
 )
 from holdfast.recovery.heal import as_if_healed, copies_of
 from holdfast.recovery.health import BUDGET, Health, Placement, health_of
-from holdfast.recovery.moments import named_group
-from holdfast.recovery.notices import PAGE, RecoveryNotice, deliver, make_up, notices
+from holdfast.recovery.lost_entries import Tails, depth_for
+from holdfast.recovery.notices import PAGE, RecoveryNotice, deliver, notices
 from holdfast.recovery.procedure import (
     BUILT_IN,
     FAILED_TRANSITION,
@@ -67,7 +66,7 @@ from holdfast.recovery.procedure import (
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
-    GROUPS,
+    NOTICES,
     RUNNING,
     Record,
     Records,
@@ -94,8 +93,7 @@ from holdfast.recovery.report import (
 from holdfast.recovery.run import Progress, Running, recovering
 from holdfast.recovery.steps import STEPS, action_problems, losing_by
 from holdfast.recovery.strategies import STRATEGIES
-from holdfast.recovery.tails import NEWEST_ROWS, Tails, depth_for
-from holdfast.store.inner import Core, LineHandle, StoreHandle, erased_ids, moment
+from holdfast.store.inner import Core, StoreHandle, erased_ids, moment
 from holdfast.store.names.arguments import (
     check_count,
     check_function,
@@ -118,19 +116,6 @@ WAITING = 32
 """Recoveries that one `Recovery` has at work, or waiting for each other, at a time, on the async
 face: nothing else is to wait for a thread meanwhile."""
 
-_Report = TypeVar("_Report", RecoveryReport, GroupRecoveryReport)
-
-
-def _told(records: Records, record: Record) -> RecoveryReport:
-    return _still_signed(report_of(record), records.handle, record.key)
-
-
-def _still_signed(report: _Report, line: LineHandle, key: str) -> _Report:
-    """A report that is signed only if a checkpoint behind it is there: that may be lost since."""
-    if not report.signed or line.reader.version(key) < line.history.points.line().checkpoint:
-        return report
-    return replace(report, signed=False)
-
 
 @faced
 class Recovery:
@@ -140,12 +125,13 @@ class Recovery:
     two of one id are refused.
     `steps` are types of steps of your own: functions of the context and the step's action.
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
-    with if nothing of it can be read. `validate` are functions that get a state, what returning to
-    each would give (on a timeline of its own) and then the recovered one: what is not None or True
-    refuses it, and another is looked for. `strategies` are ways of your own to a good state, and
-    `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
-    kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
-    moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.
+    with if nothing of it can be read. `validate` are functions that get a view of each state that
+    may be returned to, and then the recovered one (of a group: each agent as it would be, on a
+    timeline of its own): what is not None or True refuses it, and another is looked for.
+    `strategies` are ways of your own to a good state, and `order` pins the order in which they are
+    tried: one for all kinds of failure, or a mapping from kinds to orders ("" for those that it
+    does not name). Groups take of an order what leads to one moment (`as_it_is`, `newest_valid`),
+    and from copies only rows that are damaged or lost.
     `machines` are definitions by the names of machines: `failed_transition` settles an open
     transition of those as its arrow declares, where the agent stands, if that state is good.
 
@@ -310,6 +296,8 @@ class Recovery:
             check_writable(self._handle, scope)
         if progress is not None:
             check_function(progress, "progress")
+        if not is_own(scope):
+            self._mend_notices()  # where its end will be told
         safe_point()
         with recovering(self._store, scope, wait):
             if not looked:
@@ -359,7 +347,7 @@ class Recovery:
         Damaged rows are set aside, with what is kept of this in the records of the records.
         """
         records = Records(self._handle, scope)
-        found, why = self._tails.kept(records)
+        found, why = records.look()
         if why is None:
             return found
         try:
@@ -447,7 +435,7 @@ class Recovery:
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         for scope in scopes:
             check_there(self._handle, scope)
-        self._mend_groups()
+        self._mend_notices()
         return self._together.recover(scopes, asked, wait, timeout, self._end_unfinished)
 
     @calls()
@@ -462,13 +450,13 @@ class Recovery:
         """
         member = given_scope(self._handle, agent) if agent is not None else None
         check_seconds(wait, "wait")
-        self._mend_groups()
+        self._mend_notices()
         return self._together.resume(wait, member)
 
-    def _mend_groups(self) -> None:
+    def _mend_notices(self) -> None:
         """What is kept of groups, of notices and of scrubbing is in one scope."""
         try:
-            self._together.reports(None)
+            self._handle.line(notices_scope()).reader.tail(NOTICES, 1, False)
         except StateIntegrityError as error:  # mended before it is written to
             self.recover(notices_scope(), AgentFailure("corruption_detected", str(error)[:1000]))
 
@@ -530,8 +518,7 @@ class Recovery:
         """
         scope = given_scope(self._handle, agent)
         check_seconds(wait, "wait")
-        self._tails.look(NEWEST_ROWS)
-        if not self._tails.unsettled(Records(self._handle, scope)):
+        if not Records(self._handle, scope).unsettled():
             return []
         try:
             with recovering(self._store, scope, wait):
@@ -588,8 +575,6 @@ class Recovery:
                 running.abandon(f"it cannot go on here: {why}")
             else:
                 running.run()
-                if record.agent == notices_scope():  # what ended meanwhile told nobody
-                    make_up(self._handle)
         report = report_of(record)
         if report.warning:
             log.warning("%s: recovery %s: %s", record.agent, record.id, report.warning)
@@ -618,13 +603,13 @@ class Recovery:
         """What became of an agent's recoveries, the newest first."""
         check_limit(limit)
         records = Records(self._handle, given_scope(self._handle, agent))
-        return readable(records.all(limit), partial(_told, records))
+        return readable(records.all(limit), report_of)
 
     def report(self, agent: Any, id: str) -> RecoveryReport:
         """What became of one recovery."""
         check_text(id, "the id of a recovery", 100, least=1)
         records = Records(self._handle, given_scope(self._handle, agent))
-        return _told(records, records.get(id))
+        return report_of(records.get(id))
 
     def _named_by(self, agent: Any, error: RecoveryFailedError) -> RecoveryReport | None:
         """The report that an error names, as far as there is one of this agent to be read."""
@@ -637,8 +622,7 @@ class Recovery:
         """What became of the recoveries of groups, the newest first."""
         check_limit(limit)
         pages = readable([notices_scope()], lambda _: self._together.reports(limit))
-        line = self._handle.line(notices_scope())
-        return [_still_signed(one, line, GROUPS + one.id) for page in pages for one in page]
+        return [one for page in pages for one in page]
 
     def statistics(self, agent: Any = None, *, slow: float = SLOW) -> RecoveryStatistics:
         """How recoveries went, of one agent or of all, with groups that it was part of.

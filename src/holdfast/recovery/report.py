@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html as entities
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from typing import Any
 from holdfast.recovery.changes_of_others import together
 from holdfast.recovery.context import Context
 from holdfast.recovery.failures import COPY, DEFAULTS, AgentFailure
+from holdfast.recovery.lost_entries import MAIN, tail_text
 from holdfast.recovery.procedure import Procedure, RecoveryStep
 from holdfast.recovery.records import (
     FAILED,
@@ -20,10 +23,119 @@ from holdfast.recovery.records import (
     notices_scope,
     scope_of,
 )
-from holdfast.recovery.report_page import Page, kept_as
-from holdfast.recovery.strategies import Looked, look
-from holdfast.recovery.tails import MAIN, tail_text
+from holdfast.recovery.strategies import COPY_LACKS, Looked, look
 from holdfast.store.names.scope import Scope
+
+# The page of a report: Markdown, and HTML that needs nothing but itself. Whatever users or their
+# functions wrote (messages, reasons, names) is escaped in both.
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|&~#])")
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1c1c1c; background: #fff; }}
+table {{ border-collapse: collapse; width: 100%; margin: 1rem 0; }}
+th, td {{ text-align: left; vertical-align: top; padding: .3rem .6rem;
+  border-bottom: 1px solid #ccc; overflow-wrap: anywhere; }}
+.succeeded, .done {{ color: #17652f; }}
+.failed, .rolled_back {{ color: #a3191f; }}
+@media (prefers-color-scheme: dark) {{
+  body {{ color: #e8e8e8; background: #161616; }}
+  .succeeded, .done {{ color: #7fd69a; }} .failed, .rolled_back {{ color: #ff9ea2; }}
+}}
+</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a page tells."""
+
+    title: str
+    status: str
+    facts: Sequence[tuple[str, str]]
+    """Names and what is known; what is empty is left out."""
+    passed: Mapping[str, str]
+    """What did not serve, and why."""
+    columns: Sequence[str]
+    steps: Sequence[Sequence[str]]
+    """A row for each step; the cell under `outcome` says how it ended."""
+
+    def text(self) -> str:
+        """The page for a terminal."""
+        lines = [self.title]
+        lines += [f"  {name}: {text}" for name, text in self.facts if text]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        return "\n".join([*lines, *(f"  {' | '.join(row)} s" for row in self.steps)])
+
+    def markdown(self) -> str:
+        """The page as Markdown."""
+        lines = [f"# {_mark(self.title)}", ""]
+        lines += [f"- **{_mark(name)}**: {_mark(text)}" for name, text in self.facts if text]
+        if self.passed:
+            lines += ["", "## What did not serve", ""]
+            lines += [f"- **{_mark(name)}**: {_mark(why)}" for name, why in self.passed.items()]
+        lines += ["", "## Steps", "", _row(self.columns), _row(["---"] * len(self.columns))]
+        lines += [_row([_mark(cell) for cell in row]) for row in self.steps]
+        return "\n".join(lines) + "\n"
+
+    def html(self) -> str:
+        """The page as HTML without scripts, pictures or links to elsewhere."""
+        title = _text(self.title)
+        facts = [
+            _cells([name, text], self.status if name == "status" else "")
+            for name, text in self.facts
+            if text
+        ]
+        body = [f"<h1>{title}</h1>", _table((), facts)]
+        if self.passed:
+            rows = [_cells([name, why]) for name, why in self.passed.items()]
+            body += ["<h2>What did not serve</h2>", _table(("what", "why"), rows)]
+        rows = [_cells(row, "done" if "done" in row else "failed") for row in self.steps]
+        body += ["<h2>Steps</h2>", _table(self.columns, rows)]
+        return _PAGE.format(title=title, body="\n".join(body))
+
+
+def kept_as(signed: bool | None) -> str:
+    """What is said in front of the scope that keeps a report."""
+    if signed is None:
+        return "kept in"
+    return "kept and signed in" if signed else "kept, unsigned, in"
+
+
+def _mark(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    return entities.escape(" ".join(text.split()))
+
+
+def _cells(cells: Sequence[str], kind: str = "") -> str:
+    named = f' class="{entities.escape(kind)}"' if kind else ""
+    return f"<tr{named}>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
+
+
+def _table(headings: Sequence[str], rows: Sequence[str]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in headings)
+    return "\n".join(["<table>", *([f"<tr>{head}</tr>"] if head else []), *rows, "</table>"])
+
+
+# What became of the recovery of one agent.
 
 
 class Ending(ABC):
@@ -58,6 +170,9 @@ class Ending(ABC):
         """How long it took, by the wall clock; 0 while it runs."""
         end = self.finished_at
         return (end - self.started_at).total_seconds() if end is not None else 0.0
+
+    def __str__(self) -> str:
+        return self._page().text()
 
     def markdown(self) -> str:
         """The report as a page of Markdown; what users wrote is escaped."""
@@ -111,7 +226,7 @@ class RecoveryReport(Ending):
     """What became of open transitions, by the names of their machines: complete, roll_back, or left
     to the caller, with the reason (`left: …`)."""
     signed: bool | None = None
-    """Whether a checkpoint that covers it is there and signed; None until it ended, or if that is
+    """Whether the checkpoint that ended it was signed; None until it ended, or if that is
     not known of an older one."""
 
     @property
@@ -147,24 +262,6 @@ class RecoveryReport(Ending):
             for part, one in self.steps
         ]
         return Page(title, self.status, facts, self.passed, columns, steps)
-
-    def __str__(self) -> str:
-        head = f"recovery {self.id} of {self.agent}: {self.status} ({self.procedure})"
-        lines = [f"  failure: {self.failure.kind} ({self.failure.severity})"]
-        if self.strategy is not None:
-            how = "served" if self.success else "tried last"
-            lines.append(f"  {how}: {self.strategy}, {self.restored_from or 'nothing'}")
-        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
-        lines.append(f"  lost: {self.lost}")
-        lines += [f"  warning: {self.warning}"] if self.warning else []
-        lines += [f"  transition of {name}: {how}" for name, how in self.transitions.items()]
-        if self.why:
-            lines.append(f"  why: {self.why}")
-        for part, one in self.steps:
-            lines.append(
-                f"  {one.attempt}. {part}: {one.step}: {one.outcome} ({one.seconds:.3f} s)"
-            )
-        return "\n".join([head, *lines])
 
 
 def report_of(record: Record) -> RecoveryReport:
@@ -221,9 +318,9 @@ def _of_last(
 
 
 def with_tail(record: Record, strategy: str | None, lost: str) -> str:
-    """What a recovery loses, with the tail that was lost before; a copy lacks what it lacks."""
+    """What a recovery loses, with the tail that was lost before; a copy may have some of that."""
     gone = record.gone or {}
-    if strategy == COPY:
+    if strategy == COPY and COPY_LACKS in lost:
         gone = {name: tail for name, tail in gone.items() if name != MAIN}
     return together(tail_text(gone), lost)
 
@@ -291,7 +388,7 @@ class GroupRecoveryReport(Ending):
     agents: tuple[Scope, ...]
     status: str
     """running, succeeded or failed; one that failed has changed nothing, unless `why` says that all
-    are back and cannot be read whole, or that one was deleted or erased and the others are back"""
+    are back and cannot be read whole"""
     failure: AgentFailure
     strategy: str | None
     points: Mapping[str, str]
@@ -313,25 +410,13 @@ class GroupRecoveryReport(Ending):
     started_at: datetime
     finished_at: datetime | None
     signed: bool | None = None
-    """Whether a checkpoint that covers it is there and signed; None until it ended, or if that is
+    """Whether the checkpoint that ended it was signed; None until it ended, or if that is
     not known of an older one."""
 
     @property
     def about(self) -> str:
         """Whom it is about."""
         return f"a group of {len(self.agents)} agents"
-
-    def __str__(self) -> str:
-        lines = [f"recovery {self.id} of {len(self.agents)} agents: {self.status}"]
-        lines.append(f"  failure: {self.failure.kind} ({self.failure.severity})")
-        lines += [f"  served: {self.strategy}"] if self.strategy is not None else []
-        lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
-        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
-        lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
-        lines += [f"  lost: {scope}: {what}" for scope, what in self.lost.items()]
-        lines += [f"  why: {self.why}"] if self.why else []
-        lines += [f"  {step} ({took:.3f} s)" for step, took in self.steps.items()]
-        return "\n".join(lines)
 
     def _page(self) -> Page:
         facts = self._facts(

@@ -32,9 +32,10 @@ from holdfast.errors import (
     StateIntegrityError,
     Unavailable,
 )
-from holdfast.recovery.changes_of_others import changed_since, named, on_top, theirs
+from holdfast.recovery.changes_of_others import changed_since, named, theirs
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.failures import log
+from holdfast.recovery.lost_entries import tell_tail
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import (
     FAILED,
@@ -45,9 +46,8 @@ from holdfast.recovery.records import (
     Record,
     RecoveryStepResult,
 )
-from holdfast.recovery.state_checks import UNANSWERED, VALIDATE, end_trials
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
-from holdfast.recovery.tails import tell_tail
+from holdfast.recovery.strategies import UNANSWERED, VALIDATE
 from holdfast.store.inner import Asking, Lease, core_of, lease_name, leases_now, moment, taken
 from holdfast.store.names.threads import called
 from holdfast.store.store import Store
@@ -206,8 +206,6 @@ class Running:
         for slot in slots:
             with suppress(Unavailable):  # then its lease runs out, or is broken
                 slot.close(idle=slot in idle)
-        if self.context.settings.validate:  # a step that was given up cannot end its trial
-            end_trials(self.context.handle)
 
     def abandon(self, why: str) -> None:
         """End it without going on, and undo it; then it is over, and another can be begun.
@@ -344,11 +342,10 @@ class Running:
             if head is None:
                 raise StateIntegrityError("the state before is not known")
             changed = changed_since(self.context.handle, head)
-            lost = on_top(self.context.handle, self.record) if changed else set()
         except (MissingError, StateIntegrityError) as error:  # nothing to compare with
             return f"is not known to be undone, for that cannot be compared: {error}"
         left = theirs(self.context.handle, self.record)
-        wrong = [k for k in changed if k in lost or (k not in left and "" not in left)]
+        wrong = [key for key in changed if key not in left and "" not in left]
         return f"is not undone: other than before are the keys {named(wrong)}" if wrong else None
 
     def _left(self) -> str:

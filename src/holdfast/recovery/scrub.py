@@ -16,10 +16,9 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
-    StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery.failures import AgentFailure, grouped, log
+from holdfast.recovery.failures import grouped, log
 from holdfast.recovery.heal import Healed, check_copies, heal_all, heal_directory
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX, notices_scope, write
@@ -147,29 +146,23 @@ class Scrubber(Startable):
         )
 
     def _slice(self) -> Scrubbed:
-        try:
-            kept = self._kept()
-        except StateIntegrityError as error:
-            # Where it was is lost; what else is kept there is not, as far as it can be read.
-            copies = [Store(StoreHandle(one)) for one in self._copies]
-            failure = AgentFailure("corruption_detected", str(error)[:1000])
-            Recovery(Store(self._handle), copies=copies).recover(notices_scope(), failure)
-            kept = self._kept()
-        position = kept.get("position")
-        report = verify_store(self._core, budget=self._budget, resume=position)
+        copies = [Store(StoreHandle(one)) for one in self._copies]
+        Recovery(Store(self._handle), copies=copies)._mend_notices()  # it keeps where it is there
+        kept = self._kept()
+        known, seen = kept.get("known", []), kept.get("seen", [])
+        untold = set(kept.get("untold", ()))
+        report = verify_store(self._core, budget=self._budget, resume=kept.get("position"))
         left, healed = self._heal(report.findings)
         finished = report.resume is None
-        seen = list(dict.fromkeys([*kept.get("seen", ()), *map(_digest, left)]))[:MOST_KNOWN]
-        untold = set(kept.get("untold", ()))
-        before = {*kept.get("known", ()), *kept.get("seen", ())} - untold
-        new = tuple(one for one in left if _digest(one) not in before)
+        new = tuple(one for one in left if _digest(one) not in {*known, *seen} - untold)
         self._set_aside(new)
-        told = self._tell(new)
-        untold = untold - set(map(_digest, new)) if told else untold | set(map(_digest, new))
         for one in new:
             log.error("found by scrubbing: %s: %s: %s", one.scope or "store", one.place, one.kind)
+        these = set(map(_digest, new))
+        untold = untold - these if self._tell(new) else untold | these
+        seen = list(dict.fromkeys([*seen, *map(_digest, left)]))[:MOST_KNOWN]
         kept |= {"position": report.resume, "healed": kept.get("healed", 0) + len(healed)}
-        kept |= {"known": kept.get("known", []), "seen": seen}
+        kept |= {"known": known, "seen": seen}
         if finished:
             now = moment(self._core.clock.claimed())
             kept |= {"known": seen, "seen": [], "finished_at": now}

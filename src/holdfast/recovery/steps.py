@@ -36,26 +36,25 @@ from holdfast.recovery.changes_of_others import (
     damage_text,
     has_changed,
     lost_text,
+    of_others,
     theirs,
     together,
-    untold,
-    work_of_others,
 )
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
+from holdfast.recovery.lost_entries import MOST_NAMED, Salvage, Tails, sticky_replayed
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import scope_now, unless_erased
-from holdfast.recovery.salvage import MOST_NAMED, Salvage, sticky_replayed
-from holdfast.recovery.state_checks import Trials, missing_text, refusal
 from holdfast.recovery.strategies import (
     RecoveryTarget,
     check_state,
     is_empty,
     look,
+    missing_text,
     readable,
+    refusal,
     unreadable,
 )
-from holdfast.recovery.tails import Tails
 from holdfast.store.inner import LineHandle, StoreHandle, core_of, handle_of, index_of, settle_after
 from holdfast.store.store import Store
 
@@ -111,8 +110,7 @@ def _is_before(context: Context, last: int) -> bool:
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Find a state to return to; `action` may give an order of `strategies` of its own."""
-    with Trials(context.handle) as trials:
-        looked = look(context.looking(trials), context.order(action))
+    looked = look(context, context.order(action))
     if looked.target is None:
         reasons = "; ".join(f"{name}: {why}" for name, why in looked.passed.items())
         kind = Unavailable if looked.unreached else CheckpointNotFoundError
@@ -206,7 +204,7 @@ def _lost(context: Context, target: RecoveryTarget, damaged: list[str]) -> str:
     head = context.first_head()
     if target.keys:
         return target.lost
-    count = sum(1 for _ in work_of_others(context.handle, context.record.id, head))
+    count = sum(1 for _ in of_others(context.handle, context.record.id, head))
     lost = together(target.lost, lost_text(0, count))
     return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
 
@@ -373,7 +371,6 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
     point = f"{handle.timeline}@{head}"
-    again(lambda: untold(context.state, context.record, point))
     return again(lambda: _put_back(context, point))
 
 
@@ -381,7 +378,7 @@ def _taken_back(context: Context) -> bool:
     """End the scope that the recovery made, for there was none; not if others wrote to it."""
     handle = context.handle
     head = handle.place()[2]
-    others = work_of_others(handle, context.record.id, 0)
+    others = of_others(handle, context.record.id, 0)
     if any(one.cause.component != CHECK for one in others):
         return False
     with suppress(ScopeNotFoundError):  # nothing was written

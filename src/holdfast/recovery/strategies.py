@@ -19,8 +19,10 @@ reached, or a strategy of a user's own that raises, has failed, and the next is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +30,7 @@ from holdfast.checkpoints.lineage import Lineage
 from holdfast.checkpoints.locate import candidates, examine
 from holdfast.checkpoints.partial import is_put_together
 from holdfast.checkpoints.request import Locator
-from holdfast.checkpoints.restore_request import damaged_keys
+from holdfast.checkpoints.restore_request import damaged_keys, failed
 from holdfast.errors import (
     Conflict,
     HoldfastError,
@@ -37,43 +39,137 @@ from holdfast.errors import (
     MissingError,
     OutcomeUnknown,
     PrunedError,
+    ReadOnlyError,
     ScopeNotFoundError,
     StateIntegrityError,
+    StoreClosedError,
     Unavailable,
 )
 from holdfast.recovery import failures
 from holdfast.recovery.changes_of_others import (
+    CHECK,
     changed_since,
     changes_after,
     lost_text,
     maker_of,
-    together,
 )
 from holdfast.recovery.changes_of_others import named as names_of
 from holdfast.recovery.context import Context
-from holdfast.recovery.failures import DEFAULTS, NOTHING
+from holdfast.recovery.failures import DEFAULTS, NOTHING, log
+from holdfast.recovery.lost_entries import MAIN, Salvage
 from holdfast.recovery.records import SUCCEEDED, Records, is_erased, stays_erased
-from holdfast.recovery.salvage import Salvage
-from holdfast.recovery.state_checks import VALIDATE, Untried, is_trial, missing_text, refusal
-from holdfast.recovery.tails import MAIN
 from holdfast.store.inner import (
     Core,
     LineHandle,
     StoreHandle,
     core_of,
+    end_line,
     erased_ids,
     index_of,
     keep_sticky,
-    loss_text,
-    names,
     sticky_prefixes,
 )
 from holdfast.store.inner import entry as entries
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_count, check_text, listed
+from holdfast.store.names.cause import acting, cause_now
 from holdfast.store.names.scope import RESERVED, check_key
 from holdfast.store.names.threads import called
 from holdfast.store.state import State
+
+# Asking checks about a state: one that was recovered, or one that may be returned to.
+#
+# A state that a check refuses is not to be returned to. So checks are asked of a view of each
+# before it is put back, unless sticky keys, which stay, are others by now; and of the agent itself
+# once it is put back. A group goes back in one commit, so there they are asked before, of what
+# returning would give, on a timeline of its own (a trial).
+
+VALIDATE = "validate_state"
+"""The type of step that asks them."""
+_REASON = "a trial of a recovery"
+_TRIAL = re.compile("recovery-trial-[0-9a-f]{12}")
+UNANSWERED = (OSError, LeaseLostError, OutcomeUnknown, StoreClosedError, Unavailable)
+"""Raised by a check that could not be made: that says nothing of the state, and is tried again."""
+
+
+class Unasked(Unavailable):
+    """A check could not be made."""
+
+
+def refusal(
+    checks: Iterable[Callable[[Any], Any]], state: Any, *, later: bool = False
+) -> str | None:
+    """Why a state is refused; None if it is not.
+
+    With `later` they are asked again once the state is put back: one that wants what there is only
+    on the agent's own timeline, or in a state that is no view, refuses nothing now.
+    """
+    for check in checks:
+        try:
+            with acting(component=CHECK):
+                why = failed(called(check, state))
+        except OSError as error:  # its own outside does not answer
+            text = f"a check could not be made: {type(error).__name__}: {error}"
+            raise Unasked(text[:500]) from error
+        except UNANSWERED:  # the store does not answer: no verdict
+            raise
+        except (Exception, SystemExit) as error:  # a check says no by raising, too
+            unfit = later and _is_for_elsewhere(error, state)
+            why = None if unfit else f"{type(error).__name__}: {error}"
+        if why is not None:
+            return why
+    return None
+
+
+def _is_for_elsewhere(error: BaseException, state: Any) -> bool:
+    """Whether an error says that this is not the place to ask, and nothing of the state."""
+    if isinstance(error, AttributeError):
+        return error.obj is state
+    # What derives from it says what is wrong with data.
+    return type(error) is InvalidInputError or isinstance(error, ReadOnlyError)
+
+
+@contextmanager
+def trial(handle: LineHandle, point: str) -> Iterator[State]:
+    """What returning to a point would give, with the sticky keys of now, on a timeline of its own
+    that is ended behind the block with all that a check wrote."""
+    name, cause = f"recovery-trial-{os.urandom(6).hex()}", cause_now(reason=_REASON)
+    fork, forked = handle.history.plan_fork(name, handle.place()[2], cause)
+    line = handle.on(forked(handle.core.run(fork)))
+    try:
+        change, finish = line.history.plan_restore(point, verify="none", cause=cause)
+        finish(handle.core.run(change))
+        yield State(line)
+    finally:
+        _end(line)
+
+
+def is_trial(timeline: str) -> bool:
+    """Whether a timeline was made for a trial, by its name."""
+    return _TRIAL.fullmatch(timeline) is not None
+
+
+def end_trials(handle: LineHandle) -> None:
+    """End what a process that was killed, or a look that was given up, has left of trials.
+
+    Only for who holds the lease under which the agent is recovered.
+    """
+    for one in handle.history.timelines():
+        if is_trial(one.name):
+            _end(handle.on(one.name))
+
+
+def _end(line: LineHandle) -> None:
+    try:
+        end_line(line, _REASON)
+    except HoldfastError as error:  # the next recovery of a group ends it
+        log.warning("%s: the timeline %s is left behind: %s", line.scope, line.timeline, error)
+
+
+def missing_text(keys: Iterable[str]) -> str:
+    """Which keys a state lacks, for people."""
+    return f"missing keys: {', '.join(sorted(keys))}"
+
 
 # States to return to, as strategies give them, and why there is none.
 
@@ -166,6 +262,7 @@ def target_of(context: Context, name: str, found: Any) -> RecoveryTarget:
 
 # trying strategies
 
+COPY_LACKS = "what the copy lacks"
 _UNFIT = ("recovery", "post_operation")
 """Types of checkpoints that are made when something went wrong, or say what became of something."""
 NO_CHECKPOINT = "no checkpoint is whole; those that a restore left behind are not asked"
@@ -256,18 +353,8 @@ def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: in
         return missing_text(missing)
     if not checks or (context.had("backup_current") or {}).get("why"):
         return None
-    trials = context.trials
-    if trials is None:
-        unlike = _sticky_differ(context.handle, handle, timeline, sequence)
-        return None if unlike else refusal(checks, then, later=True)
-    known = trials.asked
-    place = (id(handle.core), timeline, sequence)
-    if place not in known:
-        try:
-            known[place] = trials.refused(checks, handle, timeline, sequence)
-        except Untried:  # asked once it is put back
-            known[place] = None
-    return known[place]
+    unlike = _sticky_differ(context.handle, handle, timeline, sequence)
+    return None if unlike else refusal(checks, then, later=True)
 
 
 def _sticky_differ(here: LineHandle, source: LineHandle, timeline: str, sequence: int) -> bool:
@@ -303,7 +390,7 @@ def unreadable(handle: LineHandle) -> str | None:
         check_state(handle, handle.timeline, handle.place()[2])
     except ScopeNotFoundError:
         return None
-    except StateIntegrityError as error:
+    except StateIntegrityError as error:  # that is the question
         return str(error)[:500]
     return None
 
@@ -499,7 +586,7 @@ def timeline(context: Context) -> RecoveryTarget:
     others = [
         one
         for one in lines
-        if not (one.name == MAIN or is_put_together(one.name) or is_trial(handle.on(one.name)))
+        if not (one.name == MAIN or is_put_together(one.name) or is_trial(one.name))
     ]
     for one in sorted(others, key=lambda info: _written(handle.on(info.name)), reverse=True):
         try:
@@ -566,8 +653,7 @@ def _has_foreign_subjects(core: Core, other: Core) -> bool:
     """Whether a store that is no copy of this one's files may hold values sealed for a subject."""
     if other.ring is None or other.lineage == core.lineage:
         return False
-    erased = other.storage.scan(b"U", b"V", limit=1)
-    return bool(erased or next(other.subjects.cells(), None))
+    return bool(other.storage.scan(b"U", b"V", limit=1) or next(other.subjects.cells(), None))
 
 
 def _is_suspect(context: Context) -> bool:
@@ -604,19 +690,7 @@ def _is_ours(handle: LineHandle, there: LineHandle, sequence: int) -> bool:
 
 def _copy_lacks(context: Context, there: LineHandle, sequence: int) -> str:
     """What is lost by taking the newest state of a copy, if that is one of our own line."""
-    gone, handle = (context.record.gone or {}).get(MAIN), context.handle
-    unknown = "what the copy lacks"
-    if gone is None:
-        return _after(context, sequence) if _is_ours(handle, there, sequence) else unknown
-    left = gone[0] - 1  # up to there both are the same, and what the copy has more the feed names
-    if not _is_ours(handle, there, min(sequence, left)):
-        return unknown
-    newest = there.history.points.line()
-    if sequence > left and not names(handle.core.storage, newest.ledger.number, newest):
-        return unknown
-    first = max(gone[0], sequence + 1)
-    lacks = loss_text(first, gone[1]) if first <= gone[1] else ""
-    return together(lacks, _after(context, min(sequence, left)))
+    return _after(context, sequence) if _is_ours(context.handle, there, sequence) else COPY_LACKS
 
 
 def defaults(context: Context) -> RecoveryTarget:

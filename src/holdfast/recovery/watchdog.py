@@ -1,15 +1,22 @@
-"""The watchdog on the blocking face; `holdfast.sync` exports it."""
+"""Finding agents that failed, and having them recovered.
+
+What was found and is not answered yet is kept in the scope of notices, a key for each agent:
+written before anything is done about it, so that a watchdog that takes over from one that died goes
+on with it, and removed when it is answered.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Set
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from datetime import datetime, timedelta
+from typing import Any, Self
 
 import msgspec
 
@@ -26,16 +33,14 @@ from holdfast.errors import (
     StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery.changes_of_others import first_of_others
 from holdfast.recovery.failures import DAMAGED, AgentFailure, found_failure, grouped, log
-from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope
+from holdfast.recovery.lost_entries import Tails, tail_text
+from holdfast.recovery.records import PREFIX, ROLLED_BACK, check_there, is_own, notices_scope, write
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.run import LEASE
-from holdfast.recovery.scrub import Scrubbed, Scrubber
-from holdfast.recovery.sightings import SILENT, Sighting, Sightings, Unanswered
+from holdfast.recovery.scrub import Scrubber
 from holdfast.recovery.strategies import check_state
-from holdfast.recovery.tails import Tails, tail_text
 from holdfast.store.inner import (
     Asking,
     Core,
@@ -44,6 +49,7 @@ from holdfast.store.inner import (
     LineHandle,
     StoreHandle,
     lease_parts,
+    moment,
     running_lease,
 )
 from holdfast.store.names.arguments import check_function, check_own, check_seconds
@@ -53,6 +59,142 @@ from holdfast.store.names.face import calls, ends, faced, here, writes
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import called
 from holdfast.store.store import Store
+
+# Failures that were found and are not answered yet, as they are kept.
+
+SILENT = ("agent_crash", "missed_beats")
+"""Kinds of failure of which nobody is heard any more: whoever ran the agent does not."""
+
+OPEN = PREFIX + "watch/open/"
+CYCLES = PREFIX + "watch/cycles/"
+"""For each agent the cycle up to which its alarms are answered."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
+"""Seconds before an answer that failed is tried again: at first, and after many times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Something that is wrong with a scope."""
+
+    scope: Scope
+    failure: AgentFailure
+    term: int = 0
+    """Of the lease under which the agent ran; 0 if it ran under none."""
+    cycle: int = 0
+    """The newest cycle that speaks for it; 0 if it is not that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A failure that was found, and not answered yet."""
+
+    agent: Scope
+    failure: AgentFailure
+    found_at: datetime
+    tries: int
+    """How often it was answered in vain."""
+    error: str
+    """How the last of these ended."""
+    due: datetime
+    """When it is tried again, by the wall clock of the watchdog that answered in vain; one that
+    takes over from it tries at once."""
+    term: int = 0
+    cycle: int = 0
+    recovered: bool = False
+    """Whether its state is recovered, and only its start is missing."""
+
+
+class Sightings:
+    """The failures of a store's agents that are not answered."""
+
+    def __init__(self, store: StoreHandle) -> None:
+        self._store = store
+        self._handle = store.line(notices_scope())
+        self._pauses: dict[str, tuple[int, float]] = {}
+        """For each failure that was answered in vain here: how often, and when it is tried again by
+        the monotonic clock. Wall clocks of several machines say nothing of each other."""
+
+    def _now(self) -> datetime:
+        return moment(self._store.core.clock.claimed())
+
+    def all(self) -> list[Unanswered]:
+        """All of them, those found first in front."""
+        items = self._handle.reader.items(OPEN, None, "", False)
+        return sorted((_read(value) for _, value in items), key=lambda one: one.found_at)
+
+    def due(self) -> list[Unanswered]:
+        """Those that are to be answered now: all but those for which a pause lasts here."""
+        return [one for one in self.all() if not self._pauses_for(one)]
+
+    def _pauses_for(self, one: Unanswered) -> bool:
+        tries, end = self._pauses.get(_name(one.agent), (0, 0.0))
+        return one.tries == tries > 0 and self._store.core.clock.ticks() < end
+
+    def add(self, sighting: Sighting) -> None:
+        """Keep a new one. Of an agent one is kept, the gravest.
+
+        What gives way is found again, if it is still so once that is answered.
+        """
+        kept = self._handle.reader.get(OPEN + _name(sighting.scope), None, None, False)
+        if kept is not None and not _goes_before(sighting, _read(kept)):
+            return
+        now = self._now()
+        failure = sighting.failure.check()
+        one = Unanswered(
+            sighting.scope, failure, now, 0, "", now, term=sighting.term, cycle=sighting.cycle
+        )
+        write(self._handle, {OPEN + _name(one.agent): _data(one)})
+
+    def failed(self, one: Unanswered, error: str, *, recovered: bool = False) -> None:
+        """An answer failed; the next is tried after a pause, which doubles each time."""
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(one.tries, 20))
+        due = self._now() + timedelta(seconds=pause)
+        kept = replace(one, tries=one.tries + 1, error=error[:1000], due=due, recovered=recovered)
+        write(self._handle, {OPEN + _name(one.agent): _data(kept)})
+        self._pauses[_name(one.agent)] = one.tries + 1, self._store.core.clock.ticks() + pause
+
+    def answered(self, one: Unanswered) -> None:
+        """It is over."""
+        self._pauses.pop(_name(one.agent), None)
+        name = _name(one.agent)
+        write(self._handle, {CYCLES + name: one.cycle} if one.cycle else {}, drop=OPEN + name)
+
+    def settled(self, one: Unanswered) -> None:
+        """Its state is recovered: whatever else is to be done, its alarms are answered."""
+        name = _name(one.agent)
+        kept = _data(replace(one, recovered=True))
+        write(self._handle, {CYCLES + name: one.cycle, OPEN + name: kept})
+
+    def cycle(self, scope: Scope) -> int:
+        """The cycle up to which alarms of an agent are answered."""
+        return int(self._handle.reader.get(CYCLES + _name(scope), 0, None, False))
+
+
+def _goes_before(sighting: Sighting, kept: Unanswered) -> bool:
+    """Whether a failure is not to wait for the answer of another one of the agent."""
+    return _grave(sighting.failure) > _grave(kept.failure)
+
+
+def _grave(failure: AgentFailure) -> int:
+    """A holder that is gone comes before damage, and that before one that went astray."""
+    return 2 if failure.kind in SILENT else 1 if failure.kind in DAMAGED else 0
+
+
+def _name(scope: Scope) -> str:
+    """What stands for a scope in a key, however long its name is."""
+    return hashlib.sha256(str(scope).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _data(one: Unanswered) -> dict[str, Any]:
+    plain = {name: getattr(one, name) for name in one.__slots__}
+    return plain | {"agent": str(one.agent), "failure": one.failure.data()}
+
+
+def _read(data: Any) -> Unanswered:
+    scope, failure = Scope.parse(data["agent"]), AgentFailure.of(data["failure"])
+    kept = {name: value for name, value in data.items() if name in Unanswered.__slots__}
+    return Unanswered(**{**kept, "agent": scope, "failure": failure})
+
 
 # What a watchdog looks at: leases without beats, processes that are gone, alarms of drift.
 
@@ -203,79 +345,6 @@ class Astray:
         return None
 
 
-# What a watchdog is doing at this moment, and what is to be done when that is over.
-
-_T = TypeVar("_T")
-
-
-class Busy:
-    """Looks, and answers to failures, one for each scope; `release` is called behind the last.
-
-    The last one after `end`, that is: until then there may be more.
-    """
-
-    def __init__(self, release: Callable[[], Any]) -> None:
-        self._release = release
-        self._changed = threading.Condition()
-        """Answers end on threads of their own, beside looks and whoever waits for both."""
-        self._looks = 0
-        self._answers: set[Scope] = set()
-        self.over = False
-
-    @contextmanager
-    def work(self) -> Iterator[None]:
-        """A block that is waited for."""
-        with self._changed:
-            self._looks += 1
-        try:
-            with at_work(self):
-                yield
-        finally:
-            with self._changed:
-                self._looks -= 1
-            self._settle()
-
-    def scopes(self) -> set[Scope]:
-        """Those of which a failure is being answered."""
-        with self._changed:
-            return set(self._answers)
-
-    def begin(
-        self, pool: Executor, scope: Scope, function: Callable[[Any], _T], argument: Any
-    ) -> Future[_T]:
-        """Have a failure of a scope answered in a thread, under the cause and leases of here."""
-        with self._changed:
-            self._answers.add(scope)
-        return pool.submit(copy_context().run, self._answer, scope, function, argument)
-
-    def _answer(self, scope: Scope, function: Callable[[Any], _T], argument: Any) -> _T:
-        try:
-            with at_work(self):
-                return function(argument)
-        finally:
-            with self._changed:
-                self._answers.discard(scope)
-            self._settle()
-
-    def end(self) -> None:
-        """Release when all of it is over; that is waited for, unless it is what calls this."""
-        self.over = True
-        self.wait()
-        self._settle()
-
-    def wait(self) -> None:
-        """Until nothing is at work, unless that is what calls this."""
-        if not is_at_work(self):
-            with self._changed:
-                self._changed.wait_for(lambda: not self._looks and not self._answers)
-
-    def _settle(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-            if self.over and not self._looks and not self._answers:
-                self._release()
-
-
 # the watchdog
 
 WATCHDOG = "recovery/watchdog"
@@ -328,8 +397,7 @@ class Watchdog(Startable):
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
     then `restart(id)` is called, for example `agents.spawn`, if somebody ran it. Or
     `on_failure(scope, failure)` is called instead. What fails is tried again after a pause that
-    doubles from a second to an hour; damage that is answered and still there, not before there is
-    more of it.
+    doubles from a second to an hour, and so is damage that is still there behind its answer.
 
     Every `interval` seconds there is a look, inside the block or between `start` and `stop`. Of
     several processes one acts; another takes over `lease` seconds after its end, and counts silent
@@ -380,13 +448,12 @@ class Watchdog(Startable):
         self._lease: Lease | None = None
         self._looking = threading.Lock()
         """One look at a time: two would find, and answer, the same failure."""
-        self._busy = Busy(self._release)
-        self._waits: dict[Scope, Sighting] = {}
-        """Damage that was found while another failure of its scope was answered."""
+        self._at_work: set[Scope] = set()
+        """Those of which a failure is being answered."""
+        self._answers: list[Future[Answered]] = []
+        self._over = False
         Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
-        self._background = Background(
-            core, "holdfast-watchdog", interval, self._turn, self._busy.wait
-        )
+        self._background = Background(core, "holdfast-watchdog", interval, self._turn, self._wait)
 
     @calls()
     @here
@@ -407,12 +474,22 @@ class Watchdog(Startable):
         A function that answers a failure may call it, and does not wait for its own end.
         """
         self._background.stop()
-        self._busy.end()
+        self._over = True
+        self._wait()
+        self._settle()
 
-    def _release(self) -> None:
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.release()
+    def _wait(self) -> None:
+        """Until nothing is at work, unless that is what calls this: it would wait for itself."""
+        if not is_at_work(self):
+            with self._looking:
+                wait(self._answers)
+
+    def _settle(self) -> None:
+        """Give the lease back behind the last answer, whoever waits for it."""
+        if self._over and not self._at_work:
+            lease, self._lease = self._lease, None
+            if lease is not None:
+                lease.release()
 
     @property
     def acting(self) -> bool:
@@ -436,35 +513,30 @@ class Watchdog(Startable):
 
     def _ask(self) -> _Asked:
         """Look, and have it answered: one that takes long keeps nothing found later waiting."""
-        with self._looking, self._busy.work():
+        with self._looking, at_work(self):
             return self._look()
 
     def _look(self) -> _Asked:
         if not self.acting:
             try:
                 self._lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
-                self._busy.over = False
+                self._over = False
             except LeaseHeldError:  # another acts
                 return [], []
         lease = self._lease
         if lease is None:
             return [], []
-        at_work = self._busy.scopes()
         with lease.fencing(), acting("watchdog"):
-            try:
-                over, due = self._pass_over(at_work), self._due(at_work)
-            except StateIntegrityError as error:  # what it keeps itself is damaged
-                failure = AgentFailure("corruption_detected", str(error)[:1000])
-                self._recovery.recover(notices_scope(), failure)
-                over, due = self._pass_over(at_work), self._due(at_work)
+            self._recovery._mend_notices()  # beside them it keeps what it found
+            over, due = self._pass_over(), self._due()
             return over, self._answer_all(due)
 
-    def _pass_over(self, at_work: Set[Scope]) -> list[Answered]:
+    def _pass_over(self) -> list[Answered]:
         """Let go of failures of who runs an agent no more, or of an agent that is no more: no newer
         one waits for them."""
         over = []
         for one in self._sightings.all():
-            if one.agent not in at_work and self._is_over_now(one):
+            if one.agent not in self._at_work and self._is_over_now(one):
                 self._sightings.answered(one)
                 over.append(Answered(one.agent, one.failure, "passed"))
         return over
@@ -479,13 +551,11 @@ class Watchdog(Startable):
             return False
         return self._is_over(one, self._core.leases.info(name))
 
-    def _due(self, at_work: Set[Scope]) -> list[Unanswered]:
+    def _due(self) -> list[Unanswered]:
         for sighting in self._found():
-            if sighting.scope not in at_work:
+            if sighting.scope not in self._at_work:  # else it is found again, if it is still so
                 self._sightings.add(sighting)
-            elif sighting.failure.kind in DAMAGED:  # all else is found again, if it is still so
-                self._waits[sighting.scope] = sighting
-        return [one for one in self._sightings.due() if one.agent not in at_work]
+        return [one for one in self._sightings.due() if one.agent not in self._at_work]
 
     def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
@@ -494,33 +564,12 @@ class Watchdog(Startable):
     # finding
 
     def _found(self) -> Iterator[Sighting]:
-        waits, self._waits = self._waits, {}
-        yield from (one for scope, one in waits.items() if self._is_damaged(scope))
         yield from self._beats.silent()
-        lasting = self._sightings.lasting()
-        for one in self._astray.found(self._sightings.cycle):
-            if one.failure.kind not in DAMAGED or one.scope not in lasting:
-                yield one
+        yield from self._astray.found(self._sightings.cycle)
         scrubbed = self._scrubber.slice() if self._scrubber is not None else None
-        if scrubbed is not None:
-            yield from self._damaged(scrubbed, lasting)
-        if self._scrubber is None or (scrubbed is not None and scrubbed.finished):
-            for scope in lasting:
-                if not self._is_damaged(scope):
-                    self._sightings.mended(scope)
-
-    def _damaged(self, scrubbed: Scrubbed, lasting: Set[Scope]) -> Iterator[Sighting]:
-        """All damage that is left, for another may have been told of it, or one that was killed.
-
-        What was answered and lasts nevertheless is answered again if there is more of it.
-        """
-        new = grouped(scrubbed.findings)
-        for text, findings in grouped(scrubbed.left).items():
+        for text, findings in grouped(scrubbed.left if scrubbed is not None else ()).items():
             failure = found_failure(findings)
-            if not text or failure is None:
-                continue
-            scope = Scope.parse(text)
-            if (text in new or scope not in lasting) and self._is_damaged(scope):
+            if text and failure is not None and self._is_damaged(scope := Scope.parse(text)):
                 yield Sighting(scope, failure, term=self._runs(scope))
 
     def _runs(self, scope: Scope) -> int:
@@ -544,17 +593,23 @@ class Watchdog(Startable):
         """Side by side: one that takes long keeps no other waiting."""
         if not found:
             return []
+        self._at_work |= {one.agent for one in found}  # before any begins: it may stop all
         pool = ThreadPoolExecutor(min(SIDE_BY_SIDE, len(found)), "holdfast-answers")
-        try:
-            return [self._busy.begin(pool, one.agent, self._answered, one) for one in found]
+        try:  # under the cause and the leases of here
+            begun = [pool.submit(copy_context().run, self._answered, one) for one in found]
         finally:
             pool.shutdown(wait=False)
+        self._answers = [*begun, *(one for one in self._answers if not one.done())]
+        return begun
 
     def _answered(self, one: Unanswered) -> Answered:
         try:
             return self._answered_or_kept(one)
         except LeaseLostError as error:  # others that were answered have their answers all the same
             return Answered(one.agent, one.failure, "failed", error=f"LeaseLostError: {error}")
+        finally:
+            self._at_work.discard(one.agent)
+            self._settle()
 
     def _is_out(self, error: Exception) -> bool:
         """Whether this watchdog can do nothing more; where an agent's own lease was taken from it,
@@ -573,12 +628,14 @@ class Watchdog(Startable):
             cause = error.__cause__ if isinstance(error, _NotStarted) else error
             recovered = one.recovered or cause is not error
             text = f"{type(cause).__name__}: {cause}"
-            term = self._started_again(one) if self._was_undone(one, error) else one.term
-            head = self._head(one.agent)
-            self._sightings.failed(one, text, term=term, head=head, recovered=recovered)
+            if one.cycle and self._was_undone(one, error):
+                self._start_again(one.agent.id)
+            self._sightings.failed(one, text, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
-        lasts = one.failure.kind in DAMAGED and self._is_damaged(one.agent)
-        self._sightings.answered(one, lasts=lasts)
+        if one.failure.kind in DAMAGED and self._is_damaged(one.agent):
+            self._sightings.failed(one, "it is still damaged")  # so not at each look
+        else:
+            self._sightings.answered(one)
         return done
 
     def _answer(self, one: Unanswered) -> Answered:
@@ -616,47 +673,33 @@ class Watchdog(Startable):
         report = self._recovery._named_by(one.agent, error)
         return report is not None and report.status == ROLLED_BACK
 
-    def _started_again(self, one: Unanswered) -> int:
-        """Start an agent that ran, if astray, until it was to be recovered, and that is where it
-        was; the term of whoever runs it then."""
-        name = lease_of(one.agent)
-        if not one.cycle or self._restart is None or name is None:
-            return one.term
+    def _start_again(self, agent: str) -> None:
+        """Start one that ran, if astray, until it was to be recovered, and is where it was: from
+        then on it is another one's, and the next alarm is answered."""
         try:
-            called(self._restart, one.agent.id)
+            if self._restart is not None:
+                called(self._restart, agent)
         except Exception:  # logged; the answer failed in any case
-            log.warning("%s: it was not started again", one.agent, exc_info=True)
-        info = self._core.leases.info(name)
-        return info.term if info is not None and info.owner is not None else one.term
+            log.warning("agent:%s: it was not started again", agent, exc_info=True)
 
     def _is_over(self, one: Unanswered, info: LeaseInfo | None) -> bool:
         """Whether somebody else runs the agent by now, so that this failure is none of theirs.
 
         Damage is theirs, too, as long as it is there.
         """
-        if info is None or info.owner is None or info.owner.startswith(WATCHDOG_OWNER):
-            return False
         if one.failure.kind in DAMAGED:
             return one.tries > 0 and not self._is_damaged(one.agent)
+        if info is None or info.owner is None or info.owner.startswith(WATCHDOG_OWNER):
+            return False
         return info.term != one.term
 
     def _is_past(self, one: Unanswered) -> bool:
-        """Whether the alarm of one astray was answered otherwise, or a recovery that is tried again
-        would undo what was written since."""
+        """Whether the alarm of one astray was answered otherwise."""
         if not one.cycle or one.recovered:
             return False
-        handle = self._handle.line(one.agent)
         with suppress(StateIntegrityError):  # then it is answered
-            if status_of(handle).begun >= one.cycle:
-                return True
-        if self._on_failure is not None:
-            return False
-        return first_of_others(handle, "", one.head) is not None
-
-    def _head(self, agent: Scope) -> int | None:
-        with suppress(StateIntegrityError):  # then it is not compared
-            return int(self._handle.line(agent).place()[2])
-        return None
+            return status_of(self._handle.line(one.agent)).begun >= one.cycle
+        return False
 
     @contextmanager
     def _in_place_of(self, name: str | None, info: LeaseInfo | None) -> Iterator[None]:

@@ -53,7 +53,7 @@ HOMES = {
     "holdfast.store.journal.entry": (
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
-    "holdfast.store.journal.feed": "LANES FeedHeads FeedItem Lanes items_of names",
+    "holdfast.store.journal.feed": "LANES FeedHeads FeedItem Lanes items_of",
     "holdfast.store.journal.floor": "NO_FLOOR Floor announced_floor floor_of",
     "holdfast.store.journal.ledger": "Ledger",
     "holdfast.store.journal.lifetime": (

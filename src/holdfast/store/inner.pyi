@@ -76,7 +76,6 @@ from holdfast.store.journal.feed import FeedHeads as FeedHeads
 from holdfast.store.journal.feed import FeedItem as FeedItem
 from holdfast.store.journal.feed import Lanes as Lanes
 from holdfast.store.journal.feed import items_of as items_of
-from holdfast.store.journal.feed import names as names
 from holdfast.store.journal.floor import NO_FLOOR as NO_FLOOR
 from holdfast.store.journal.floor import Floor as Floor
 from holdfast.store.journal.floor import announced_floor as announced_floor

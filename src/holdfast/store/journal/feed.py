@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
 from holdfast.storage.contract import Storage
-from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 
 LANES = 16
@@ -322,21 +321,3 @@ class _Lane:
 
 def _number(key: bytes) -> int:
     return int.from_bytes(key[2:], "big")
-
-
-def names(storage: Storage, scope: int, line: Timeline) -> bool:
-    """Whether a commit that the feed names ended with the newest entry of a timeline."""
-    wanted = (scope, line.number, line.sequence, line.head)
-    for lane in map(_Lane, range(LANES)):
-        low = lane.key(0)
-        while page := storage.scan(low, lane.end, limit=PAGE):
-            for _, row in page:
-                with suppress(StateIntegrityError):
-                    if any(_ending(item) == wanted for item in items_of(row)):
-                        return True
-            low = page[-1][0] + b"\0"
-    return False
-
-
-def _ending(item: FeedItem) -> tuple[int, int, int, bytes]:
-    return item.scope, item.timeline, item.first + item.entries - 1, item.hash

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.agents.machines.definition import MachineDefinition
+from holdfast.recovery import managed as blocking
+from holdfast.recovery.configuration import Configuration
 from holdfast.recovery.context import StepFunction, machines_on_loop
-from holdfast.recovery.setup import managed as blocking
-from holdfast.recovery.setup.configuration import Configuration
 from holdfast.store.names.face import given
 from holdfast.store.names.threads import OnLoop, surely, to_the_end
 from holdfast.store.state_async import State

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.agents.machines.definition import MachineDefinition
@@ -22,12 +22,12 @@ from holdfast.errors import (
     InvalidInputError,
     StateIntegrityError,
 )
+from holdfast.recovery.configuration import Configuration
 from holdfast.recovery.context import StepFunction
+from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.scrub import Scrubber
-from holdfast.recovery.setup.configuration import BackupPlace, Configuration
 from holdfast.recovery.strategies import unreadable
-from holdfast.recovery.tails import Tails
 from holdfast.storage import shown
 from holdfast.store.inner import Core, LineHandle, Operation, StoreHandle, core_of, verify_store
 from holdfast.store.names.background import Closable
@@ -201,7 +201,7 @@ def backups_of(config: Configuration, store: Store) -> Backups | None:
         return None
     from holdfast.backup.backups import Backups
 
-    return Backups(store, **placing(config.backup))
+    return Backups(store, **asdict(config.backup))
 
 
 def replicas_of(config: Configuration, store: Store) -> Replicas | None:
@@ -225,26 +225,10 @@ def first_sync(replicas: Replicas | None) -> tuple[str, ...]:
     )
 
 
-def placing(place: BackupPlace) -> dict[str, Any]:
-    """The arguments of `Backups` for a configuration."""
-    return {
-        "url": place.url,
-        "region": place.region,
-        "endpoint": place.endpoint,
-        "encryption": place.encryption,
-    }
-
-
 def opening(config: Configuration) -> dict[str, Any]:
     """The arguments of `open` for a configuration."""
-    return {
-        "url": config.url,
-        "key": config.key,
-        "signer": config.signer,
-        "durability": config.durability,
-        "cache": config.cache,
-        "cache_ttl": config.cache_ttl,
-    }
+    names = ("url", "key", "signer", "durability", "cache", "cache_ttl")
+    return {name: getattr(config, name) for name in names}
 
 
 def check_set_up(config: object, initial: object, store: object, kind: type) -> None:

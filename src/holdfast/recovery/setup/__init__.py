@@ -1,1 +1,0 @@
-"""Setting an agent up by one document."""
