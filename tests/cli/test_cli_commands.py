@@ -13,7 +13,7 @@ from cli_kit import Cli
 
 from holdfast import Registry, sync
 from holdfast.cli.main import HOMES, root
-from holdfast.cli.points import bound, moment, point
+from holdfast.cli.session import bound, moment, point
 from holdfast.errors import InvalidInputError
 
 

@@ -39,7 +39,7 @@ def test_clear(cli: Cli) -> None:
     said = cli("retention clear agent:7 bad")
     assert said.out == "main@2: goes with the next `holdfast retention run`\n"
     assert cli("retention clear agent:7 nobody").code == 4
-    assert cli("retention clear agent:7 main@2 --json").json["cleared"] == "main@2"
+    assert cli("retention clear agent:7 main@2 --json").json["checkpoint"] == "main@2"
     assert "bad" in cli("retention plan agent:7").out
     cli("retention run agent:7")
     assert cli("checkpoint list agent:7 --json").json["checkpoints"] == []

@@ -1,28 +1,700 @@
-"""`holdfast agent`: what agents are and what they do."""
+"""`holdfast agent`: what agents are, what they hold, and what they do."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import os
+import signal
+import sys
+import typing
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from holdfast.cli.commands import LazyGroup
+from holdfast.cli import output
+from holdfast.cli.commands import Group
+from holdfast.cli.completion import complete_scope
+from holdfast.cli.failures import AgentFailed, exit_code
+from holdfast.cli.options import (
+    agent_argument,
+    agent_scope,
+    at_option,
+    imported,
+    limit_option,
+    reveal_option,
+    scope_argument,
+)
+from holdfast.cli.plain import Value, fields_of, plain
+from holdfast.cli.session import Session, bound, is_sensitive, login, point
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    InvalidScopeError,
+    MissingError,
+    StateIntegrityError,
+)
+from holdfast.store.inner import core_of, handle_of
+from holdfast.store.names.items import MASK
 
-HOMES = {
-    "list": "holdfast.cli.agent_state:list_",
-    "show": "holdfast.cli.agent_state:show",
-    "export": "holdfast.cli.agent_state:export",
-    "import-folder": "holdfast.cli.agent_folder:import_folder",
-    "state": "holdfast.cli.agent_state:state",
-    "transitions": "holdfast.cli.agent_transitions:transitions",
-    "effects": "holdfast.cli.agent_effects:effects",
-    "settle": "holdfast.cli.agent_effects:settle",
-    "handovers": "holdfast.cli.agent_handovers:handovers",
-    "mailbox": "holdfast.cli.agent_loop:mailbox",
-    "drift": "holdfast.cli.agent_loop:drift",
-    "run": "holdfast.cli.agent_loop:run",
-    "check": "holdfast.cli.agent_loop:check",
-}
+if TYPE_CHECKING:
+    from holdfast.agents.agent_registry import AgentInfo
+    from holdfast.agents.effect_book import Effect
+    from holdfast.agents.loop.decide import LoopResult
+    from holdfast.agents.machines.machine_records import Looker
+    from holdfast.agents.state.components import Source
+    from holdfast.store.inner import Metrics
+    from holdfast.sync import State, Store
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
+DRIFTED = FOUND = 1
+"""Exit codes: refreshing the agent did not help; a check found something."""
 
 
-@click.group(cls=LazyGroup, homes=HOMES)
+@click.group(cls=Group)
 def agent() -> None:
     """What agents are and what they do."""
+
+
+@agent.verb("list")
+@click.option("--kind", help="Agents of this kind.")
+@click.option("--prefix", default="", help="Agents whose id begins so.")
+@limit_option()
+@click.option("--after", help="Go on behind this id.")
+def list_(
+    session: Session, kind: str | None, prefix: str, limit: int | None, after: str | None
+) -> int:
+    """All agents that are registered or were started, and who runs them.
+
+    Those that are damaged are among them; then the exit code is 6.
+    """
+    with session.reading() as store:
+        found = _infos(store, kind, prefix, limit, after)
+    damaged = [one for one in found if one.damage]
+    about = "name=identity.name, kind=identity.kind, version=identity.version"
+    rows = [_info(one) for one in found] if session.json else found
+    session.table("agents", rows, f"agent=id, {about}, status, run by=owner")
+    if limit is not None and len(found) == limit:
+        session.note(f"there may be more: --after {found[-1].id}")
+    for one in damaged:
+        session.note(one.damage)
+    return exit_code(StateIntegrityError()) if damaged else 0
+
+
+def _infos(
+    store: Store, kind: str | None, prefix: str, limit: int | None, after: str | None
+) -> list[AgentInfo]:
+    from holdfast.agents.agent_registry import Registering
+
+    core = Registering(core_of(store), {}, {}, 30.0)
+    return core.infos((), kind, prefix, limit, after, registered=False)
+
+
+def _info(one: AgentInfo) -> dict[str, Any]:
+    from holdfast.agents.state.checks import plain
+
+    identity = Value(plain(one.identity))
+    shown = {"id": one.id, "status": one.status, "owner": one.owner, "identity": identity}
+    return shown | {"damage": one.damage} if one.damage else shown
+
+
+@agent.verb()
+@agent_argument
+def show(session: Session, agent: str) -> None:
+    """Who an agent is, where it is in its life, what it holds, and what is wrong with that.
+
+    AGENT is its id.
+    """
+    from holdfast.agents.state.agent_state import AgentState
+    from holdfast.agents.state.checks import plain
+
+    with session.reading() as store:
+        state = session.state(store, agent_scope(agent))
+        id = state.scope.id
+        infos = [one for one in _infos(store, None, id, 1, None) if one.id == id]
+        typed = AgentState(state)
+        life = plain(typed.get("execution_state"))
+        sizes = _sizes(state)
+        problems = typed.problems()
+        machines = _machines(state)
+    owner = infos[0].owner if infos else None
+    about = plain(infos[0].identity) if infos else {}
+    if session.json:
+        told = {"agent": id, "identity": Value(about), "life": Value(life), "owner": owner}
+        session.tell({**told, "machines": machines, "components": sizes, "problems": problems})
+        return
+    output.fields(
+        [
+            ("agent", id),
+            *((name, part) for name, part in about.items() if name != "metadata"),
+            ("status", life.get("status", "created")),
+            ("since", life.get("since")),
+            *([("error", life["error"])] if "error" in life else []),
+            ("starts", life.get("starts", 0)),
+            ("run by", owner or "nobody"),
+            *((f"machine {name}", _place(one)) for name, one in machines.items()),
+        ]
+    )
+    output.table(["component", "items"], list(sizes.items()))
+    for text in problems:
+        output.note(f"wrong: {text}")
+
+
+@agent.verb()
+@agent_argument
+@click.argument("which", metavar="[CHECKPOINT]", required=False)
+@click.option("--out", "-o", metavar="FOLDER", default=".", help="[default: this one]")
+@click.option("--plain", is_flag=True, help="Of an encrypted store: a file that is not.")
+@click.option("--reveal", is_flag=True, help="Also what is sensitive.")
+def export(session: Session, /, agent: str, which: str | None, out: str, **how: bool) -> None:
+    """Write a checkpoint of an agent (default the newest) to a JSON file for people.
+
+    Its current task, mailbox, operational context and memory. AGENT is its id.
+    """
+    from holdfast.agents.state.agent_file import export_agent
+
+    at = point(which) if which is not None else None
+    with session.read(agent_scope(agent)) as state:
+        path = export_agent(state, out, at=at, **how)
+    session.tell({"agent": state.scope.id, "file": path}, path)
+
+
+@agent.verb("import-folder")
+@agent_argument
+@click.argument("folder", metavar="FOLDER")
+@click.option("--from", "name", metavar="NAME", help="What its files call the agent. [its id]")
+def import_folder(session: Session, agent: str, folder: str, name: str | None) -> None:
+    """Take up an agent's tasks, mailbox, context, memory and cycles from a folder of files.
+
+    FOLDER has a folder `runtime`, or is it. All or nothing; the same files are taken up once.
+    """
+    from holdfast.importers.folder import import_folder
+
+    with session.change(agent_scope(agent), new=True) as state:
+        made = import_folder(state, folder, agent=name)
+    done = fields_of(made)
+    nothing = "all of it was taken up before; nothing was changed"
+    shown = (lambda: output.fields(done.items())) if made.changed else nothing
+    session.tell({**done, "changed": made.changed}, shown)
+
+
+def _machines(state: State) -> dict[str, dict[str, str | None]]:
+    """Where the machines of an agent are, and where those are to come that are on their way."""
+    from holdfast.agents.machines.machine_records import Looker, machines_of
+
+    found = {name: Looker(handle_of(state), name).look() for name in machines_of(handle_of(state))}
+    return {
+        name: {"state": seen.state or None, "to": seen.intent.to_state if seen.intent else None}
+        for name, seen in found.items()
+    }
+
+
+def _place(machine: dict[str, str | None]) -> str:
+    where = machine["state"] or "not begun"
+    to = machine["to"]
+    return where if to is None else f"{where}, on its way to {to} or interrupted"
+
+
+def _sizes(state: State) -> dict[str, int]:
+    """How many items each component has; of one without items, its fields."""
+    moment, components = _components(state)
+    found = {name: component.stored(moment) for name, component in components.items()}
+    sizes = {name: len(data) for name, data in found.items() if isinstance(data, dict | list)}
+    if "tasks" in sizes:
+        sizes["tasks"] = len(moment.keys(components["tasks"].below))
+    if kept := _attached(state):
+        sizes["attached"] = len(kept)
+    return sizes
+
+
+def _components(state: State, reveal: bool = True) -> tuple[Source, dict[str, Any]]:
+    from holdfast.agents.state.agent_state import Moment
+    from holdfast.agents.state.components import table
+
+    moment: Source = Moment(handle_of(state).reader)
+    return moment if reveal else _Masked(moment, state), table()
+
+
+class _Masked:
+    """A source whose sensitive values are not even read."""
+
+    def __init__(self, source: Source, view: State) -> None:
+        self._source = source
+        self._view = view
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or what stands for it."""
+        hidden = is_sensitive(self._view, key) and self._view.exists(key)
+        return MASK if hidden else self._source.get(key, default)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Keys that begin with a text, in order."""
+        return self._source.keys(prefix)
+
+
+def _attached(state: State, reveal: bool = True) -> dict[str, Any]:
+    from holdfast.agents.attach_fields import field_key, read_fields, read_manifest
+
+    def hidden(key: str) -> bool:
+        return not reveal and is_sensitive(state, key)
+
+    reader = handle_of(state).reader
+    manifest = read_manifest(reader)
+    shown = [name for name in manifest.fields if not hidden(field_key(name))]
+    values = read_fields(reader, manifest, shown).values
+    for name, value in values.items():
+        below = field_key(name) + "/"
+        for key in state.keys(below) if isinstance(value, dict) else ():
+            if hidden(key):
+                value[key.removeprefix(below)] = MASK
+    there = [name for name in manifest.fields if name in values or name not in shown]
+    return {name: values.get(name, MASK) for name in there}
+
+
+@agent.verb()
+@agent_argument
+@click.argument("component", required=False)
+@click.option("--tail", type=click.IntRange(1), help="Of a list, the last so many.")
+@at_option
+@reveal_option
+def state(
+    session: Session,
+    agent: str,
+    component: str | None,
+    tail: int | None,
+    at: str | None,
+    reveal: bool,
+) -> None:
+    """What an agent holds: all of it, or one component (conversation, tasks, attached ...).
+
+    AGENT is its id.
+    """
+    view: Any
+    with session.view(agent_scope(agent), at) as view:
+        moment, components = _components(view, reveal)
+        known = [*components, "attached"]
+        if component is not None and component not in known:
+            names = ", ".join(known)
+            raise InvalidInputError(f"there is no component {component!r}; there are {names}")
+        held = {}
+        for name in [component] if component is not None else known:
+            own = name == "attached"
+            data = _attached(view, reveal) if own else components[name].stored(moment)
+            if data:
+                held[name] = Value(data[-tail:] if tail and isinstance(data, list) else data)
+    if component is not None and component not in held:
+        raise MissingError(f"{view.scope} has nothing stored as {component}")
+    shown = held[component] if component is not None else held
+    told = {"agent": view.scope.id, "components": held}
+    session.tell(told, lambda: output.value(plain(shown)))
+
+
+# ---- machines ----------------------------------------------------------------------------------
+
+
+@agent.verb()
+@scope_argument
+@click.option("--machine", metavar="NAME", help="One machine. [all of them]")
+@click.option("--failed", is_flag=True, help="Only attempts that failed.")
+@click.option("--since", metavar="TIME|NUMBER", help="From a time or a transition's number on.")
+@click.option("--limit", type=int, default=50, help="The newest so many. [50]")
+def transitions(
+    session: Session, scope: str, machine: str | None, failed: bool, since: str | None, limit: int
+) -> None:
+    """Where the state machines of an agent are, and how they got there.
+
+    SCOPE is an agent's id, or any scope with machines: workflow:9.
+    """
+    from holdfast.agents.machines.machine_records import Looker, machines_of
+    from holdfast.store.names.scope import Scope
+
+    try:
+        Scope.parse(scope)
+    except InvalidScopeError:
+        scope = agent_scope(scope)
+    start = bound(since) if since is not None else None
+    with session.read(scope) as state:
+        handle = handle_of(state)
+        names = machines_of(handle)
+        if machine is not None and machine not in names:
+            known = ", ".join(names) or "none"
+            raise MissingError(f"{scope} has no machine {machine!r}; it has: {known}")
+        shown = [
+            _told(Looker(handle, name), since=start, success=not failed and None, limit=limit)
+            for name in names
+            if machine in (None, name)
+        ]
+    session.tell({"scope": scope, "machines": shown}, lambda: list(map(_say, shown)))
+    if not shown:
+        session.note(f"{scope} has no state machine")
+
+
+def _told(looker: Looker, **asked: Any) -> dict[str, Any]:
+    """A machine and its transitions."""
+    from holdfast.agents.machines.log import transitions_of
+
+    seen = looker.look()
+    return {
+        "machine": looker.name,
+        "state": seen.state or None,
+        "version": seen.now["version"] if seen.now is not None else None,
+        "interrupted": seen.intent,
+        "transitions": transitions_of(looker, **asked),
+    }
+
+
+def _say(machine: dict[str, Any]) -> None:
+    """For people: where it is, then a line for each transition."""
+    name, begun = machine["machine"], plain(machine["interrupted"])
+    where = f"{machine['state']}, version {machine['version']}" if machine["state"] else "not begun"
+    output.note(f"{name}: {where}")
+    if begun is not None:
+        work = f"{begun['trigger']} is being worked on since {begun['begun']}"
+        output.note(f"{name}: {work}, or was interrupted")
+    columns = "number, time=timestamp, kind, trigger, from=from_state, to=to_state, version, error"
+    output.rows(machine["transitions"], columns, {})
+
+
+# ---- effects and handovers ---------------------------------------------------------------------
+
+
+@agent.verb()
+@agent_argument
+@click.option("--all", "done", is_flag=True, help="Those that are done, too.")
+@click.option("--reveal", is_flag=True, help="With --json: what they are about, and their results.")
+def effects(session: Session, agent: str, done: bool, reveal: bool) -> None:
+    """Effects of an agent that are not done: planned ones, and those whose end is unknown.
+
+    One that is being done in another process just now is unknown, too.
+    """
+    from holdfast.agents.effect_book import Book
+
+    scope = agent_scope(agent)
+    with session.read(scope) as state:
+        found = Book(handle_of(state)).effects(done=done, plain=True)
+    rows = [_effect(one, reveal) for one in found] if session.json else found
+    columns = "effect=name, id, status, attempts, begun=started_at, key, error, what to do=advice"
+    session.table("effects", rows, columns, about={"scope": scope}, advice=_advice)
+
+
+def _advice(one: Effect) -> str:
+    if one.strays:
+        return f"it happened {one.strays} times besides"
+    if one.status == "done":
+        return ""
+    return "nothing: the agent may begin it" if one.repeatable else "settle it"
+
+
+def _effect(one: Effect, reveal: bool) -> dict[str, Any]:
+    values = {"about": Value(one.about), "result": Value(one.result)} if reveal else {}
+    return {**plain(one), **values}
+
+
+@agent.verb()
+@agent_argument
+@click.argument("name")
+@click.argument("id", required=False)
+@click.option("--done", is_flag=True, help="It happened.")
+@click.option("--repeat", is_flag=True, help="It did not: the agent may begin it.")
+@click.option("--drop", is_flag=True, help="It is not wanted any more.")
+@click.option("--result", metavar="JSON", help="With --done: what came of it.")
+def settle(
+    session: Session, /, agent: str, name: str, id: str | None, result: str | None, **ends: bool
+) -> None:
+    """Say how an effect ended that its agent knows no end of.
+
+    Find out first, and make sure that no process is doing it just now.
+    """
+    from holdfast.agents.effect_book import HOW, Asked, Book
+    from holdfast.store.inner import json
+
+    said = [how for how in HOW if ends[how]]
+    if len(said) != 1:
+        raise InvalidInputError("say how it ended, by one of --done, --repeat and --drop")
+    [how] = said
+    given = json.loads(result) if result is not None else None
+    scope = agent_scope(agent)
+    with session.change(scope) as state:
+        settled = Book(handle_of(state)).settle(Asked.of(name, id, None), how, given)
+    word = "dropped" if how == "drop" else settled.status
+    session.tell({"scope": scope, "how": how, "effect": settled}, f"{scope} {settled}: {word}")
+
+
+@agent.verb()
+@agent_argument
+@click.option("--task", metavar="ID", help="Of one task.")
+@click.option("--open", "waiting", is_flag=True, help="Only offers that wait for its answer.")
+@click.option("--chain", is_flag=True, help="With --task: its way from agent to agent.")
+def handovers(session: Session, agent: str, task: str | None, waiting: bool, chain: bool) -> None:
+    """Tasks that were handed, or offered, by an agent or to it: who, to whom, and why."""
+    from holdfast.agents.handover import HandoverBook, on_main
+
+    if chain and task is None:
+        raise InvalidInputError("--chain needs --task ID, the task whose way is asked for")
+    scope = agent_scope(agent)
+    with session.reading() as store:
+        book = HandoverBook(store)
+        handle = on_main(handle_of(session.state(store, scope)))
+        if chain and task is not None:
+            found = book.chain(handle, task)
+        elif waiting:
+            found = [one for one in book.offers(handle) if task in (None, one.task)]
+        else:
+            found = book.history(handle, task)
+    session.table(
+        "handovers",
+        found,
+        "handover=id, task, from=giver, to=taker, status, offered=offered_at, term, messages, "
+        "reason, answer",
+        about={"scope": scope},
+        term=lambda one: f"{one.term:g} s" if one.term is not None else "",
+    )
+
+
+# ---- the mailbox -------------------------------------------------------------------------------
+
+
+@agent.verb()
+@agent_argument
+@click.option("--set-aside", is_flag=True, help="Letters that failed too often.")
+@limit_option(50)
+@click.option("--send", metavar="JSON", help="Put a letter with this content into the mailbox.")
+@click.option("--sender", default="", help="With --send: who it is from.")
+@click.option("--id", "id_", metavar="ID", help="With --send: under this id it is sent once.")
+@click.option("--retry", type=int, metavar="NUMBER", help="Let one that was set aside wait again.")
+@click.option("--remove", type=int, metavar="NUMBER", help="Let nobody process one of them.")
+@click.option("--clear-failed", is_flag=True, help="Remove those that were set aside.")
+@click.option("--clear-all", is_flag=True, help="Remove those, and all that wait.")
+@click.option("--reveal", is_flag=True, help="With --json: what the letters say.")
+def mailbox(session: Session, /, agent: str, **given: Any) -> None:
+    """Letters to an agent that wait, and how many were processed."""
+    from holdfast.agents.mailbox import Mailbox
+
+    changes = ("send", "retry", "remove", "clear_failed", "clear_all")
+    asked = [name for name in changes if given[name] not in (None, False)]
+    if asked:
+        _change_mailbox(session, agent, asked, given)
+        return
+    with session.read(agent_scope(agent)) as state:
+        box, limit = Mailbox(state), given["limit"]
+        status = box.status()
+        letters = box.set_aside()[:limit] if given["set_aside"] else box.waiting(limit=limit)
+    if session.json:
+        reveal = given["reveal"]
+        told = [plain(one) | ({"content": Value(one.content)} if reveal else {}) for one in letters]
+        session.tell({"status": status, "letters": told})
+        return
+    output.say(
+        f"{status.waiting} wait, {status.processed} of {status.received} are processed, "
+        f"{status.set_aside} set aside, {status.missed} missed"
+    )
+    columns = "number, id, from=sender, time, tries, error, due"
+    output.rows(letters, columns, {"error": lambda one: one.kind or one.error})
+
+
+def _change_mailbox(session: Session, agent: str, asked: list[str], given: dict[str, Any]) -> None:
+    from holdfast.agents.mailbox import Mailbox
+    from holdfast.store.inner import json
+
+    if len(asked) > 1:
+        names = " and --".join(asked).replace("_", "-")
+        raise InvalidInputError(f"give one of --{names}, not both")
+    [what] = asked
+    with session.change(agent_scope(agent), new=what == "send") as state:
+        box = Mailbox(state)
+        if what == "send":
+            content = json.loads(given["send"])
+            made: Any = box.send(content, sender=given["sender"], id=given["id_"])
+        elif what in ("retry", "remove"):
+            made = getattr(box, what)(given[what])
+        else:
+            made = getattr(box, what)()
+    if what in ("send", "retry"):
+        session.tell({"id": made}, f"{made}: waits")
+    else:
+        count = 1 if made is None else made
+        session.tell({"removed": count}, f"{count} removed")
+
+
+# ---- running an agent, and how that goes -------------------------------------------------------
+
+
+@agent.verb()
+@agent_argument
+@limit_option(10, "At most so many alarms.")
+@click.option("--reset", is_flag=True, help="Forget what was usual; the count of cycles goes on.")
+def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
+    """How an agent's cycles of work go, and the last alarms with their evidence."""
+    from holdfast.agents.drift import Drift
+
+    if reset:
+        with session.change(agent_scope(agent)) as state:
+            Drift(state).reset()
+    with session.read(agent_scope(agent)) as state:
+        found = Drift(state)
+        status, alarms = found.status(), found.alarms(limit=limit)
+    names = "cycle=alarm.cycle, drift=alarm.kind, evidence=alarm.evidence, why=alarm.why"
+    session.tell(
+        {"status": status, "alarms": alarms},
+        lambda: output.fields(fields_of(status).items()),
+        lambda: output.rows(alarms, f"time, {names}", {}),
+    )
+
+
+@agent.verb()
+@agent_argument
+@click.argument("program", metavar="MODULE:NAME")
+@click.option("--routine", type=float, default=1800.0, show_default=True, metavar="SECONDS",
+              help="Between routine checkpoints.")  # fmt: skip
+@click.option("--refresh", type=float, default=7200.0, show_default=True, metavar="SECONDS",
+              help="After which it is made anew, behind a recovery checkpoint.")  # fmt: skip
+@click.option("--idle", type=float, default=1.0, show_default=True, metavar="SECONDS",
+              help="To wait when there is nothing to do.")  # fmt: skip
+@click.option("--max-errors", type=int, default=5, show_default=True,
+              help="Errors in a row after which it gives up.")  # fmt: skip
+@click.option("--new-process", is_flag=True, help="Begin a refresh with a new process.")
+@click.option("--async", "async_", is_flag=True,
+              help="The function makes an agent that is async, without saying so.")  # fmt: skip
+def run(
+    session: Session, /, agent: str, program: str, new_process: bool, async_: bool, **options: Any
+) -> int:
+    """Run an agent until it is done, or Ctrl-C or SIGTERM ends it after its step.
+
+    MODULE:NAME is a class, or a function, that makes the agent, from its state if it takes one;
+    modules of the current folder are found. An agent is async if its class is a
+    holdfast.agents.Agent or has async methods; a function says so by the class that it is
+    annotated to return, or you do by --async. If its program fails too often, or it drifts and
+    refreshing it does not help, the exit code is 1.
+    """
+    from holdfast.seal.keys import variable_of
+
+    make = imported(program, "what makes the agent as MODULE:NAME, like bots:Greeter")
+    options |= {"restart": "process" if new_process else "here", "signals": STOPS}
+    actor, scope = session.actor or login(), agent_scope(agent)
+    key = variable_of(session.key_name)
+    try:
+        if async_ or _makes_async(make):
+            import asyncio
+
+            result, metrics = asyncio.run(_run_async(session, scope, actor, make, options))
+        else:
+            from holdfast import sync
+            from holdfast.agents.loop.loop import run as run_agent
+
+            with sync.open(**session.options()) as store, store.acting(actor):
+                state = store.scope(scope).on(session.timeline)
+                result = run_agent(_blocking(make, program), state, **options)
+                _hold_signals(result)
+                metrics = store.metrics()
+    except HoldfastError:
+        raise
+    except Exception as error:
+        told = [f"its program failed with {type(error).__name__}"]
+        told += getattr(error, "__notes__", [])[-2:]  # of the loop: where it can go on
+        raise AgentFailed(f"{scope}: {'; '.join(told)}") from error
+    if result.outcome == "restart":
+        sys.stdout.flush()
+        # The store is closed; nothing returns from here.
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **key})
+    _ended(session, result, metrics)
+    return DRIFTED if result.outcome == "drifted" else 0
+
+
+def _ended(session: Session, result: LoopResult, metrics: Metrics) -> None:
+    told = plain(result)
+    shown = [(name, one) for name, one in told.items() if name != "alarms"]
+    session.tell(
+        {**told, "metrics": metrics.figures()},
+        lambda: output.fields(shown),
+        *(f"{one.kind}: {one.why}" for one in result.alarms),
+    )
+
+
+def _hold_signals(result: LoopResult) -> None:
+    """Let signals wait, if a new process goes on, until its loop takes them: it ends as asked."""
+    if result.outcome == "restart" and hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+
+
+def _makes_async(make: Any) -> bool:
+    """Whether a class, or a function by what it says that it returns, makes an async agent."""
+    if not inspect.isfunction(make):
+        return _is_async(make if isinstance(make, type) else type(make))
+    try:
+        made = typing.get_type_hints(make).get("return")
+    except (NameError, TypeError):
+        made = None
+    return inspect.iscoroutinefunction(make) or (isinstance(made, type) and _is_async(made))
+
+
+def _is_async(kind: type) -> bool:
+    import holdfast
+
+    methods = (getattr(kind, name, None) for name in ("step", "on_letter", "check_tasks"))
+    return issubclass(kind, holdfast.agents.Agent) or any(map(inspect.iscoroutinefunction, methods))
+
+
+def _blocking(make: Any, program: str) -> Any:
+    """A function whose agent must not be async; anything else as it is."""
+    if not inspect.isfunction(make):
+        return make
+
+    @functools.wraps(make)
+    def made(*given: Any) -> Any:
+        agent = make(*given)
+        if _is_async(type(agent)):
+            raise InvalidInputError(f"the agent that {program} makes is async: add --async")
+        return agent
+
+    return made
+
+
+async def _run_async(
+    session: Session, scope: str, actor: str, make: Any, options: dict[str, Any]
+) -> tuple[LoopResult, Metrics]:
+    import holdfast
+
+    async with holdfast.open(**session.options()) as store:
+        with store.acting(actor):
+            state = store.scope(scope).on(session.timeline)
+            result = await holdfast.agents.run(make, state, **options)
+            _hold_signals(result)
+            return result, store.metrics()
+
+
+@agent.verb()
+@click.argument("agents", nargs=-1, metavar="[AGENT]...", shell_complete=complete_scope)
+@click.option("--interval", type=float, default=1800.0, show_default=True, metavar="SECONDS",
+              help="Between routine checkpoints.")  # fmt: skip
+@click.option("--tolerance", type=float, default=300.0, show_default=True, metavar="SECONDS",
+              help="By which one may be early or late.")  # fmt: skip
+@click.option("--markdown", is_flag=True, help="The whole report, as Markdown.")
+def check(
+    session: Session, agents: tuple[str, ...], interval: float, tolerance: float, markdown: bool
+) -> int:
+    """Whether the checkpoints of agents (of all that are there) are whole and were made in time.
+
+    The exit code is 1 if something was found.
+    """
+    from holdfast.agents.loop.loop import check_loop
+
+    with session.reading() as store:
+        names = [agent_scope(one) for one in agents]
+        if not names:
+            names = [str(one.scope) for one in store.scopes(kind="agent").items]
+        reports = [
+            check_loop(session.state(store, name), interval=interval, tolerance=tolerance)
+            for name in names
+        ]
+    if markdown and not session.json:
+        click.echo("\n".join(one.markdown() for one in reports), nl=False)
+    elif session.json:
+        session.tell({"agents": reports})
+    else:
+        rows = [
+            [one.agent, one.restorable, sum(one.checkpoints.values()), finding]
+            for one in reports
+            for finding in one.findings or ("nothing was found wrong",)
+        ]
+        output.table(["agent", "restorable", "checkpoints", "finding"], rows)
+    return FOUND if any(one.findings for one in reports) else 0

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output
-from holdfast.cli.commands import Group, pass_session
+from holdfast.cli.commands import Group
 from holdfast.cli.failures import in_options
+from holdfast.cli.options import together
 from holdfast.cli.session import Session
 from holdfast.errors import BackupNotFoundError, StateIntegrityError
 from holdfast.store.inner import core_of
 
 if TYPE_CHECKING:
     from holdfast.backup.backups import Backups, PrunedBackups
-    from holdfast.backup.manifest import Backup
     from holdfast.store.store import Store
 
 FOUND = 1
 NEWEST = "newest"
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @click.group(cls=Group)
@@ -37,221 +35,130 @@ def backup() -> None:
     """
 
 
-def _place(function: _F) -> _F:
-    """The place, and what belongs to a bucket."""
-    for option in (
-        click.option("--endpoint", metavar="URL", help="Of a server that is not Amazon's."),
-        click.option("--region", metavar="NAME", help="Of the bucket."),
-        click.argument("place"),
-    ):
-        function = option(function)
-    return function
-
-
-def _alone(function: _F) -> _F:
-    """For what can be done where the store is lost."""
-    return click.option(
+_place = together(
+    click.argument("place"),
+    click.option("--region", metavar="NAME", help="Of the bucket."),
+    click.option("--endpoint", metavar="URL", help="Of a server that is not Amazon's."),
+)
+_id = click.argument("id_", metavar="ID")
+_alone = together(
+    click.option(
         "--no-store", is_flag=True, help="Do not open the store: it is lost, or another one."
-    )(function)
-
-
-def _trust(function: _F) -> _F:
-    return click.option(
+    ),
+    click.option(
         "--trust", metavar="KEY", multiple=True, help="A public key whose backups are believed."
-    )(function)
+    ),
+)
+"""For what can be done where the store is lost."""
 
 
-@backup.command("create")
+def _backups(store: Store | None, place: str, **more: Any) -> Backups:
+    """The backups at a place; with a region, an endpoint and the like, if they were given."""
+    from holdfast.backup.backups import Backups
+
+    return Backups(store, place, **more)
+
+
+@backup.verb()
 @_place
 @click.option("--name", default="", help="For people.")
 @click.option("--keys", is_flag=True, help="Also the ring, wrapped by the master key.")
 @click.option("--full", is_flag=True, help="Send all again.")
 @click.option("--encryption", is_flag=True, help="Refuse to back up a plain store.")
 @click.option("--unsigned", is_flag=True, help="Without a signature.")
-@pass_session
 def create(
-    session: Session,
-    place: str,
-    region: str | None,
-    endpoint: str | None,
-    name: str,
-    keys: bool,
-    full: bool,
-    encryption: bool,
-    unsigned: bool,
+    session: Session, name: str, keys: bool, full: bool, unsigned: bool, **where: Any
 ) -> None:
     """Back the store up as it is at one moment; agents go on working meanwhile."""
-    from holdfast.backup.backups import Backups
-
     with session.reading() as store:
-        found = Backups(store, place, region=region, endpoint=endpoint, encryption=encryption)
-        made = found.create(name, keys=keys, full=full, unsigned=unsigned)
-    if session.json:
-        output.document(_shape(made))
-        return
-    output.fields(
-        [
-            ("backup", made.id),
-            ("type", made.type),
-            ("rows", made.rows),
-            ("bytes", made.bytes),
-            ("sent", made.uploaded),
-        ]
-    )
+        made = _backups(store, **where).create(name, keys=keys, full=full, unsigned=unsigned)
+    shown = {"backup": made.id, "type": made.type, "rows": made.rows, "bytes": made.bytes}
+    session.fields(made, {**shown, "sent": made.uploaded}.items())
 
 
-@backup.command("list")
+@backup.verb("list")
 @_place
-@pass_session
-def list_(session: Session, place: str, region: str | None, endpoint: str | None) -> None:
+def list_(session: Session, **where: Any) -> None:
     """The backups at a place, newest first."""
-    from holdfast.backup.backups import Backups
-
-    backups = Backups(None, place, region=region, endpoint=endpoint)
+    backups = _backups(None, **where)
     found, damaged = backups.list(), backups.damaged()
-    if session.json:
-        output.document({"backups": [_shape(one) for one in found], "damaged": list(damaged)})
-        return
-    rows = [
-        (one.id, one.created.isoformat(" ", "seconds"), one.type, one.rows, one.bytes, one.name)
-        for one in found
-    ]
-    output.table(("backup", "made", "type", "rows", "bytes", "name"), rows)
+    session.table(
+        "backups",
+        found,
+        "backup=id, made, type, rows, bytes, name",
+        about={"damaged": damaged},
+        made=lambda one: one.created.isoformat(" ", "seconds"),
+    )
     for id in damaged:
-        output.note(f"{id} is damaged; `holdfast backup verify` says how")
+        session.note(f"{id} is damaged; `holdfast backup verify` says how")
 
 
-@backup.command("verify")
+@backup.verb()
 @_place
-@click.argument("id_", metavar="ID")
+@_id
 @_alone
-@_trust
-@pass_session
-def verify(
-    session: Session,
-    place: str,
-    region: str | None,
-    endpoint: str | None,
-    id_: str,
-    no_store: bool,
-    trust: tuple[str, ...],
-) -> int:
+def verify(session: Session, id_: str, **where: Any) -> int:
     """Read all of a backup, and say what is missing, damaged or not signed. Exit code 1 if so."""
-    with _opened(session, place, region, endpoint, no_store, trust) as (backups, store):
+    with _opened(session, **where) as (backups, store):
         report = backups.verify(_named(backups, store, id_))
     report = replace(report, findings=tuple(map(in_options, report.findings)))
-    if session.json:
-        output.document(
-            {
-                "id": report.id,
-                "ok": report.ok,
-                "objects": report.objects,
-                "rows": report.rows,
-                "bytes": report.bytes,
-                "findings": list(report.findings),
-            }
-        )
-    else:
-        for line in str(report).splitlines():
-            output.say(output.clean(line))
+    session.tell(report, report)
     return 0 if report.ok else FOUND
 
 
-@backup.command("restore")
+@backup.verb()
 @_place
-@click.argument("id_", metavar="ID")
+@_id
 @click.argument("url")
 @_alone
-@_trust
 @click.option("--untrusted", is_flag=True, help="Whoever signed it, if anybody did.")
-@pass_session
-def restore(
-    session: Session,
-    place: str,
-    region: str | None,
-    endpoint: str | None,
-    id_: str,
-    url: str,
-    no_store: bool,
-    trust: tuple[str, ...],
-    untrusted: bool,
-) -> None:
+def restore(session: Session, id_: str, url: str, untrusted: bool, **where: Any) -> None:
     """Make a new store of a backup at URL, where nothing is yet."""
-    with _opened(session, place, region, endpoint, no_store, trust) as (backups, store):
+    with _opened(session, **where) as (backups, store):
         id_ = _named(backups, store, id_)
         done = backups.restore(id_, session.url_of(url), untrusted=untrusted)
-    if session.json:
-        output.document(
-            {
-                "id": done.backup.id,
-                "url": done.url,
-                "rows": done.rows,
-                "erased": done.erased,
-                "notes": list(done.notes),
-            }
-        )
-        return
-    for line in str(done).splitlines():
-        output.say(output.clean(line))
+    session.tell(done, done)
 
 
-@backup.command("delete")
+@backup.verb()
 @_place
-@click.argument("id_", metavar="ID")
-@pass_session
-def delete(
-    session: Session, place: str, region: str | None, endpoint: str | None, id_: str
-) -> None:
+@_id
+def delete(session: Session, id_: str, **where: Any) -> None:
     """Delete a backup, and the objects that no other one needs."""
-    from holdfast.backup.backups import Backups
-
-    backups = Backups(None, place, region=region, endpoint=endpoint)
-    _deleted(session, backups.delete(id_))
+    _deleted(session, _backups(None, **where).delete(id_))
 
 
-@backup.command("prune")
+@backup.verb()
 @_place
 @click.option("--keep", type=int, required=True, help="How many of the newest stay.")
 @click.option("--days", type=float, help="Only those that are older.")
-@pass_session
-def prune(
-    session: Session,
-    place: str,
-    region: str | None,
-    endpoint: str | None,
-    keep: int,
-    days: float | None,
-) -> None:
+def prune(session: Session, keep: int, days: float | None, **where: Any) -> None:
     """Delete all backups of the store but the newest."""
-    from holdfast.backup.backups import Backups
-
     try:
         age = timedelta(days=days) if days is not None else None
     except (ValueError, OverflowError):
         raise click.BadParameter(f"{days} is no number of days", param_hint="'--days'") from None
     with session.reading() as store:
-        backups = Backups(store, place, region=region, endpoint=endpoint)
-        _deleted(session, backups.prune(keep, max_age=age))
+        _deleted(session, _backups(store, **where).prune(keep, max_age=age))
+
+
+def _deleted(session: Session, done: PrunedBackups) -> None:
+    session.tell(done, *(f"{id} is deleted" for id in done.deleted))
+    session.note(f"{done.objects} objects, {done.bytes} bytes went")
+    for note in done.notes:
+        session.note(note)
 
 
 @contextmanager
 def _opened(
-    session: Session,
-    place: str,
-    region: str | None,
-    endpoint: str | None,
-    no_store: bool,
-    trust: tuple[str, ...],
+    session: Session, no_store: bool, trust: tuple[str, ...], **where: Any
 ) -> Iterator[tuple[Backups, Store | None]]:
     """The backups, with the store if it is there: it knows its signer, and what was erased."""
-    from holdfast.backup.backups import Backups
-
-    more: dict[str, Any] = {"region": region, "endpoint": endpoint, "trust": trust or None}
     if no_store:
-        yield Backups(None, place, **more), None
+        yield _backups(None, trust=trust or None, **where), None
         return
     with session.reading() as store:
-        yield Backups(store, place, **more), store
+        yield _backups(store, trust=trust or None, **where), store
 
 
 def _named(backups: Backups, store: Store | None, id: str) -> str:
@@ -281,38 +188,3 @@ def _named(backups: Backups, store: Store | None, id: str) -> str:
         whose = "of this store at this place" if store is not None else "at this place"
         raise BackupNotFoundError(f"there is no backup {whose}; `holdfast backup create` makes one")
     return newest
-
-
-def _deleted(session: Session, done: PrunedBackups) -> None:
-    if session.json:
-        output.document(
-            {
-                "deleted": list(done.deleted),
-                "objects": done.objects,
-                "bytes": done.bytes,
-                "notes": list(done.notes),
-            }
-        )
-        return
-    for id in done.deleted:
-        output.say(f"{id} is deleted")
-    output.note(f"{done.objects} objects, {done.bytes} bytes went")
-    for note in done.notes:
-        output.note(note)
-
-
-def _shape(made: Backup) -> dict[str, Any]:
-    return {
-        "id": made.id,
-        "name": made.name,
-        "created": made.created.isoformat(),
-        "type": made.type,
-        "parent": made.parent,
-        "encrypted": made.encrypted,
-        "keys": made.keys,
-        "signer": made.signer,
-        "rows": made.rows,
-        "bytes": made.bytes,
-        "objects": made.objects,
-        "uploaded": made.uploaded,
-    }

@@ -1,32 +1,36 @@
-"""`holdfast checkpoint`, `fork` and `timelines`: points to return to."""
+"""`holdfast checkpoint`: points to return to, and checkpoints as files."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain
-from holdfast.cli.commands import Command, Group, pass_session
-from holdfast.cli.export import export, import_, inspect
-from holdfast.cli.key import scope_argument
-from holdfast.cli.points import point
-from holdfast.cli.restore import (
-    confirm,
-    finish,
-    held,
-    located,
-    locating_options,
-    say_all,
+from holdfast.cli import output
+from holdfast.cli.commands import Group
+from holdfast.cli.options import limit_option, reason_option, scope_argument, together
+from holdfast.cli.plain import fields_of, plain
+from holdfast.cli.restore import checkpoints_of, located, locating_options
+from holdfast.cli.session import Session, point
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    InvalidInputError,
+    PointNotFoundError,
+    PrunedError,
 )
-from holdfast.cli.session import Session
-from holdfast.errors import CheckpointNotFoundError, PointNotFoundError, PrunedError
 from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.group import Group as Group_
     from holdfast.store.names.items import Checkpoint
     from holdfast.sync import State
+
+which_argument = click.argument("which", metavar="CHECKPOINT")
 
 
 @click.group(cls=Group)
@@ -34,15 +38,7 @@ def checkpoint() -> None:
     """Make, list, show, co-sign, export and import checkpoints."""
 
 
-for made in (export, import_, inspect):
-    checkpoint.add_command(made)
-
-
-for _made in (held, confirm, finish):
-    checkpoint.add_command(_made)
-
-
-@checkpoint.command()
+@checkpoint.verb()
 @scope_argument
 @click.argument("name")
 @click.option("--type", default="manual", help="manual (default), pre_operation, …")
@@ -51,10 +47,9 @@ for _made in (held, confirm, finish):
 @click.option("--trigger", default="", help="The event that it is made for.")
 @click.option("--priority", default="medium", help="low, medium (default), high or critical.")
 @click.option("--also", metavar="SCOPE", multiple=True, help="These, too, at the same moment.")
-@pass_session
 def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any) -> None:
     """Name the newest state, to return to it. Nothing is copied."""
-    from holdfast.checkpoints.checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.checkpoints import CheckpointGroups
     from holdfast.checkpoints.request import checkpoint_request
 
     name = fields.pop("name")
@@ -63,83 +58,44 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
         states = [session.state(store, one) for one in (scope, *also)]
         if also:
             group = CheckpointGroups(store).create(states, request)
-            _say_group(session, group)
+            names = ", ".join(f"{one.scope} {one.id}" for one in group.checkpoints)
+            session.tell(group, f"checkpoint {group.name!r} is {names}")
             return
-        made = Checkpoints(states[0]).create(request).checkpoint
-    if session.json:
-        output.document(plain.checkpoint(made))
-    else:
-        signed = "" if made.signed_by else " (not signed: the signer is not here)"
-        output.say(output.clean(f"{scope}: checkpoint {name!r} is {made.id}{signed}"))
+        made = checkpoints_of(states[0]).create(request).checkpoint
+    signed = "" if made.signed_by else " (not signed: the signer is not here)"
+    session.tell(made, f"{scope}: checkpoint {name!r} is {made.id}{signed}")
 
 
-def _say_group(session: Session, group: Group_) -> None:
-    if session.json:
-        made = [plain.checkpoint(one) for one in group.checkpoints]
-        output.document({"group": group.id, "name": group.name, "checkpoints": made})
-        return
-    names = ", ".join(f"{one.scope} {one.id}" for one in group.checkpoints)
-    output.say(output.clean(f"checkpoint {group.name!r} is {names}"))
-
-
-@checkpoint.command("list")
+@checkpoint.verb("list")
 @scope_argument
 @locating_options
-@click.option("--limit", type=click.IntRange(1), help="At most so many.")
-@pass_session
+@limit_option()
 def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> None:
     """The checkpoints of a timeline, newest first."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
-    with session.reading() as store:
-        state = session.state(store, scope)
-        found = Checkpoints(state).find(limit=limit, **located(where))
-    if session.json:
-        output.document({"checkpoints": [plain.checkpoint(one) for one in found]})
-        return
-    output.table(
-        ["id", "name", "type", "time", "tags", "description"],
-        [[one.id, one.name, one.type, one.time, one.tags, one.description] for one in found],
-    )
+    with session.read(scope) as state:
+        found = checkpoints_of(state).find(limit=limit, **located(where))
+    session.table("checkpoints", found, "id, name, type, time, tags, description")
 
 
-@checkpoint.command()
+@checkpoint.verb()
 @scope_argument
-@click.argument("which", metavar="CHECKPOINT")
+@which_argument
 @click.option(
     "--all", "everything", is_flag=True, help="Also where it comes from, size, integrity."
 )
-@pass_session
 def show(session: Session, scope: str, which: str, everything: bool) -> None:
     """One checkpoint, by its name, its number, its id (TIMELINE@NUMBER) or its hash."""
-    with session.reading() as store:
-        state = session.state(store, scope)
+    with session.read(scope) as state:
         found = _find(state, which)
-        if everything:
-            say_all(session, state, found)
-            return
-    if session.json:
-        output.document(plain.checkpoint(found))
-        return
-    shown = plain.checkpoint(found)
-    about = shown.pop("cause")
-    output.fields([(name, text) for name, text in shown.items() if text not in ("", [], {})])
-    output.fields([(name, text) for name, text in about.items()])
-
-
-@checkpoint.command()
-@scope_argument
-@click.argument("which", metavar="CHECKPOINT")
-@click.option("--with", "signer", metavar="file:PATH", required=True, help="Whose signature.")
-@pass_session
-def cosign(session: Session, scope: str, which: str, signer: str) -> None:
-    """Add a signature to a checkpoint, after looking at all that it covers."""
-    with session.writing() as store:
-        done = session.state(store, scope).cosign(point(which), signer=signer)
-    if session.json:
-        output.document(plain.checkpoint(done))
-    else:
-        output.say(output.clean(f"{scope}: checkpoint {done.name!r}, {done.id}, is co-signed"))
+        known = fields_of(checkpoints_of(state).inspect(found)) if everything else {}
+    known.pop("checkpoint", None)
+    told = plain(found) | plain(known)
+    shown = dict(told)
+    about, integrity = shown.pop("cause"), shown.pop("integrity", {})
+    if everything:
+        shown["dependencies"] = list(map(str, known["dependencies"]))
+        shown |= shown.pop("compression") or {}
+    session.fields(told, [*shown.items(), *integrity.items(), *about.items()])
 
 
 def _find(state: State, which: str) -> Checkpoint:
@@ -156,34 +112,167 @@ def _find(state: State, which: str) -> Checkpoint:
         ) from None
 
 
-@click.command(cls=Command)
+@checkpoint.verb()
 @scope_argument
-@click.argument("name")
-@click.option("--at", metavar="POINT", help="Where it starts. [default the newest state]")
-@pass_session
-def fork(session: Session, scope: str, name: str, at: str | None) -> None:
-    """Begin a new timeline of a scope. Nothing is copied."""
-    with session.writing() as store:
-        state = session.state(store, scope)
-        state.fork(name, at=point(at) if at is not None else None)
-        made = next(one for one in state.timelines() if one.name == name)
-    if session.json:
-        output.document({"scope": str(state.scope), **plain.timeline(made)})
+@which_argument
+@click.option("--with", "signer", metavar="file:PATH", required=True, help="Whose signature.")
+def cosign(session: Session, scope: str, which: str, signer: str) -> None:
+    """Add a signature to a checkpoint, after looking at all that it covers."""
+    with session.change(scope) as state:
+        done = state.cosign(point(which), signer=signer)
+    session.tell(done, f"{scope}: checkpoint {done.name!r}, {done.id}, is co-signed")
+
+
+# ---- what is still needed ----------------------------------------------------------------------
+
+
+@checkpoint.verb()
+@scope_argument
+def held(session: Session, scope: str) -> None:
+    """Checkpoints that are not removed: of operations, of recoveries, and backups of restores."""
+    with session.read(scope) as state:
+        found = checkpoints_of(state).held()
+    columns = "id=checkpoint.id, why, name=checkpoint.name, time=checkpoint.time"
+    rows = [{**plain(one.checkpoint), "why": one.why} for one in found] if session.json else found
+    session.table("held", rows, columns)
+
+
+@checkpoint.verb()
+@scope_argument
+@click.argument("backup", metavar="BACKUP")
+def confirm(session: Session, scope: str, backup: str) -> None:
+    """Say that a restore is good: its backup (by its id) is no longer held."""
+    with session.change(scope) as state:
+        made = checkpoints_of(state).confirm(point(backup))
+    session.tell(made, f"{scope}: {backup} is let go")
+
+
+@checkpoint.verb()
+@scope_argument
+@which_argument
+@click.option(
+    "--how",
+    type=click.Choice(["revert", "keep"]),
+    required=True,
+    help="Undo what the operation did, or leave it.",
+)
+def finish(session: Session, scope: str, which: str, how: str) -> None:
+    """Decide about an operation that never ended, by its checkpoint."""
+    with session.change(scope) as state:
+        done = checkpoints_of(state).finish(point(which), how)
+    told = {"scope": scope, "checkpoint": which, "reverted": done}
+    session.tell(told, done or f"{scope}: {which} is let go")
+
+
+# ---- checkpoints as files ----------------------------------------------------------------------
+
+_file_key = together(
+    click.option(
+        "--file-key", metavar="SOURCE", help="The file's own key: file:PATH, env:NAME, passphrase:."
+    ),
+    click.option(
+        "--file-passphrase-file", metavar="PATH", help="The same, with the first line of a file."
+    ),
+)
+"""The key of a file, which is not the store's."""
+
+
+def _key(session: Session, given: dict[str, Any], *, new: bool = False) -> str | None:
+    key, file = given.pop("file_key"), given.pop("file_passphrase_file")
+    return session.other_key("file", key, file, new=new)
+
+
+@checkpoint.verb()
+@scope_argument
+@click.argument("which", metavar="[CHECKPOINT]", required=False)
+@click.option(
+    "--out", "-o", metavar="FILE", required=True, help="Written whole or not at all; -: stdout."
+)
+@click.option(
+    "--format",
+    type=click.Choice(["holdfast", "json", "protobuf"]),
+    default="holdfast",
+    help="To be imported (default), for people, or for other programs.",
+)
+@_file_key
+@click.option("--plain", is_flag=True, help="Of an encrypted store: a file that is not.")
+@click.option("--unsigned", is_flag=True, help="Without a signature.")
+@click.option("--reveal", is_flag=True, help="json, protobuf: also what is sensitive.")
+def export(session: Session, /, scope: str, which: str | None, out: str, **given: Any) -> None:
+    """Write a checkpoint (default the newest) with all of its state to one file."""
+    from holdfast.checkpoints.export.write import export_checkpoint
+
+    if out == "-" and session.json:
+        raise InvalidInputError("-o - writes the export to stdout, where --json would write, too")
+    with session.read(scope) as state, _place(out) as file:
+        at = point(which) if which is not None else None
+        key = _key(session, given, new=True)
+        done = export_checkpoint(state, file, at=at, key=key, **given)
+    how = "encrypted" if done.encrypted else "not encrypted"
+    how += ", signed" if done.signer else ", not signed"
+    what = f"{scope}: checkpoint {done.name!r}, {done.checkpoint}, {done.keys} keys"
+    if out == "-":
+        output.note(f"{what} ({how})")
     else:
-        output.say(output.clean(f"{scope}: timeline {name!r} starts at {made.parent}@{made.start}"))
+        session.tell(done, f"{what}, is in {out} ({how})")
 
 
-@click.command(cls=Command)
-@scope_argument
-@pass_session
-def timelines(session: Session, scope: str) -> None:
-    """The timelines of a scope."""
-    with session.reading() as store:
-        found = session.state(store, scope).timelines()
-    if session.json:
-        output.document({"timelines": [plain.timeline(one) for one in found]})
+@contextmanager
+def _place(out: str) -> Iterator[str]:
+    """The file to write; what is for stdout goes there when it is whole."""
+    if out != "-":
+        yield out
         return
-    rows = [
-        [one.name, one.head, f"{one.parent}@{one.start}" if one.parent else ""] for one in found
-    ]
-    output.table(["timeline", "newest entry", "starts at"], rows)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "export")
+        yield path
+        with open(path, "rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+@checkpoint.verb("import")
+@scope_argument
+@click.argument("file", metavar="FILE")
+@_file_key
+@click.option("--trust", metavar="KEY", multiple=True, help="A public key that you believe.")
+@click.option("--untrusted", is_flag=True, help="Take it whoever signed it, if anybody did.")
+@click.option("--limit", type=click.IntRange(0), metavar="BYTES", help="[default 1 GiB]")
+@reason_option
+def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
+    """Let the state of SCOPE, which may be new, be what is in an exported FILE.
+
+    FILE must be signed by this store's signer, or by a key given with --trust. What was before is
+    kept, so this can be undone.
+    """
+    from holdfast.checkpoints.export.write import import_checkpoint
+
+    with session.change(scope, new=True) as state:
+        given |= {"key": _key(session, given), "trust": given["trust"] or None}
+        if given["limit"] is None:
+            del given["limit"]
+        done = import_checkpoint(state, file, **given)
+    export, backup = done.export, done.backup
+    told = f"{scope}: now as {export.scope} was at {export.name!r}, {export.checkpoint}"
+    undo = f"to undo it: holdfast restore {scope} {backup.id}" if backup is not None else None
+    session.tell(done, f"{told}; {export.keys} keys", undo, lambda: output.left_alone(done.left))
+
+
+@checkpoint.verb()
+@click.argument("file", metavar="FILE")
+@_file_key
+@click.option("--trust", metavar="KEY", multiple=True, help="A public key that must have signed.")
+def inspect(session: Session, /, file: str, trust: tuple[str, ...], **given: Any) -> None:
+    """What is in an exported FILE. All of it is checked, and no store is needed."""
+    from holdfast.checkpoints.export.write import inspect_export
+
+    found = inspect_export(file, key=_key(session, given), trust=trust or None)
+    shown = plain(found)
+    about = shown.pop("cause")
+    session.fields(found, (shown | about).items())
+    if not trust:
+        session.note(
+            "who signed it is taken on trust from the file: give --trust KEY"
+            if found.signer
+            else "nobody signed it"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +11,8 @@ import click
 from holdfast.cli.session import Session
 
 EPILOG = "Global options (--store, --key, --json …) may stand here, too: see holdfast --help."
-pass_session = click.make_pass_decorator(Session, ensure=True)
+Function = Callable[..., Any]
+_pass_session = click.make_pass_decorator(Session, ensure=True)
 
 
 def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
@@ -21,51 +23,51 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
         session.given.add(str(option.name))
 
 
-def _global(*names: str, **more: Any) -> click.Option:
-    return click.Option(names, expose_value=False, callback=_note, **more)
-
-
 def global_options(*, hidden: bool) -> list[click.Option]:
     """The options that every command takes."""
+
+    def option(name: str, **more: Any) -> click.Option:
+        return click.Option([name], expose_value=False, callback=_note, hidden=hidden, **more)
+
     return [
-        _global(
+        option(
             "--store",
             metavar="URL",
-            hidden=hidden,
             help="sqlite:PATH, a bare path, postgresql://HOST/DATABASE or mongodb://HOST/DATABASE. "
             "[HOLDFAST_STORE; default sqlite:holdfast.db]",
         ),
-        _global(
+        option(
             "--key",
             metavar="SOURCE",
-            hidden=hidden,
             help="file:PATH, env:NAME, or `passphrase:` to be asked. [HOLDFAST_KEY]",
         ),
-        _global(
+        option(
             "--passphrase-file",
             metavar="PATH",
-            hidden=hidden,
             help="Take the passphrase from the first line of a file.",
         ),
-        _global(
+        option(
             "--signer",
             metavar="file:PATH",
-            hidden=hidden,
             help="The signing key, if it is kept apart. [HOLDFAST_SIGNER]",
         ),
-        _global("--timeline", metavar="NAME", hidden=hidden, help="[default main]"),
-        _global("--actor", metavar="NAME", hidden=hidden, help="Who acts. [default the login]"),
-        _global(
+        option("--timeline", metavar="NAME", help="[default main]"),
+        option("--actor", metavar="NAME", help="Who acts. [default the login]"),
+        option(
             "--durability",
             type=click.Choice(["full", "normal"]),
-            hidden=hidden,
             help="What a write survives: power loss, or kill -9. [default full]",
         ),
-        _global("--json", is_flag=True, hidden=hidden, help="One JSON document, errors too."),
+        option("--json", is_flag=True, help="One JSON document, errors too."),
     ]
 
 
-class Anywhere(click.Command):
+def command(name: str | None = None, **more: Any) -> Callable[[Function], click.Command]:
+    """A command that is no verb of a noun. Its function gets the session, then what is given."""
+    return lambda function: click.command(name, cls=Command, **more)(_pass_session(function))
+
+
+class Command(click.Command):
     """A command that takes the global options behind its name, unless it has its own."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -88,15 +90,15 @@ class Anywhere(click.Command):
             formatter.write_text(EPILOG)
 
 
-class Command(Anywhere):
-    """One command."""
-
-
-class Group(Anywhere, click.Group):
+class Group(Command, click.Group):
     """A noun with its verbs."""
 
     command_class = Command
     group_class = type
+
+    def verb(self, name: str | None = None, **more: Any) -> Callable[[Function], click.Command]:
+        """A command of this noun. Its function gets the session, then what is given."""
+        return lambda function: self.command(name, **more)(_pass_session(function))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.commands import Command
+from holdfast.cli.commands import command
 from holdfast.cli.session import Session
 from holdfast.store.names.scope import KINDS
 
@@ -36,9 +36,9 @@ complete -o nosort -F _holdfast_completion holdfast
 """
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+def completion(session: Session, shell: str) -> None:
     """The script that completes holdfast's words in a shell.
 
     \b
@@ -47,7 +47,7 @@ def completion(shell: str) -> None:
     fish: holdfast completion fish > ~/.config/fish/completions/holdfast.fish
     """
     context = click.get_current_context()
-    click.echo(_protocol(context.find_root().command, Session(), shell).source())
+    click.echo(_protocol(context.find_root().command, session, shell).source())
 
 
 def answer(root: click.Command, session: Session, instruction: str) -> int:

@@ -6,18 +6,17 @@ import cmd
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import failures, output, plain
-from holdfast.cli.commands import Command, pass_session
+from holdfast.cli import failures, output
+from holdfast.cli.commands import command
 from holdfast.cli.history import shown_values
-from holdfast.cli.key import reveal_option, scope_argument
-from holdfast.cli.points import point
-from holdfast.cli.session import Session
+from holdfast.cli.options import reveal_option, scope_argument
+from holdfast.cli.plain import plain
+from holdfast.cli.session import Session, point
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
@@ -25,20 +24,18 @@ from holdfast.errors import (
     PointNotFoundError,
     StateIntegrityError,
 )
-from holdfast.store.inner import blame_value, dumps, handle_of, tagged
+from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
-    from holdfast.store.inner import Diff
     from holdfast.store.names.items import Entry
     from holdfast.sync import State
 
 
-@click.command(cls=Command)
+@command()
 @scope_argument
 @click.option("--at", metavar="POINT", help="Where to begin. [the newest entry]")
 @click.option("-c", "--command", "lines", multiple=True, help="Do this, and end; several if given.")
 @reveal_option
-@pass_session
 def debug(
     session: Session, scope: str, at: str | None, lines: tuple[str, ...], reveal: bool
 ) -> None:
@@ -47,9 +44,7 @@ def debug(
     A console with commands (`help` lists them) on a terminal; from a pipe it takes a command a
     line, and ends at the first that fails. Nothing is changed, but that `fork` begins a timeline.
     """
-
-    with session.reading() as store:
-        state = session.state(store, scope)
+    with session.read(scope) as state:
         console = Console(session, state, reveal=reveal)
         if at is not None:
             console.go(point(at))
@@ -59,10 +54,6 @@ def debug(
             console.cmdloop()
         else:
             console.run(sys.stdin)
-
-
-# ---- console ------------------------------------------------------------------------------------
-# The console of `holdfast debug`: one place in a timeline, and commands that move and look.
 
 
 PAGE = 200
@@ -114,27 +105,41 @@ class Console(cmd.Cmd):
     def _do(self, line: str) -> bool:
         """Whether that was the end."""
         try:
-            words = shlex.split(line, comments=True)
+            name, *words = shlex.split(line, comments=True) or [""]
         except ValueError as error:
             raise InvalidInputError(f"that line cannot be read: {error}") from None
-        if not words:
+        if not name:
             return False
-        name = _SHORT.get(words[0], words[0])
-        function: Callable[[list[str]], bool | None] | None = getattr(self, f"do_{name}", None)
-        if function is None:
-            raise InvalidInputError(f"there is no command {words[0]!r}; `help` lists them")
-        ended = bool(function(words[1:]))
+        ended = bool(self._found(_SHORT.get(name, name), words)(*words))
         self._set_prompt()
         return ended
+
+    def _found(self, name: str, words: list[str]) -> Callable[..., bool | None]:
+        """What does a command, if it takes so many words: its first line says which."""
+        function: Callable[..., bool | None] | None = getattr(self, f"do_{name}", None)
+        if function is None:
+            raise InvalidInputError(f"there is no command {name!r}; `help` lists them")
+        _, *takes = str(function.__doc__).partition(":")[0].split()
+        least, most = sum(one[-1] != "]" and one[0] != "[" for one in takes), len(takes)
+        if not least <= len(words) <= (len(words) if "…]" in takes else most):
+            wanted = str(most) if least == most else f"{least} to {most}"
+            raise InvalidInputError(f"that takes {wanted} arguments, not {len(words)}; see `help`")
+        return function
 
     def _set_prompt(self) -> None:
         self.prompt = output.clean(f"{self.state.scope} {self.state.timeline}@{self.number}> ")
 
-    def _tell(self, data: dict[str, Any]) -> bool:
-        """Print data as a line if JSON is wanted; whether it was."""
+    def _tell(self, data: Any, lines: Iterable[str]) -> None:
+        """A line of data if JSON is wanted, else lines for people."""
         if self.session.json:
-            click.echo(dumps(data))
-        return self.session.json
+            self.session.each(data, "")
+        else:
+            for line in lines:
+                output.say(line)
+
+    @property
+    def _head(self) -> int:
+        return handle_of(self.state).place()[2]
 
     # moving
 
@@ -148,50 +153,45 @@ class Console(cmd.Cmd):
             )
         self.number = number
 
-    def do_where(self, words: list[str]) -> None:
+    def do_where(self) -> None:
         """where: the entry that one is at"""
-        _arguments(words, 0)
-        head, found, damage = handle_of(self.state).place()[2], None, ""
+        found, damage = None, ""
         try:
             found = self._entry(self.number)
         except StateIntegrityError as error:
-            damage = str(error)
-        place = {"scope": str(self.state.scope), "timeline": self.state.timeline}
-        told = {**place, "entry": self.number, "head": head, "damage": damage}
-        if not self._tell({**told, "what": plain.entry(found) if found else None}):
-            what = f"damaged: {damage}" if damage else _line(found)
-            output.say(output.clean(f"{self.state.timeline}@{self.number} of {head}: {what}"))
+            damage = str(error)  # one may stand at what is damaged, and look around from there
+        place = {"scope": self.state.scope, "timeline": self.state.timeline}
+        told = {**place, "entry": self.number, "head": self._head, "damage": damage, "what": found}
+        what = f"damaged: {damage}" if damage else _line(found)
+        here = f"{self.state.timeline}@{self.number} of {self._head}"
+        self._tell(told, [f"{here}: {what}"])
 
-    def do_next(self, words: list[str]) -> None:
+    def do_next(self, count: str = "1") -> None:
         """next [N]: a step forward, or N"""
-        self._step(_number(_arguments(words, 1), 1))
+        self._step(_number(count))
 
-    def do_back(self, words: list[str]) -> None:
+    def do_back(self, count: str = "1") -> None:
         """back [N]: a step back, or N"""
-        self._step(-_number(_arguments(words, 1), 1))
+        self._step(-_number(count))
 
-    def do_goto(self, words: list[str]) -> None:
+    def do_goto(self, where: str) -> None:
         """goto POINT: an entry's number, a time, a checkpoint (or its id); or first, or last"""
-        (where,) = _arguments(words, 1, least=1)
-        head = handle_of(self.state).place()[2]
-        self.go({"first": 0, "last": head}.get(where, point(where)))
-        self.do_where([])
+        self.go({"first": 0, "last": self._head}.get(where, point(where)))
+        self.do_where()
 
     def _step(self, by: int) -> None:
-        head, wanted = handle_of(self.state).place()[2], self.number + by
+        head, wanted = self._head, self.number + by
         if not 0 <= wanted <= head:
             raise PointNotFoundError(f"there are entries up to {head}, and no {wanted}")
         self.go(wanted)
-        self.do_where([])
+        self.do_where()
 
-    def do_find(self, words: list[str]) -> None:
+    def do_find(self, text: str) -> None:
         """find TEXT: forward to the next entry that has it in a key, kind, actor or reason"""
-        (text,) = _arguments(words, 1, least=1)
         self._find(text, self._entries(self.number + 1, forward=True))
 
-    def do_rfind(self, words: list[str]) -> None:
+    def do_rfind(self, text: str) -> None:
         """rfind TEXT: backward to such an entry"""
-        (text,) = _arguments(words, 1, least=1)
         self._find(text, self._entries(self.number - 1, forward=False))
 
     def _find(self, text: str, entries: Iterator[Entry]) -> None:
@@ -200,13 +200,13 @@ class Console(cmd.Cmd):
             texts = (*one.keys, *one.kinds, cause.actor, cause.reason, cause.correlation)
             if any(text in part for part in texts if part):
                 self.number = one.sequence
-                self.do_where([])
+                self.do_where()
                 return
         raise MissingError(f"no entry from here on has {text!r}")
 
     def _entries(self, number: int, *, forward: bool) -> Iterator[Entry]:
         """Entries from one on, a page at a time; damaged ones are passed over."""
-        head = handle_of(self.state).place()[2]
+        head = self._head
         while 0 < number <= head:
             end = min(head, number + PAGE - 1) if forward else max(1, number - PAGE + 1)
             since, until = min(number, end), max(number, end)
@@ -214,15 +214,16 @@ class Console(cmd.Cmd):
                 yield from self.state.log(
                     since=since, until=until, limit=PAGE, newest_first=not forward
                 )
-            except StateIntegrityError:
+            except StateIntegrityError:  # of a page with a damaged one, each that is not
                 step = 1 if forward else -1
                 yield from filter(None, map(self._whole_entry, range(number, end + step, step)))
             number = end + (1 if forward else -1)
 
     def _whole_entry(self, number: int) -> Entry | None:
-        with suppress(StateIntegrityError):
+        try:
             return self._entry(number)
-        return None
+        except StateIntegrityError:  # where one stands at it, `where` says what is damaged
+            return None
 
     def _entry(self, number: int) -> Entry | None:
         """None of the empty state before the first entry."""
@@ -231,36 +232,29 @@ class Console(cmd.Cmd):
 
     # looking
 
-    def do_entry(self, words: list[str]) -> None:
+    def do_entry(self) -> None:
         """entry: all that is known of this entry"""
-        _arguments(words, 0)
         found = self._entry(self.number)
         if found is None:
             raise MissingError("here is the empty state before the first entry")
-        shown = plain.entry(found)
-        if self._tell(shown):
+        shown = plain(found)
+        if self.session.json:
+            self.session.each(shown, "")
             return
         cause, done = shown.pop("cause"), shown.pop("operations")
-        output.fields([(name, text) for name, text in shown.items() if text])
-        output.fields(list(cause.items()))
+        output.fields([(name, text) for name, text in (shown | cause).items() if text])
         for one in done:
-            output.say(output.clean(f"  {one['kind']} {one['key']}"))
+            output.say(f"  {one['kind']} {one['key']}")
 
-    def do_log(self, words: list[str]) -> None:
+    def do_log(self, count: str = "10") -> None:
         """log [N]: the N entries up to here, 10 unless told"""
-        count = _number(_arguments(words, 1), 10)
-        found = list(islice(self._entries(self.number, forward=False), count))
-        if not self._tell({"entries": [plain.entry(one) for one in found]}):
-            for one in found:
-                output.say(output.clean(f"{one.sequence}: {_line(one)}"))
+        found = list(islice(self._entries(self.number, forward=False), _number(count)))
+        self._tell({"entries": found}, (f"{one.sequence}: {_line(one)}" for one in found))
 
-    def do_keys(self, words: list[str]) -> None:
+    def do_keys(self, prefix: str = "") -> None:
         """keys [PREFIX]: the keys of the state here"""
-        prefix = next(iter(_arguments(words, 1)), "")
         found = self._keys(prefix)
-        if not self._tell({"keys": found}):
-            for name in found:
-                output.say(output.clean(name))
+        self._tell({"keys": found}, found)
 
     def _keys(self, prefix: str = "") -> list[str]:
         """Those that layers keep in the scope, too, which other lists leave out: they are state."""
@@ -268,106 +262,86 @@ class Console(cmd.Cmd):
         own = view.keys("$") if not prefix else []
         return [*view.keys(prefix), *own]
 
-    def do_show(self, words: list[str]) -> None:
+    def do_show(self, *words: str) -> None:
         """show [KEY …]: the state here, all of it or these keys"""
         view: Any = self.state.at(self.number)
         missing = [name for name in words if not view.exists(name)]
         if missing:
             raise MissingError(f"here is no key {missing[0]!r}; `keys` lists them")
-        shown = shown_values(view, words or self._keys(), self.reveal)
-        found = {name: tagged(value) for name, value in shown}
-        if not self._tell({"entry": self.number, "state": found}):
-            output.value(found)
+        found = shown_values(view, list(words) or self._keys(), self.reveal)
+        self._tell({"entry": self.number, "state": found}, [])
+        if not self.session.json:
+            output.value(plain(found))
 
-    def do_diff(self, words: list[str]) -> None:
+    def do_diff(self, since: str | None = None) -> None:
         """diff [POINT]: what this entry changed, or what changed from a point to here"""
-        asked = _arguments(words, 1)
-        since: Any = point(asked[0]) if asked else max(0, self.number - 1)
-        self._say_diff(self.state.diff(since, self.number, reveal=self.reveal))
-
-    def _say_diff(self, found: Diff) -> None:
-        if not self._tell(plain.diff(found)):
+        start: Any = point(since) if since is not None else max(0, self.number - 1)
+        found = self.state.diff(start, self.number, reveal=self.reveal)
+        self._tell(found, [])
+        if not self.session.json:
             output.changes(found)
 
-    def do_replay(self, words: list[str]) -> None:
+    def do_replay(self, until: str | None = None) -> None:
         """replay [POINT]: go forward to a point (the newest entry), showing what each entry did"""
-        asked = _arguments(words, 1)
-        start, end = self.number, handle_of(self.state).place()[2]
-        if asked:
-            self.go(point(asked[0]))
+        start, end = self.number, self._head
+        if until is not None:
+            self.go(point(until))
             self.number, end = start, self.number
         if end < self.number:
             raise PointNotFoundError(f"{end} lies behind: `goto` it, and replay from there")
         if end == self.number:
-            self.do_where([])
+            self.do_where()
         while self.number < end:
             self._step(1)
-            self.do_diff([])
+            self.do_diff()
 
-    def do_blame(self, words: list[str]) -> None:
+    def do_blame(self, name: str, path: str | None = None) -> None:
         """blame KEY [PATH]: who wrote each part of a value, as it is here"""
-        name, *path = _arguments(words, 2, least=1)
+        from holdfast.store.inner import blame_value, dumps
+
         handle = handle_of(self.state.at(self.number))
-        found = blame_value(handle, name, path[0] if path else None, VERSIONS, self.reveal)
-        if self._tell(plain.blame(found)):
-            return
+        found = blame_value(handle, name, path, VERSIONS, self.reveal)
+        lines = []
         for part in found:
             who = part.cause.actor or "nobody named"
-            text = dumps(tagged(part.value))
-            output.say(output.clean(f"{part.timeline}@{part.entry} {who}: {part.path}: {text}"))
+            place = f"{part.timeline}@{part.entry} {who}: {part.path}"
+            lines.append(f"{place}: {dumps(part.value)}")
+        self._tell(found, lines)
 
-    def do_checkpoints(self, words: list[str]) -> None:
+    def do_checkpoints(self) -> None:
         """checkpoints: those of this timeline, the newest first"""
-        _arguments(words, 0)
         found = self.state.checkpoints(limit=PAGE)
-        if not self._tell({"checkpoints": [plain.checkpoint(one) for one in found]}):
-            for one in found:
-                output.say(output.clean(f"{one.id} {one.type} {one.name}"))
+        self._tell({"checkpoints": found}, (f"{one.id} {one.type} {one.name}" for one in found))
 
     # changing
 
-    def do_fork(self, words: list[str]) -> None:
+    def do_fork(self, name: str) -> None:
         """fork NAME: begin a new timeline here, to try something without touching this one"""
-        (name,) = _arguments(words, 1, least=1)
         start = f"{self.state.timeline}@{self.number}"
         with self.session.writing() as store:
             store.scope(self.state.scope).on(self.state.timeline).fork(name, at=start)
-        if not self._tell({"timeline": name, "start": start}):
-            output.say(output.clean(f"timeline {name!r} starts at {start}"))
+        told = f"timeline {name!r} starts at {start}"
+        self._tell({"timeline": name, "start": start}, [told])
 
-    def do_quit(self, words: list[str]) -> bool:
+    def do_quit(self) -> bool:
         """quit: end (also Ctrl-D)"""
-        del words
         return True
 
-    def do_help(self, words: Any) -> None:
+    def do_help(self, *words: str) -> None:
         """help [COMMAND]: what there is"""
-        names = words or [name for name in self._names() if name != "help"]
-        unknown = [name for name in names if not hasattr(self, f"do_{name}")]
+        every = [name[3:] for name in type(self).__dict__ if name.startswith("do_")]
+        names = words or [name for name in every if name != "help"]
+        unknown = [name for name in names if name not in every]
         if unknown:
             raise InvalidInputError(f"there is no command {unknown[0]!r}; `help` lists them")
         told = [str(getattr(self, f"do_{name}").__doc__) for name in names]
-        if not self._tell({"help": told}):
-            for text in told:
-                output.say(text)
-
-    def _names(self) -> list[str]:
-        return [name[3:] for name in type(self).__dict__ if name.startswith("do_")]
+        self._tell({"help": told}, told)
 
 
-def _arguments(words: list[str], most: int, *, least: int = 0) -> list[str]:
-    if not least <= len(words) <= most:
-        wanted = str(most) if least == most else f"{least} to {most}"
-        raise InvalidInputError(f"that takes {wanted} arguments, not {len(words)}; see `help`")
-    return words
-
-
-def _number(words: list[str], otherwise: int) -> int:
-    if not words:
-        return otherwise
-    if not words[0].isascii() or not words[0].isdecimal() or not 0 < int(words[0]) < 1 << 53:
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 1 << 53:
         raise InvalidInputError("how many is a whole number from 1 on")
-    return int(words[0])
+    return int(text)
 
 
 def _line(found: Entry | None) -> str:

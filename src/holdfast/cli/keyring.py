@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from holdfast.cli import output
-from holdfast.cli.commands import Group, pass_session
-from holdfast.cli.completion import complete_scope
-from holdfast.cli.scope import (
-    confirm,
-    erase_scope,
-    holds_option,
-    no_wait_option,
-    still_open,
-)
+from holdfast.cli.commands import Group
+from holdfast.cli.options import any_scope_argument
+from holdfast.cli.plain import plain
+from holdfast.cli.scope import confirm, erase_options, erase_scope, still_open
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
-if TYPE_CHECKING:
-    from holdfast.store.inner import Resealed
-
-scope_argument = click.argument("scope", required=False, shell_complete=complete_scope)
 all_option = click.option("--all", "every", is_flag=True, help="Every scope.")
 
 
@@ -32,13 +21,10 @@ def keyring() -> None:
     """Look at, rotate and remove keys."""
 
 
-@keyring.command()
-@scope_argument
+@keyring.verb()
+@any_scope_argument
 @click.option("--subject", metavar="NAME", help="All that was sealed for this subject.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@no_wait_option
-@holds_option
-@pass_session
+@erase_options
 def erase(
     session: Session,
     scope: str | None,
@@ -61,47 +47,35 @@ def erase(
     if no_wait:
         raise InvalidInputError("--no-wait goes with a SCOPE: a subject has no rows to wait for")
     with session.writing() as store:
-        if not yes:
-            confirm("Erase", f"all that was sealed for the subject {subject}")
+        confirm(session, yes, "Erase", f"all that was sealed for the subject {subject}")
         result = store.erase_subject(subject)
-    if session.json:
-        output.document({**asdict(result), "open": list(result.open)})
-        return
-    output.say(output.clean(f"{subject}: erased"))
-    still_open(result.open)
+    session.tell(result, f"{subject}: erased")
+    still_open(session, result.open)
 
 
-@keyring.command()
+@keyring.verb()
 @click.option("--prefix", default="", help="Names that begin so.")
-@pass_session
 def subjects(session: Session, prefix: str) -> None:
     """The subjects that values are sealed for."""
     with session.reading() as store:
         found = store.subjects(prefix=prefix)
-    if session.json:
-        output.document({"subjects": found})
-        return
-    output.table(["subject"], [[name] for name in found])
+    session.table("subjects", found, "subject", subject=str)
 
 
-@keyring.command()
-@pass_session
+@keyring.verb()
 def show(session: Session) -> None:
     """What the ring holds; never a key."""
     with session.reading() as store:
         found = store.keyring()
-    if session.json:
-        output.document(asdict(found))
-        return
-    output.fields([(name.replace("_", " "), figure) for name, figure in asdict(found).items()])
+    session.fields(found)
     if found.rotating:
-        output.note("the master key is being rotated: `holdfast keyring finish` retires the old")
+        session.note("the master key is being rotated: `holdfast keyring finish` retires the old")
     if found.data_keys > found.scopes:
-        output.note("old data keys are still in use: `holdfast keyring reseal --all` ends that")
+        session.note("old data keys are still in use: `holdfast keyring reseal --all` ends that")
 
 
-@keyring.command()
-@scope_argument
+@keyring.verb()
+@any_scope_argument
 @all_option
 @click.option(
     "--new-key",
@@ -111,7 +85,6 @@ def show(session: Session) -> None:
 @click.option(
     "--new-passphrase-file", metavar="PATH", help="The same, with the first line of a file."
 )
-@pass_session
 def rotate(
     session: Session,
     scope: str | None,
@@ -134,47 +107,37 @@ def rotate(
         if scope is None:
             told: dict[str, Any] = {"scopes": store.rotate()}
         else:
-            told = {"scope": str(store.scope(scope).scope), "epoch": store.rotate(scope)}
-    if session.json:
-        output.document(told)
-        return
-    output.say(output.clean(f"{scope or 'all scopes'}: what is written now has a new key"))
-    what = output.clean(scope) if scope else "--all"
-    output.note(f"what was written before keeps the old one: `holdfast keyring reseal {what}`")
+            told = {"scope": store.scope(scope).scope, "epoch": store.rotate(scope)}
+    session.tell(told, f"{scope or 'all scopes'}: what is written now has a new key")
+    what = f"`holdfast keyring reseal {scope or '--all'}`"
+    session.note(f"what was written before keeps the old one: {what}")
 
 
 def _rotate_master(session: Session, key: str) -> None:
     with session.writing() as store:
         store.begin_rotation(key)
         found = store.keyring()
-    if session.json:
-        output.document(asdict(found))
-        return
-    output.say("the old and the new master key open the store")
-    output.note(
+    session.tell(found, "the old and the new master key open the store")
+    session.note(
         "start all that use it with the new key; then, with it, `holdfast keyring finish` "
         "retires the old one"
     )
 
 
-@keyring.command()
-@pass_session
+@keyring.verb()
 def finish(session: Session) -> None:
     """Retire the old master key; --key gives the new one."""
     with session.writing() as store:
         done = store.finish_rotation()
         found = store.keyring()
-    if session.json:
-        output.document({**asdict(found), "open": list(done.open)})
-        return
-    output.say(f"only the newest master key, of generation {found.generation}, opens the store")
-    still_open(done.open)
+    told = f"only the newest master key, of generation {found.generation}, opens the store"
+    session.tell({**plain(found), "open": done.open}, told)
+    still_open(session, done.open)
 
 
-@keyring.command()
-@scope_argument
+@keyring.verb()
+@any_scope_argument
 @all_option
-@pass_session
 def reseal(session: Session, scope: str | None, every: bool) -> None:
     """Seal old records under the newest data key, and remove the older keys.
 
@@ -184,15 +147,7 @@ def reseal(session: Session, scope: str | None, every: bool) -> None:
         raise InvalidInputError("say of which scope: SCOPE or --all, one")
     with session.writing() as store:
         done = store.reseal(scope)
-    if session.json:
-        found = [_shape(one) for one in done]
-        output.document(found[0] if scope is not None else {"scopes": found})
-        return
-    for one in done:
-        output.say(output.clean(f"{one.scope}: {one.rows} records were sealed again"))
+    lines = (f"{one.scope}: {one.rows} records were sealed again" for one in done)
+    session.tell(done[0] if scope is not None else {"scopes": done}, *lines)
     if done:
-        still_open(done[0].open)
-
-
-def _shape(done: Resealed) -> dict[str, Any]:
-    return {**asdict(done), "scope": str(done.scope), "open": list(done.open)}
+        still_open(session, done[0].open)

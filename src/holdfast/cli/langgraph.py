@@ -1,34 +1,34 @@
-"""`holdfast langgraph`: the threads that a graph's saver keeps in a store."""
+"""`holdfast langgraph`: the threads that a graph's saver keeps in a store, and importing them."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain
-from holdfast.cli import plain as plain_text
-from holdfast.cli.commands import Command, LazyGroup, pass_session
+from holdfast.cli import output
+from holdfast.cli.commands import Group
+from holdfast.cli.history import exit_code_option
+from holdfast.cli.options import limit_option
+from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError, MissingExtraError
-from holdfast.store.inner import tagged
+from holdfast.errors import InvalidInputError, MissingError, MissingExtraError
 
 if TYPE_CHECKING:
+    from holdfast.integrations.langgraph.imports.importer import Outcome
+    from holdfast.integrations.langgraph.imports.sources import Source
     from holdfast.integrations.langgraph.look import Looking, Seen
+    from holdfast.seal.codec import Typed
 
-_HOME = "holdfast.cli.langgraph"
-HOMES = {
-    "threads": f"{_HOME}:threads",
-    "show": f"{_HOME}:show",
-    "diff": f"{_HOME}:diff",
-    "import": "holdfast.cli.langgraph_import:import_",
-}
 ns_option = click.option("--ns", default="", help="The namespace, such as that of a subgraph.")
 
 
-@click.group(cls=LazyGroup, homes=HOMES)
+@click.group(cls=Group)
 def langgraph() -> None:
     """Look at the threads of LangGraph, and import them from its own savers.
 
@@ -36,7 +36,7 @@ def langgraph() -> None:
     """
 
 
-def needs_langgraph() -> None:
+def _needs_langgraph() -> None:
     """Say which extra to install if LangGraph is not there."""
     try:
         import holdfast.integrations.langgraph  # noqa: F401
@@ -46,53 +46,48 @@ def needs_langgraph() -> None:
 
 @contextmanager
 def _looking(session: Session) -> Iterator[Looking]:
-    needs_langgraph()
+    _needs_langgraph()
     from holdfast.integrations.langgraph.look import Looking
 
     with session.reading() as store:
         yield Looking(store)
 
 
-@click.command(cls=Command)
+@langgraph.verb()
 @click.option("--prefix", default="", help="Threads whose id begins so.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many.")
-@pass_session
+@limit_option()
 def threads(session: Session, prefix: str, limit: int | None) -> None:
     """The threads of the store, in the order of their ids."""
     with _looking(session) as looking:
         names = looking.threads(prefix)
         found = [looking.summary(name) for name in names[:limit]]
     left = len(names) - len(found)
-    if session.json:
-        rows = [
-            {
-                "thread": one.thread,
-                "namespaces": one.namespaces,
-                "checkpoints": one.checkpoints,
-                "newest": _told(one.newest) if one.newest else None,
-            }
-            for one in found
-        ]
-        output.document({"threads": rows, "left": left})
-        return
-    columns = ["thread", "checkpoints", "namespaces", "time", "step", "source"]
-    lines = []
-    for one in found:
-        told = _told(one.newest) if one.newest else {}
-        figures = [one.thread, one.checkpoints, len(one.namespaces)]
-        lines.append([*figures, *(told.get(name) for name in columns[3:])])
-    output.table(columns, lines)
+    rows = [
+        {
+            "thread": one.thread,
+            "namespaces": one.namespaces,
+            "checkpoints": one.checkpoints,
+            "newest": _told(one.newest) if one.newest else None,
+        }
+        for one in found
+    ]
+    session.table(
+        "threads",
+        rows,
+        "thread, checkpoints, namespaces, time=newest.time, step=newest.step, source=newest.source",
+        about={"left": left},
+        namespaces=lambda row: len(row["namespaces"]),
+    )
     if left:
-        output.note(f"there are {left} more")
+        session.note(f"there are {left} more")
 
 
-@click.command(cls=Command)
+@langgraph.verb()
 @click.argument("thread")
 @click.option("--checkpoint", "id", metavar="ID", help="This one, or the one that begins so.")
 @ns_option
 @click.option("--history", is_flag=True, help="List the checkpoints instead, newest first.")
 @click.option("--limit", type=click.IntRange(1), default=20, help="With --history. [default 20]")
-@pass_session
 def show(session: Session, thread: str, id: str | None, ns: str, history: bool, limit: int) -> None:
     """The newest checkpoint of a thread, or another one."""
     if history and id is not None:
@@ -105,10 +100,7 @@ def show(session: Session, thread: str, id: str | None, ns: str, history: bool, 
             return
         seen = looking.see(past, looking.find(past, id))
         namespaces = [space.ns for space in past.thread.namespaces() if space.ns != ns]
-    if session.json:
-        output.document(_whole(thread, ns, seen))
-    else:
-        _print(thread, ns, seen, namespaces)
+    session.tell(_whole(thread, ns, seen), lambda: _print(thread, ns, seen, namespaces))
 
 
 def _history(session: Session, thread: str, ns: str, found: list[Seen], past: Any) -> None:
@@ -123,14 +115,11 @@ def _history(session: Session, thread: str, ns: str, found: list[Seen], past: An
         for seen in found
     ]
     left = len(past) - len(rows)
-    if session.json:
-        place = {"thread": thread, "namespace": ns}
-        output.document({**place, "checkpoints": rows, "left": left})
-        return
-    columns = ["id", "step", "source", "time", "messages", "pending", "next"]
-    output.table(columns, [[row[name] for name in columns] for row in rows])
+    columns = "id, step, source, time, messages, pending, next"
+    about = {"thread": thread, "namespace": ns, "left": left}
+    session.table("checkpoints", rows, columns, about=about)
     if left:
-        output.note(f"there are {left} more: --limit {len(past)}")
+        session.note(f"there are {left} more: --limit {len(past)}")
 
 
 def _told(record: Any) -> dict[str, Any]:
@@ -152,11 +141,11 @@ def _whole(thread: str, ns: str, seen: Seen) -> dict[str, Any]:
         "parent": seen.record.parent,
         "next": seen.next,
         "may_have_run": seen.may_have_run,
-        "metadata": tagged(seen.record.metadata),
-        "versions": tagged(seen.record.versions),
-        "channels": {name: tagged(value) for name, value in seen.channels.items()},
+        "metadata": Value(seen.record.metadata),
+        "versions": Value(seen.record.versions),
+        "channels": {name: Value(value) for name, value in seen.channels.items()},
         "pending": [
-            {"task": task, "node": node, "channel": channel, "value": tagged(value)}
+            {"task": task, "node": node, "channel": channel, "value": Value(value)}
             for task, node, channel, value in seen.pending
         ],
     }
@@ -171,34 +160,29 @@ def _print(thread: str, ns: str, seen: Seen, namespaces: list[str]) -> None:
     if seen.may_have_run:
         output.fields([("may have run", seen.may_have_run)])
     for name, held in seen.messages.items():
-        _heading(f"{name} ({len(held)})")
+        output.say(f"{name} ({len(held)})", bold=True)
         for message in held:
-            output.say(f"  {plain_text.message(message)}")
+            output.echo(f"  {_message(message)}")
     others = {name: value for name, value in seen.channels.items() if name not in seen.messages}
     if others:
-        _heading("channels")
+        output.say("channels", bold=True)
         for name, value in others.items():
-            output.say(f"  {output.clean(name)}: {plain_text.value(value)}")
+            output.say(f"  {name}: {_cut(_text(value))}")
     if seen.pending:
-        _heading("pending writes")
+        output.say("pending writes", bold=True)
         for _, node, channel, value in seen.pending:
             place = f"{node} → {channel}" if node else channel
-            output.say(f"  {output.clean(place)}: {plain_text.value(value)}")
+            output.say(f"  {place}: {_cut(_text(value))}")
     if namespaces:
         output.note(f"other namespaces (--ns): {', '.join(map(repr, namespaces))}")
 
 
-def _heading(text: str) -> None:
-    output.say(click.style(output.clean(text), bold=True))
-
-
-@click.command(cls=Command)
+@langgraph.verb()
 @click.argument("thread")
 @click.argument("before", metavar="[CHECKPOINT]", required=False)
 @click.argument("after", metavar="[CHECKPOINT]", required=False)
 @ns_option
-@click.option("--exit-code", is_flag=True, help="Exit with 1 if there are differences.")
-@pass_session
+@exit_code_option
 def diff(
     session: Session, thread: str, before: str | None, after: str | None, ns: str, exit_code: bool
 ) -> int:
@@ -215,8 +199,188 @@ def diff(
         old = looking.find(past, start) if start is not None else None
         was = looking.see(past, old) if old is not None else None
         found = difference(was, looking.see(past, new))
-    if session.json:
-        output.document({"thread": thread, "namespace": ns, **plain.diff(found)})
-    else:
-        plain_text.changes(found)
+    place = {"thread": thread, "namespace": ns}
+    session.tell({**place, **plain(found)}, lambda: output.changes(found, _side, WIDTH))
     return 1 if exit_code and found else 0
+
+
+# ---- values on a line: objects by their names, messages by their roles -------------------------
+
+WIDTH = 160
+LONG = 1 << 30
+"""The width of what is not cut."""
+_COLOURS = {"human": "green", "ai": "cyan", "tool": "yellow", "system": "magenta"}
+
+
+def _message(plain: Typed, width: int = WIDTH) -> str:
+    """A message: its role, then what it says."""
+    from holdfast.integrations.langgraph.look import role_of
+
+    role = role_of(plain)
+    said = output.clean(_cut(_said(plain.value), width))
+    return f"{click.style(output.clean(role), fg=_COLOURS.get(role), bold=True)}: {said}"
+
+
+def _side(value: Any) -> str:
+    """One side of a change, whole."""
+    from holdfast.integrations.langgraph.look import is_message
+
+    return click.unstyle(_message(value, LONG)) if is_message(value) else _cut(_text(value), LONG)
+
+
+def _said(fields: dict[Any, Any]) -> str:
+    content = fields.get("content")
+    blocks = content if isinstance(content, list) else [content]
+    told = [_block(block) for block in blocks]
+    for call in fields.get("tool_calls") or []:
+        if isinstance(call, dict):
+            told.append(f"[calls {call.get('name')}({_text(call.get('args'))})]")
+    return " ".join(filter(None, told))
+
+
+def _block(block: Any) -> str:
+    if isinstance(block, str):
+        return block
+    if isinstance(block, dict):
+        return str(block["text"]) if "text" in block else f"[{block.get('type', 'block')}]"
+    return _text(block)
+
+
+def _text(plain: Any) -> str:
+    """JSON, with Name(field=…) for objects."""
+    from holdfast.seal.codec import Typed
+    from holdfast.store.inner import dumps
+
+    if type(plain) is Typed:
+        name = plain.name.rpartition(":")[2] if plain.name != "tuple" else ""
+        held = plain.value
+        if isinstance(held, dict):
+            return f"{name}({', '.join(f'{key}={_text(part)}' for key, part in held.items())})"
+        inner = _text(held)
+        return f"{name}({inner[1:-1] if isinstance(held, list) else inner})"
+    if type(plain) is list:
+        return f"[{', '.join(map(_text, plain))}]"
+    if type(plain) is dict:
+        return f"{{{', '.join(f'{_text(key)}: {_text(part)}' for key, part in plain.items())}}}"
+    return dumps(plain)
+
+
+def _cut(text: str, width: int = WIDTH) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+# ---- import: threads of LangGraph's own savers -------------------------------------------------
+
+_FIGURES = "checkpoints, imported, present, writes, strays, verified"
+
+
+@langgraph.verb("import")
+@click.argument("source")
+@click.option("--thread", "threads", multiple=True, metavar="ID", help="Only these; repeatable.")
+@click.option("--as", "under", metavar="ID", help="Another id for it here, of one --thread.")
+@click.option("--dry-run", is_flag=True, help="Read and compare everything, write nothing.")
+@click.option("--verify/--no-verify", default=True, help="Read back what was put. [default on]")
+@click.option("--replace", is_flag=True, help="Delete threads that differ here, import them anew.")
+@click.option("--import", "modules", multiple=True, metavar="MODULE", help="Where classes are.")
+@click.option("--fields", is_flag=True, help="Take objects of missing classes as their fields.")
+@click.option("--create", is_flag=True, help="Make the store if it is not there.")
+def import_(
+    session: Session,
+    /,
+    source: str,
+    threads: tuple[str, ...],
+    under: str | None,
+    modules: tuple[str, ...],
+    fields: bool,
+    create: bool,
+    **given: Any,
+) -> int:
+    """Take threads from a saver of LangGraph: sqlite:PATH or postgresql://…
+
+    All checkpoints of all namespaces with their pending writes, under the same ids. SOURCE is
+    only read, and may be in use. Cut short, it is run again and goes on. A thread that is here
+    already and differs is refused, unless --replace. Exits with 1 if a thread was not taken.
+    """
+    dry_run: bool = given["dry_run"]
+    if dry_run and create:
+        raise InvalidInputError("--dry-run writes nothing: give it or --create, not both")
+    if under is not None and len(threads) != 1:
+        raise InvalidInputError("--as gives another id to one thread: name it with --thread")
+    _needs_langgraph()
+    _load(modules)
+    from holdfast.integrations.langgraph.imports.importer import Import
+    from holdfast.integrations.langgraph.imports.sources import open_source
+    from holdfast.integrations.langgraph.types.types import Types
+
+    types = Types()
+    with ExitStack() as stack:
+        opened = open_source(source, types, fields=fields)
+        stack.callback(opened.close)
+        wanted = _wanted(opened, threads)
+        store = stack.enter_context(
+            session.reading() if dry_run else session.writing(create=create)
+        )
+        tell = stack.enter_context(_progress(wanted, not session.json))
+        work = Import(store, opened, types=types, tell=tell, **given)
+        found = [work.run(thread, under) for thread in wanted]
+    _imported(session, found, source=opened.name, dry_run=dry_run)
+    return 0 if all(one.ok for one in found) else 1
+
+
+def _load(modules: tuple[str, ...]) -> None:
+    """Import the modules that the user named, also from where the command is run."""
+    if modules:
+        sys.path.insert(0, os.getcwd())
+    for module in modules:
+        try:
+            import_module(module)
+        except Exception as error:
+            raise InvalidInputError(
+                f"--import {module}: {type(error).__name__}: {error}; give a module that Python "
+                "finds from here"
+            ) from None
+
+
+def _wanted(source: Source, threads: tuple[str, ...]) -> list[str]:
+    known = source.threads()
+    for thread in threads:
+        if thread not in known:
+            raise MissingError(f"{source.name} has no thread {thread!r}")
+    return list(dict.fromkeys(threads)) or known
+
+
+def _imported(session: Session, found: list[Outcome], *, source: str, dry_run: bool) -> None:
+    columns = f"thread, {_FIGURES}, result"
+    if dry_run:
+        columns = columns.replace("imported", "to import=imported")
+    about = {"source": source, "dry_run": dry_run}
+    session.table("threads", found, columns, about=about, result=_result)
+    for one in found:
+        for text in [one.error] if one.error else one.differences:
+            session.note(f"{one.thread}: {text}")
+    good, total = sum(one.ok for one in found), sum(one.imported for one in found)
+    done = "would be imported; nothing was written" if dry_run else "imported"
+    session.note(f"{good} of {len(found)} threads are good; {total} checkpoints {done}")
+
+
+def _result(one: Outcome) -> str:
+    if one.error:
+        return "not taken"
+    if one.differences:
+        return "differs"
+    return "replaced" if one.replaced else "ok"
+
+
+@contextmanager
+def _progress(threads: list[str], wanted: bool) -> Iterator[Any]:
+    """Shows how far it is, on a terminal; elsewhere nothing."""
+    with output.progress(wanted, "importing") as show:
+
+        def tell(thread: str, doing: str, done: int, total: int) -> None:
+            # With --as it has another id here, and is the only one.
+            number = threads.index(thread) + 1 if thread in threads else 1
+            place = f"thread {number} of {len(threads)}, {thread}"
+            show(f"{doing} {place}: checkpoint {done + 1} of {total}")  # type: ignore[misc]
+
+        yield tell if show is not None else None

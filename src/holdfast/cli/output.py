@@ -9,18 +9,16 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.store.inner import json
+from holdfast.cli.plain import part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.store.inner import Diff
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -43,9 +41,15 @@ def coloured() -> bool:
     return sys.stdout.isatty() and not plain
 
 
-def say(text: str) -> None:
+def echo(text: str) -> None:
     """Print text that holds nothing but what we wrote, or cleaned."""
     click.echo(text, color=coloured())
+
+
+def say(text: object, **style: Any) -> None:
+    """A line for people: a text, cleaned; of a result, the lines that it is written as."""
+    for line in [text] if isinstance(text, str) else str(text).splitlines():
+        echo(click.style(clean(line), **style) if style else clean(line))
 
 
 def note(text: str) -> None:
@@ -57,18 +61,22 @@ def left_alone(keys: Sequence[str]) -> None:
     """Say which keys a restore or merge has not touched by what is declared of them."""
     if keys:
         names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
-        say(clean(f"left alone, because sticky or ephemeral: {len(keys)} keys: {names}"))
+        say(f"left alone, because sticky or ephemeral: {len(keys)} keys: {names}")
 
 
-def document(content: Any) -> None:
-    """One JSON document; values in it are in tagged form already."""
-    click.echo(json.write(content, indent=2))
+def document(content: Any, *, indent: int | None = 2) -> None:
+    """One JSON document; without an indent it is one line."""
+    from holdfast.store.inner import json
+
+    click.echo(json.write(content, indent=indent))
 
 
 def value(content: Any) -> None:
     """A value, or something else in tagged form, for people and pipes."""
+    from holdfast.store.inner import json
+
     text = json.write(content, indent=2)
-    say(_PART.sub(_paint, text) if coloured() else text)
+    echo(_PART.sub(_paint, text) if coloured() else text)
 
 
 def _paint(match: re.Match[str]) -> str:
@@ -78,7 +86,18 @@ def _paint(match: re.Match[str]) -> str:
 def fields(pairs: Iterable[tuple[str, Any]]) -> None:
     """Names and what they are, a line each."""
     for name, content in pairs:
-        say(f"{click.style(name, bold=True)}: {clean(cell(content))}")
+        echo(f"{click.style(name.replace('_', ' '), bold=True)}: {clean(cell(content))}")
+
+
+def rows(found: Iterable[Any], columns: str, made: dict[str, Callable[[Any], Any]]) -> None:
+    """Results as a table. Columns are fields, `heading=field` where their names are others, or
+    what a function makes of a result."""
+    pairs = [column.rpartition("=")[::2] for column in columns.split(", ")]
+    cells = [
+        [made[path](one) if path in made else part_of(one, path) for _, path in pairs]
+        for one in found
+    ]
+    table([heading or path for heading, path in pairs], cells)
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -86,7 +105,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     cells = [[clean(cell(one)) for one in row] for row in rows]
     if not sys.stdout.isatty():
         for row in cells:
-            say("\t".join(row))
+            echo("\t".join(row))
         return
     from rich.console import Console
     from rich.table import Table
@@ -111,34 +130,28 @@ def cell(content: Any) -> str:
     return "" if content is None else str(content)
 
 
-def changes(diff: Diff) -> None:
-    """A diff, a coloured line for each change."""
-    from holdfast.store.inner import contrasted
+def changes(diff: Diff, text: Callable[[Any], str] | None = None, width: int = 80) -> None:
+    """A diff, a coloured line for each change; `text` writes a value."""
+    from holdfast.store.inner import contrasted, json
 
     if not diff:
-        say(f"no difference between {clean(diff.before)} and {clean(diff.after)}")
+        say(f"no difference between {diff.before} and {diff.after}")
         return
-    say(click.style(f"--- {clean(diff.before)}", fg="red"))
-    say(click.style(f"+++ {clean(diff.after)}", fg="green"))
+    say(f"--- {diff.before}", fg="red")
+    say(f"+++ {diff.after}", fg="green")
     for change in diff:
         sign, colour = _SIGNS[change.kind]
-        shown = contrasted([json.dumps(part) for part in _parts(change)])
-        say(click.style(f"{sign} {clean(change.path)}: {' → '.join(shown)}", fg=colour))
+        sides = [change.before] if change.kind != "added" else []
+        sides += [change.after] if change.kind != "removed" else []
+        shown = contrasted([(text or json.dumps)(side) for side in sides], width)
+        say(f"{sign} {change.path}: {' → '.join(shown)}", fg=colour)
     if diff.omitted:
         say(f"… and {diff.omitted} more")
 
 
-def _parts(change: Any) -> list[Any]:
-    return {
-        "added": [change.after],
-        "removed": [change.before],
-        "changed": [change.before, change.after],
-    }[change.kind]
-
-
 @contextmanager
-def progress(wanted: bool) -> Iterator[Callable[[str, int], None] | None]:
-    """Something that shows how far a check is, on a terminal; None elsewhere."""
+def progress(wanted: bool, doing: str) -> Iterator[Callable[[str], None] | None]:
+    """Something that shows how far the work is, on a terminal; None elsewhere."""
     if not wanted or not sys.stderr.isatty():
         yield None
         return
@@ -146,12 +159,13 @@ def progress(wanted: bool) -> Iterator[Callable[[str, int], None] | None]:
     from rich.text import Text
 
     told = 0.0
-    with Console(stderr=True, no_color=not coloured()).status("verifying …") as status:
+    with Console(stderr=True, no_color=not coloured()).status(f"{doing} …") as status:
 
-        def tell(scope: str, entries: int) -> None:
+        def tell(text: str) -> None:
             nonlocal told
+            # Ten times a second is as often as anybody reads it, and drawing takes time.
             if time.monotonic() - told > 0.1:
                 told = time.monotonic()
-                status.update(Text(f"{entries:,} entries, now {clean(scope)}"))
+                status.update(Text(clean(text)))
 
         yield tell

@@ -1,335 +1,168 @@
-"""Values in plain form on a line, for people: objects by their names, messages by their roles."""
+"""Results as data: one `plain(result)` for all that the library hands out.
+
+Times are ISO 8601 text, scopes are text, of bytes the number is told, values of users are in tagged
+form. What is not known or empty is null, "" or [].
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-import click
-
-from holdfast.cli import output
-from holdfast.seal.codec import Typed
-from holdfast.store.inner import dumps, tagged
-
-if TYPE_CHECKING:
-    from holdfast.store.inner import Blame, Diff, MergeConflict, Merged, Report
-    from holdfast.store.names.cause import Cause
-    from holdfast.store.names.items import (
-        Checkpoint,
-        Entry,
-        Erased,
-        Restored,
-        Reverted,
-        TimelineInfo,
-    )
-
-
-WIDTH = 160
-LONG = 1 << 30
-"""The width of what is not cut."""
-_COLOURS = {"human": "green", "ai": "cyan", "tool": "yellow", "system": "magenta"}
-_SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
-
-
-def value(plain: Any, width: int = WIDTH) -> str:
-    """A value, cut where it is long."""
-    return output.clean(_cut(_text(plain), width))
-
-
-def message(plain: Typed, width: int = WIDTH) -> str:
-    """A message: its role, then what it says."""
-    from holdfast.integrations.langgraph.look import role_of
-
-    role = role_of(plain)
-    said = output.clean(_cut(_said(plain.value), width))
-    return f"{click.style(output.clean(role), fg=_COLOURS.get(role), bold=True)}: {said}"
-
-
-def changes(diff: Diff) -> None:
-    """A diff, a coloured line for each change."""
-    from holdfast.integrations.langgraph.look import is_message
-    from holdfast.store.inner import contrasted
-
-    if not diff:
-        output.say(f"no difference between {output.clean(diff.before)} and {diff.after}")
-        return
-    output.say(click.style(f"--- {output.clean(diff.before)}", fg="red"))
-    output.say(click.style(f"+++ {output.clean(diff.after)}", fg="green"))
-    for change in diff:
-        sign, colour = _SIGNS[change.kind]
-        sides = {"added": [change.after], "removed": [change.before]}.get(
-            change.kind, [change.before, change.after]
-        )
-        told = [
-            click.unstyle(message(one, LONG)) if is_message(one) else value(one, LONG)
-            for one in sides
-        ]
-        told = contrasted(told, WIDTH)
-        output.say(
-            click.style(f"{sign} {output.clean(change.path)}: {' → '.join(told)}", fg=colour)
-        )
-    if diff.omitted:
-        output.say(f"… and {diff.omitted} more")
-
-
-def _said(fields: dict[Any, Any]) -> str:
-    content = fields.get("content")
-    blocks = content if isinstance(content, list) else [content]
-    told = [_block(block) for block in blocks]
-    for call in fields.get("tool_calls") or []:
-        if isinstance(call, dict):
-            told.append(f"[calls {call.get('name')}({_text(call.get('args'))})]")
-    return " ".join(filter(None, told))
+SHAPES = {
+    "Backup": "id, name, created, type, parent, encrypted, keys, signer, rows, bytes, objects, "
+    "uploaded",
+    "BackupReport": "id, ok, objects, rows, bytes, findings",
+    "Blame": "scope, key, versions, complete, parts",
+    "Blamed": "path, value!, timeline, entry, time, cause, exact",
+    "BootItem": "scope, kind, what, outcome, why",
+    "BootReport": "methods, items, seconds",
+    "Checkpoint": "id, scope, timeline, entry=sequence, name, type, time, tags, description, "
+    "metadata!, root, signed_by, cause, hash",
+    "Diff": "before, after, changes, omitted, keys",
+    "Difference": "kind, key, path, steps, before!, after!",
+    "Effect": "name, id, key, status, repeatable, attempts, error, planned=planned_at, "
+    "begun=started_at, ended=ended_at, settled, result_lost, strays",
+    "Entry": "scope, timeline, entry=sequence, time, operations(kind key), cause, hash, change, "
+    "also(scope timeline entry)",
+    "Erased": "erased=scope, lives, rows, bytes, key_removed, open",
+    "Export": "scope, checkpoint, name, type, time, tags, description, metadata!, keys, bytes, "
+    "digest, root, hash, store, exported, signer, encrypted, cause",
+    "Finding": "kind, place, message, scope, keys",
+    "Group": "group=id, name, checkpoints",
+    "GroupRecoveryReport": "id, agents, status, failure, strategy, points, passed, unsent, lost, "
+    "why, started_at, finished_at, seconds, signed, steps",
+    "Handover": "id, task, from=giver, to=taker, status, reason, answer, offered=offered_at, "
+    "answered=answered_at, messages, before, returns, term",
+    "Healed": "scope, place, copy, lost?",
+    "Health": "score, complete, entries, concerns, omitted",
+    "Imported": "scope, timeline, entry=sequence, staged, root, backup=backup.id, left, "
+    "declarations, export",
+    "Item": "version, time, class=class_, expires, cause",
+    "Judged": "id=checkpoint.id, name=checkpoint.name, type=checkpoint.type, stays, why",
+    "Left": "key?, why, entry",
+    "Letter": "number, id, sender, time, tries, error, kind, due",
+    "LinePlan": "timeline, floor, checkpoints=judged",
+    "LoopResult": "outcome, cycles, letters, errors, restarts, checkpoint, alarms=alarms.why",
+    "MachineIntent": "trigger, from=from_state, to=to_state, begun, attempt",
+    "MergeConflict": "key, path, base!, ours!, theirs!, our_entry, their_entry",
+    "Merged": "scope, timeline, entry, point, base, keys, conflicts, left, dry_run, diff",
+    "NotedAlarm": "time, cycle=alarm.cycle, kind=alarm.kind, since=alarm.since, "
+    "evidence=alarm.evidence, why=alarm.why, details=alarm.details!",
+    "Outcome": "thread, ok, checkpoints, imported, present, writes, strays, verified, replaced, "
+    "error, differences",
+    "Quarantined": "id, scope=agent, place, kind, why, bytes=content, recovery?, found_at, "
+    "released_at, reason?",
+    "Read": "time, cause, scope, timeline, entry, keys",
+    "RecoveryPlan": "agent, failure, procedure=procedure.id, steps=procedure.steps.key, strategy, "
+    "point, keys, healed, lost, passed",
+    "RecoveryReport": "id, agent, status, failure, procedure, attempts, strategy, restored_from, "
+    "passed, lost, warning, transitions, why, started_at, finished_at, seconds, signed, "
+    "steps(part *)",
+    "Report": "ok, findings, losses, scopes, erased, timelines, entries, checkpoints, signed, "
+    "values, saves, feed_rows, unswept, unfinished, leases, pruned, pruning, subjects, "
+    "subjects_erased, seconds, trust, resume",
+    "Restored": "scope, timeline, entry=sequence, point, root, backup=backup.id, verified, keys, "
+    "values_checked, dry_run, diff, left, passed_over",
+    "RestoredBackup": "id=backup.id, url, rows, erased, notes",
+    "RetentionPlan": "scope, timelines=lines, questions, notes",
+    "Reverted": "scope, timeline, entry, done, left, dry_run, diff",
+    "Run": "schedule, slot, outcome, checkpoint=checkpoint.id, error",
+    "ScheduleInfo": "name, when, scope, timeline, job, policy, retention, runs, last, next, "
+    "failed, damage",
+    "Scrubbed": "entries, finished, healed, findings, seconds",
+    "SyncedReplica": "url, made, rows, removed, bytes, findings, error, ok",
+    "TimelineInfo": "name, parent, start, head",
+    "Transition": "number, time=timestamp, kind, from=from_state, to=to_state, trigger, success, "
+    "error, version, id",
+}
+"""The fields of a document, by the class of the result; those of a class that is not here are its
+own. `entry=sequence` is another name, `backup.id` leads into a field, `key?` is null if it is
+empty, `metadata!` is a value, and `operations(kind key)` names what each of several tuples has."""
+_TEXTS = ("Scope", "Every", "Cron")
+"""Classes whose objects are shown as what they are written as."""
+_FIELD = re.compile(r"(?:(\w+)=)?([\w.]+)([?!]?)(?:\(([\w* ]+)\))?")
 
 
-def _block(block: Any) -> str:
-    if isinstance(block, str):
-        return block
-    if isinstance(block, dict):
-        return str(block["text"]) if "text" in block else f"[{block.get('type', 'block')}]"
-    return _text(block)
+class Value(NamedTuple):
+    """A value of a user's, which is shown in tagged form."""
+
+    content: Any
 
 
-def _text(plain: Any) -> str:
-    """JSON, with Name(field=…) for objects."""
-    if type(plain) is Typed:
-        name = plain.name.rpartition(":")[2] if plain.name != "tuple" else ""
-        held = plain.value
-        if isinstance(held, dict):
-            return f"{name}({', '.join(f'{key}={_text(part)}' for key, part in held.items())})"
-        inner = _text(held)
-        return f"{name}({inner[1:-1] if isinstance(held, list) else inner})"
-    if type(plain) is list:
-        return f"[{', '.join(map(_text, plain))}]"
-    if type(plain) is dict:
-        return f"{{{', '.join(f'{_text(key)}: {_text(part)}' for key, part in plain.items())}}}"
-    return dumps(plain)
+def plain(found: Any) -> Any:
+    """A result, or anything that holds results, as JSON data."""
+    name = type(found).__name__
+    if found is None or isinstance(found, str | bool | int | float):
+        return found
+    if isinstance(found, datetime):
+        return found.isoformat()
+    if isinstance(found, bytes):
+        return len(found)
+    if isinstance(found, Value):
+        return _tagged(found.content)
+    if name in SHAPES:
+        return _shaped(found, SHAPES[name])
+    if isinstance(found, Mapping):
+        return {str(name): plain(one) for name, one in found.items()}
+    if isinstance(found, list | tuple):
+        return [plain(one) for one in found]
+    if name in _TEXTS:
+        return str(found)
+    if hasattr(found, "data"):
+        return _tagged(found.data())
+    known = fields_of(found)
+    if name == "Cause":
+        return {name: text for name, text in known.items() if text is not None}
+    return plain(known)
 
 
-def _cut(text: str, width: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= width else text[: width - 1] + "…"
+def fields_of(found: Any) -> dict[str, Any]:
+    """All fields of a result."""
+    names = getattr(found, "__struct_fields__", None) or found.__dataclass_fields__
+    return {name: getattr(found, name) for name in names}
 
 
-# ---- plain results ------------------------------------------------------------------------------
-# The JSON shapes of what the store hands out; values in them are in tagged form.
-#
-# Times of ours are ISO 8601 text. What is not known or empty is null, "" or [].
+def part_of(found: Any, path: str) -> Any:
+    """What a path leads to: of several things, that of each; of nothing, nothing."""
+    for name in path.split("."):
+        if type(found) in (list, tuple):
+            found = [getattr(one, name) for one in found]
+        elif isinstance(found, Mapping):
+            found = found.get(name)
+        elif found is not None:
+            found = getattr(found, name)
+    return found
 
 
-_CAUSE = ("actor", "reason", "correlation", "parent", "component", "operation")
+def _tagged(content: Any) -> Any:
+    from holdfast.store.inner import tagged
+
+    return tagged(content)
 
 
-def time_text(time: datetime) -> str:
-    """An instant in UTC."""
-    return time.isoformat()
-
-
-def cause(found: Cause) -> dict[str, str]:
-    """What is known of a cause."""
-    return {name: text for name in _CAUSE if (text := getattr(found, name)) is not None}
-
-
-def entry(found: Entry) -> dict[str, Any]:
-    """An entry."""
-    return {
-        "scope": str(found.scope),
-        "timeline": found.timeline,
-        "entry": found.sequence,
-        "time": time_text(found.time),
-        "operations": [{"kind": kind, "key": key} for kind, key in found.operations],
-        "cause": cause(found.cause),
-        "hash": found.hash,
-        "change": found.change,
-        "also": [
-            {"scope": scope, "timeline": line, "entry": number}
-            for scope, line, number in found.also
-        ],
-    }
-
-
-def checkpoint(found: Checkpoint) -> dict[str, Any]:
-    """A checkpoint."""
-    return {
-        "id": found.id,
-        "scope": str(found.scope),
-        "timeline": found.timeline,
-        "entry": found.sequence,
-        "name": found.name,
-        "type": found.type,
-        "time": time_text(found.time),
-        "tags": list(found.tags),
-        "description": found.description,
-        "metadata": tagged(found.metadata),
-        "root": found.root,
-        "signed_by": found.signed_by,
-        "cause": cause(found.cause),
-        "hash": found.hash,
-    }
-
-
-def restored(found: Restored) -> dict[str, Any]:
-    """What a restore did, or would do."""
-    return {
-        "scope": str(found.scope),
-        "timeline": found.timeline,
-        "entry": found.sequence,
-        "point": found.point,
-        "root": found.root,
-        "backup": found.backup.id if found.backup else None,
-        "verified": found.verified,
-        "keys": found.keys,
-        "values_checked": found.values_checked,
-        "dry_run": found.dry_run,
-        "diff": diff(found.diff) if found.diff is not None else None,
-        "left": list(found.left),
-        "passed_over": found.passed_over,
-    }
-
-
-def reverted(found: Reverted) -> dict[str, Any]:
-    """What a revert did to one timeline, or would do."""
-    return {
-        "scope": str(found.scope),
-        "timeline": found.timeline,
-        "entry": found.entry,
-        "done": found.done,
-        "left": [
-            {"key": one.key or None, "why": one.why, "entry": entry(one.entry)}
-            for one in found.left
-        ],
-        "dry_run": found.dry_run,
-        "diff": diff(found.diff) if found.diff is not None else None,
-    }
-
-
-def merged(found: Merged) -> dict[str, Any]:
-    """What a merge did, or would do."""
-    return {
-        "scope": str(found.scope),
-        "timeline": found.timeline,
-        "entry": found.entry,
-        "point": found.point,
-        "base": list(found.base),
-        "keys": found.keys,
-        "conflicts": [conflict(one) for one in found.conflicts],
-        "left": list(found.left),
-        "dry_run": found.dry_run,
-        "diff": diff(found.diff) if found.diff is not None else None,
-    }
-
-
-def conflict(found: MergeConflict) -> dict[str, Any]:
-    """What both sides of a merge changed; a side that has nothing there is left out."""
+def _shaped(found: Any, shape: str) -> dict[str, Any]:
     from holdfast.store.inner import DELETED
 
-    sides = {"base": found.base, "ours": found.ours, "theirs": found.theirs}
-    return {
-        "key": found.key,
-        "path": found.path,
-        **{name: tagged(value) for name, value in sides.items() if value is not DELETED},
-        "our_entry": entry(found.our_entry) if found.our_entry else None,
-        "their_entry": entry(found.their_entry) if found.their_entry else None,
-    }
+    made: dict[str, Any] = {}
+    for name, path, sign, parts in _FIELD.findall(shape):
+        one = part_of(found, path)
+        if sign == "!":
+            made |= {name or path: _tagged(one)} if one is not DELETED else {}
+        elif parts:
+            made[name or path] = [_parted(parts.split(), row) for row in one]
+        else:
+            made[name or path] = plain(one) or (None if sign == "?" else plain(one))
+    if type(found).__name__ == "Difference":  # null is a value: what has no side does not say it
+        made.pop({"added": "before", "removed": "after"}.get(found.kind, ""), None)
+    if isinstance(made.get("seconds"), float):
+        made["seconds"] = round(made["seconds"], 3)
+    return made
 
 
-def blame(found: Blame) -> dict[str, Any]:
-    """Who wrote each part of a value."""
-    return {
-        "scope": str(found.scope),
-        "key": found.key,
-        "versions": found.versions,
-        "complete": found.complete,
-        "parts": [
-            {
-                "path": part.path,
-                "value": tagged(part.value),
-                "timeline": part.timeline,
-                "entry": part.entry,
-                "time": time_text(part.time),
-                "cause": cause(part.cause),
-                "exact": part.exact,
-            }
-            for part in found
-        ],
-    }
-
-
-def erased(found: Erased) -> dict[str, Any]:
-    """What an erase removed, and what it cannot reach."""
-    return {
-        "erased": str(found.scope),
-        "lives": found.lives,
-        "rows": found.rows,
-        "bytes": found.bytes,
-        "key_removed": found.key_removed,
-        "open": list(found.open),
-    }
-
-
-def diff(found: Diff) -> dict[str, Any]:
-    """A diff; `before` is left out of what was added, `after` of what was removed.
-
-    `keys` are all that differ, also where the changes are too many to be listed.
-    """
-    changes = []
-    for change in found:
-        one: dict[str, Any] = {"kind": change.kind, "key": change.key, "path": change.path}
-        one["steps"] = list(change.steps)
-        if change.kind != "added":
-            one["before"] = tagged(change.before)
-        if change.kind != "removed":
-            one["after"] = tagged(change.after)
-        changes.append(one)
-    return {
-        "before": found.before,
-        "after": found.after,
-        "changes": changes,
-        "omitted": found.omitted,
-        "keys": found.keys,
-    }
-
-
-def timeline(found: TimelineInfo) -> dict[str, Any]:
-    """A timeline."""
-    return {
-        "name": found.name,
-        "parent": found.parent,
-        "start": found.start,
-        "head": found.head,
-    }
-
-
-_COUNTS = ("scopes", "erased", "timelines", "entries", "checkpoints", "signed", "values", "saves")
-
-
-def report(found: Report) -> dict[str, Any]:
-    """What verify found."""
-    return {
-        "ok": found.ok,
-        "findings": [
-            {
-                "kind": one.kind,
-                "place": one.place,
-                "message": one.message,
-                "scope": one.scope,
-                "keys": list(one.keys),
-            }
-            for one in found.findings
-        ],
-        "losses": [
-            {"scope": one.scope, "place": one.place, "what": one.what} for one in found.losses
-        ],
-        **{name: getattr(found, name) for name in _COUNTS},
-        "feed_rows": found.feed_rows,
-        "unswept": found.unswept,
-        "unfinished": found.unfinished,
-        "leases": found.leases,
-        "pruned": found.pruned,
-        "pruning": found.pruning,
-        "subjects": found.subjects,
-        "subjects_erased": found.subjects_erased,
-        "seconds": round(found.seconds, 3),
-        "trust": found.trust,
-        "resume": found.resume,
-    }
+def _parted(names: list[str], row: tuple[Any, ...]) -> dict[str, Any]:
+    """A tuple by the names of its parts; the fields of one called * stand beside the others."""
+    made: dict[str, Any] = dict(zip(names, map(plain, row), strict=True))
+    return {**made, **made.pop("*", {})}

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from holdfast.cli import output
-from holdfast.cli.commands import Group, pass_session
-from holdfast.cli.key import scope_argument
+from holdfast.cli.commands import Group
+from holdfast.cli.options import scope_argument
 from holdfast.cli.session import Session
 
 if TYPE_CHECKING:
@@ -39,9 +38,8 @@ def _policies(store: Store, metrics: tuple[str, ...] = ()) -> Policies:
     return Policies(store, metrics=dict.fromkeys(metrics), watch=False)
 
 
-@policy.command("list")
+@policy.verb("list")
 @scope_argument
-@pass_session
 def list_(session: Session, scope: str) -> None:
     """All policies of an agent, the highest priority first: its own, and the default ones."""
     with session.reading() as store:
@@ -49,22 +47,17 @@ def list_(session: Session, scope: str) -> None:
     if session.json:
         kept = ("readings", "fires", "why")
         rows = [{k: v for k, v in one.data().items() if k not in kept} for one in found]
-        output.document({"scope": scope, "policies": rows})
+        session.tell({"scope": scope, "policies": rows})
         return
-    output.table(
-        ["policy", "priority", "conditions", "every", "kept", "encryption", "from"],
-        [
-            [
-                one.policy.id if one.policy.enabled else f"{one.policy.id} (off)",
-                one.policy.priority,
-                " and ".join(map(str, one.policy.conditions)),
-                _every(one.policy),
-                _kept(one.policy),
-                one.effective["encryption"],
-                one.source,
-            ]
-            for one in found
-        ],
+    session.table(
+        "policies",
+        found,
+        "policy, priority=policy.priority, conditions, every, kept, encryption, from=source",
+        policy=lambda one: one.policy.id if one.policy.enabled else f"{one.policy.id} (off)",
+        conditions=lambda one: " and ".join(map(str, one.policy.conditions)),
+        every=lambda one: _every(one.policy),
+        kept=lambda one: _kept(one.policy),
+        encryption=lambda one: one.effective["encryption"],
     )
 
 
@@ -83,7 +76,7 @@ def _kept(one: Policy) -> str:
     return ", ".join([*parts, *([f"at least {least}"] if least else [])])
 
 
-@policy.command("set")
+@policy.verb("set")
 @scope_argument
 @click.argument("id")
 @click.option("--when", multiple=True, metavar="CONDITION", help="All of them must hold.")
@@ -98,7 +91,6 @@ def _kept(one: Policy) -> str:
 @click.option("--encrypted", is_flag=True, help="Demand that store and exports are encrypted.")
 @click.option("--off", is_flag=True, help="Switch it off; without --when, as it is otherwise.")
 @click.option("--metric", multiple=True, metavar="NAME", help="A metric that the agent records.")
-@pass_session
 def set_(session: Session, /, scope: str, id: str, **given: Any) -> None:
     """Give an agent a policy, in place of the one of that id.
 
@@ -110,12 +102,9 @@ def set_(session: Session, /, scope: str, id: str, **given: Any) -> None:
         policies = _policies(store, given["metric"])
         state = session.state(store, scope, new=True)
         made = policies.set(state, _made(policies.get(state, id), id, given))
-    if session.json:
-        output.document({"scope": str(state.scope), "policy": made.data()})
-        return
     conditions = " and ".join(map(str, made.conditions))
     say = "switched off" if not made.enabled else f"a checkpoint when {conditions}"
-    output.say(output.clean(f"{state.scope} {made.id}: {say}"))
+    session.tell({"scope": state.scope, "policy": made}, f"{state.scope} {made.id}: {say}")
 
 
 def _made(old: Policy | None, id: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -190,9 +179,8 @@ def _time(text: Any) -> Any:
         return milliseconds(text.strip())
 
 
-@policy.command()
+@policy.verb()
 @scope_argument
-@pass_session
 def schedule(session: Session, scope: str) -> None:
     """Schedule the policies of an agent that have an interval, default ones too.
 
@@ -202,32 +190,24 @@ def schedule(session: Session, scope: str) -> None:
     with session.writing() as store:
         state = session.state(store, scope)
         made = _policies(store).schedule(state)
-    if session.json:
-        shapes = [{"policy": one.policy, "when": str(one.when)} for one in made]
-        output.document({"scope": str(state.scope), "schedules": shapes})
-        return
-    for one in made:
-        output.say(output.clean(f"{state.scope} {one.policy}: {one.when}"))
+    shapes = [{"policy": one.policy, "when": one.when} for one in made]
+    lines = (f"{state.scope} {one.policy}: {one.when}" for one in made)
+    session.tell({"scope": state.scope, "schedules": shapes}, *lines)
 
 
-@policy.command()
+@policy.verb()
 @scope_argument
 @click.argument("id")
-@pass_session
 def remove(session: Session, scope: str, id: str) -> None:
     """Take a policy of its own from an agent; a default one of that id is in force again."""
     with session.writing() as store:
         state = session.state(store, scope)
         _policies(store).remove(state, id)
-    if session.json:
-        output.document({"scope": str(state.scope), "removed": id})
-    else:
-        output.say(output.clean(f"{state.scope} {id}: removed"))
+    session.tell({"scope": state.scope, "removed": id}, f"{state.scope} {id}: removed")
 
 
-@policy.command()
+@policy.verb()
 @scope_argument
-@pass_session
 def explain(session: Session, scope: str) -> None:
     """What each policy reads now, and why it does or does not fire.
 
@@ -236,10 +216,5 @@ def explain(session: Session, scope: str) -> None:
     with session.reading() as store:
         state = session.state(store, scope)
         found = _policies(store).explain(state)
-    if session.json:
-        output.document({"scope": str(state.scope), "policies": [one.data() for one in found]})
-        return
-    output.table(
-        ["policy", "fires", "why"],
-        [[one.policy.id, "yes" if one.fires else "no", one.why] for one in found],
-    )
+    about = {"scope": state.scope}
+    session.table("policies", found, "policy=policy.id, fires, why", about=about)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain
-from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.completion import complete_scope
+from holdfast.cli import output
+from holdfast.cli.commands import command
 from holdfast.cli.failures import in_options
-from holdfast.cli.key import key_argument, scope_argument
-from holdfast.cli.points import point
-from holdfast.cli.session import Session
+from holdfast.cli.options import Decorator, any_scope_argument, key_argument, scope_argument
+from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError, Unavailable
 from holdfast.store.names.whole_files import write_whole
 
@@ -24,59 +21,54 @@ if TYPE_CHECKING:
     from holdfast.store.inner import Report
 
 
-@click.command(cls=Command)
-@click.argument("scope", required=False, shell_complete=complete_scope)
+@command()
+@any_scope_argument
 @click.option("--expect", metavar="FILE|TEXT", help="A witness that was kept elsewhere.")
 @click.option("--identity", metavar="FILE|TEXT", help="The identity that `init` printed.")
 @click.option("--trust", metavar="KEY", multiple=True, help="A public key that must have signed.")
 @click.option("--require", type=click.IntRange(1), help="How many of those; with --trust. [1]")
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="Stop after so long.")
 @click.option("--resume", metavar="TEXT", help="Go on where a budget stopped it.")
-@pass_session
 def verify(
-    session: Session,
-    scope: str | None,
-    expect: str | None,
-    identity: str | None,
-    trust: tuple[str, ...],
-    require: int | None,
-    budget: float | None,
-    resume: str | None,
+    session: Session, /, scope: str | None, expect: str | None, identity: str | None, **given: Any
 ) -> int:
     """Check all that is stored, of one scope or of the whole store.
 
     Exits with 0 if all is well, 1 if something was found, 3 if the budget stopped it before.
     """
-    with session.reading() as store, output.progress(not session.json) as progress:
-        report = store.verify(
-            scope,
-            expect=_text(expect, "holdfast-witness1:"),
-            identity=_text(identity, "holdfast1:"),
-            trust=trust,
-            require=require,
-            budget=budget,
-            resume=resume,
-            progress=progress,
-        )
-    if session.json:
-        output.document(plain.report(report))
-        return report.exit_code
-    found = plain.report(report)
+    given |= {"expect": _text(expect, "holdfast-witness1:")}
+    given |= {"identity": _text(identity, "holdfast1:")}
+    with session.reading() as store, output.progress(not session.json, "verifying") as show:
+        if show is not None:
+            given["progress"] = lambda now, entries: show(f"{entries:,} entries, now {now}")
+        report = store.verify(scope, **given)
+    session.tell(report, lambda: _say(report))
+    return report.exit_code
+
+
+def _say(report: Report) -> None:
     output.say(
         f"{report.entries} entries of {report.scopes} scopes, {report.values} values, "
-        f"{report.checkpoints} checkpoints ({report.signed} signed) in {found['seconds']} s"
+        f"{report.checkpoints} checkpoints ({report.signed} signed) in {round(report.seconds, 3)} s"
     )
     _say_dropped(report)
-    output.say(output.clean(in_options(report.trust)))
+    output.say(in_options(report.trust))
     for loss in report.losses:
-        output.say(click.style(output.clean(str(loss)), fg="yellow"))
+        output.say(str(loss), fg="yellow")
     for one in report.findings:
         where = f"{one.scope}: {one.place}" if one.scope else one.place
         keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""
-        line = output.clean(f"{one.kind}: {where}: {one.message}{keys}")
-        output.say(click.style(line, fg="red"))
-    output.say(_verdict(report.ok, len(report.findings), report.resume))
-    return report.exit_code
+        output.say(f"{one.kind}: {where}: {one.message}{keys}", fg="red")
+    found = f"{len(report.findings)} findings" if report.findings else "nothing found"
+    if report.resume is not None:
+        go_on = f"--resume {shlex.quote(report.resume)}"
+        colour = None if report.ok else "red"
+        stopped = f"stopped by the budget, {found} so far; go on with {go_on}"
+        output.say(stopped, fg=colour, bold=not report.ok)
+    elif report.ok:
+        output.say("nothing was found", fg="green", bold=True)
+    else:
+        output.say(found, fg="red", bold=True)
 
 
 def _say_dropped(report: Report) -> None:
@@ -102,16 +94,6 @@ def _say_dropped(report: Report) -> None:
         )
 
 
-def _verdict(ok: bool, count: int, resume: str | None) -> str:
-    found = f"{count} findings" if count else "nothing found"
-    if resume is not None:
-        go_on = f"stopped by the budget, {found} so far; go on with --resume {shlex.quote(resume)}"
-        return click.style(output.clean(go_on), fg=None if ok else "red", bold=not ok)
-    if not ok:
-        return click.style(found, fg="red", bold=True)
-    return click.style("nothing was found", fg="green", bold=True)
-
-
 def _text(given: str | None, start: str) -> str | None:
     """What was given, or what is in the file of that name."""
     if given is None or given.startswith(start):
@@ -125,10 +107,9 @@ def _text(given: str | None, start: str) -> str | None:
         ) from None
 
 
-@click.command(cls=Command)
+@command()
 @click.option("--out", "-o", metavar="FILE", help="Write it to a file, whole or not at all.")
 @click.option("--exec", "command", metavar="COMMAND", help="Give it to a command on its input.")
-@pass_session
 def witness(session: Session, out: str | None, command: str | None) -> None:
     """A small signed token over all that is in the store now. Keep it elsewhere.
 
@@ -143,10 +124,7 @@ def witness(session: Session, out: str | None, command: str | None) -> None:
         write_whole(out, [f"{token}\n".encode()])
     if words:
         _hand_over(words, f"{token}\n")
-    if session.json:
-        output.document({"witness": token, "file": out})
-    elif out is None and not words:
-        output.say(token)
+    session.tell({"witness": token, "file": out}, token if out is None and not words else None)
 
 
 def _named(_: click.Context, __: click.Parameter, name: str) -> str:
@@ -156,7 +134,7 @@ def _named(_: click.Context, __: click.Parameter, name: str) -> str:
     return name
 
 
-def _out_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _out_option(what: str) -> Decorator:
     return click.option(
         "--out",
         "-o",
@@ -190,7 +168,7 @@ def _hand_over(words: list[str], text: str) -> None:
         )
 
 
-@click.command(cls=Command)
+@command()
 @scope_argument
 @key_argument
 @click.option(
@@ -199,42 +177,33 @@ def _hand_over(words: list[str], text: str) -> None:
     help="What it was there. [default the newest in the present state's past]",
 )
 @_out_option("proof")
-@pass_session
 def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> None:
     """A small proof of what a key was at a checkpoint, for somebody without the store.
 
     `holdfast-verify FILE` checks it. It shows the value, and the names and short values of some
     keys that lie near.
     """
-    with session.reading() as store:
-        proof = session.state(store, scope).prove(name, at=point(at) if at is not None else None)
+    with session.read(scope) as state:
+        proof = state.prove(name, at=point(at) if at is not None else None)
     proof.save(out)
     size = len(proof.to_bytes())
-    if session.json:
-        found = {"file": out, "bytes": size, "entry": proof.sequence, "absent": proof.absent}
-        output.document(found | {"reveals": list(proof.reveals)})
-        return
+    found = {"file": out, "bytes": size, "entry": proof.sequence, "absent": proof.absent}
     what = "is absent" if proof.absent else "has its value"
-    output.say(
-        output.clean(f"{scope}: {name} {what} at entry {proof.sequence}: {out}, {size} bytes")
-    )
+    told = f"{scope}: {name} {what} at entry {proof.sequence}: {out}, {size} bytes"
+    session.tell({**found, "reveals": proof.reveals}, told)
     if proof.reveals:
-        output.note(
+        session.note(
             f"whoever has it can also read {len(proof.reveals)} other names of keys, and short "
             "values beside them; --json lists them"
         )
 
 
-@click.command("export-chain", cls=Command)
+@command("export-chain")
 @scope_argument
 @click.option("--feed", is_flag=True, help="With the store's feed, to compare witnesses with.")
 @_out_option("chain")
-@pass_session
 def export_chain(session: Session, scope: str, feed: bool, out: str) -> None:
     """The chain of a scope's entries, without any content; `holdfast-verify FILE` checks it."""
-    with session.reading() as store:
-        entries = session.state(store, scope).export_chain(out, feed=feed)
-    if session.json:
-        output.document({"file": out, "entries": entries})
-    else:
-        output.say(output.clean(f"{scope}: {entries} entries: {out}"))
+    with session.read(scope) as state:
+        entries = state.export_chain(out, feed=feed)
+    session.tell({"file": out, "entries": entries}, f"{scope}: {entries} entries: {out}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,141 +11,43 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.commands import Command, Group, pass_session
+from holdfast.cli.commands import Group, command
 from holdfast.cli.completion import complete_scope
-from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.failures import UNRECOVERED
-from holdfast.cli.key import scope_argument
-from holdfast.cli.plain import time_text
-from holdfast.cli.points import point
-from holdfast.cli.programs import machine_option, machines_named
-from holdfast.cli.restore import located
-from holdfast.cli.session import Session
+from holdfast.cli.options import (
+    any_scope_argument,
+    copy_option,
+    limit_option,
+    machine_option,
+    machines_named,
+    scope_argument,
+    yes_option,
+)
+from holdfast.cli.plain import fields_of, plain
+from holdfast.cli.restore import checkpoints_of, located
+from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
-from holdfast.store.inner import handle_of, tagged, write
+from holdfast.store.inner import handle_of
 from holdfast.store.names.whole_files import write_whole
 
 if TYPE_CHECKING:
-    from holdfast.recovery.report import GroupRecoveryReport, RecoveryPlan, RecoveryReport
-    from holdfast.recovery.scrub import Scrubbed
+    from holdfast.recovery.recovery import Recovery
+    from holdfast.recovery.report import GroupRecoveryReport, RecoveryReport
+    from holdfast.sync import Store
 
 
-# ---- recovery boot ------------------------------------------------------------------------------
-# `holdfast recovery boot` and `scrub`: what was unfinished, and what nobody has read for long.
+def recovery_of(store: Store, **more: Any) -> Recovery:
+    """The recovery of a store; what it takes long to import is imported here."""
+    from holdfast.recovery.recovery import Recovery
 
-
-@click.command(cls=Command)
-@click.argument("scopes", nargs=-1, metavar="[SCOPE]...", shell_complete=complete_scope)
-@click.option(
-    "--wait", type=click.FloatRange(0), default=0, help="Seconds, for leases of the dead."
-)
-@machine_option
-@click.option("--no-check", is_flag=True, help="Read no states, only what is unfinished.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@pass_session
-def boot(
-    session: Session,
-    scopes: tuple[str, ...],
-    wait: float,
-    machines: tuple[str, ...],
-    no_check: bool,
-    yes: bool,
-) -> int:
-    """Bring to an end what was unfinished when processes ended, of some scopes or of all.
-
-    Recoveries go on, damaged states are recovered, operations are undone, effects with a key are
-    to be done again, handovers are reconciled; transitions are settled as each --machine declares.
-    What a program has to say (other transitions, effects without a key) is left, and named; then
-    it exits with 1. An agent that works without a lease cannot be told from one that was
-    interrupted: run this while none works.
-    """
-    from holdfast.recovery.boot_recovery import boot as settle
-
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidInputError("make sure that no agent works without a lease, then add --yes")
-        click.confirm("Does no agent work without a lease just now?", abort=True, err=True)
-    known = machines_named(machines)
-    with session.writing() as store:
-        for scope in scopes:
-            session.state(store, scope)
-        chosen = list(scopes) or None
-        done = settle(store, scopes=chosen, machines=known, check=not no_check, wait=wait)
-    if session.json:
-        output.document(
-            {
-                "methods": done.methods,
-                "items": [
-                    {
-                        "scope": str(one.scope),
-                        "kind": one.kind,
-                        "what": one.what,
-                        "outcome": one.outcome,
-                        "why": one.why,
-                    }
-                    for one in done.items
-                ],
-                "seconds": round(done.seconds, 3),
-            }
-        )
-    else:
-        for line in str(done).splitlines():
-            output.say(output.clean(line))
-    return 1 if done.left else 0
-
-
-@click.command(cls=Command)
-@copy_option
-@click.option("--budget", type=click.FloatRange(0.1), default=10, help="Seconds. [10]")
-@pass_session
-def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
-    """Verify the next part of the store, and heal what a copy still has.
-
-    Each call goes on where the last one ended, and begins again when all is looked at: for a timer.
-    Exits with 1 if something new was found that no copy has.
-    """
-    from holdfast.recovery.scrub import Scrubber
-
-    with session.writing() as store, opened(session, copies) as found:
-        scrubber = Scrubber(store, copies=found, budget=budget)
-        done = scrubber.slice()
-        status = scrubber.status()
-    if done is None:
-        output.note("another process is scrubbing just now")
-        return 0
-    if session.json:
-        output.document(_scrubbed(done) | {"passes": status.passes})
-        return 1 if done.findings else 0
-    whole = f"; all of the store, {status.passes} times so far" if done.finished else ""
-    output.say(f"{done.entries} entries in {done.seconds:.2f} s{whole}")
-    for one in done.healed:
-        output.say(output.clean(f"healed: {one.scope or 'store'}: {one.place}"))
-    for damage in done.findings:
-        output.say(output.clean(f"damaged: {damage.scope}: {damage.place}: {damage.message}"))
-    return 1 if done.findings else 0
-
-
-def _scrubbed(done: Scrubbed) -> dict[str, Any]:
-    return {
-        "entries": done.entries,
-        "finished": done.finished,
-        "healed": [{"scope": str(one.scope or ""), "place": one.place} for one in done.healed],
-        "findings": [
-            {"scope": one.scope, "place": one.place, "message": one.message}
-            for one in done.findings
-        ],
-        "seconds": round(done.seconds, 3),
-    }
-
-
-# ---- recovery -----------------------------------------------------------------------------------
+    return Recovery(store, **more)
 
 
 FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".json": "json"}
 _LOCATING = ("name", "type", "tag", "trigger", "before")
 
 
-@click.command(cls=Command)
+@command()
 @scope_argument
 @click.option("--failure", metavar="KIND", default="unknown", help="What went wrong. [unknown]")
 @click.option("--message", default="", help="What else is known of it; kept with the report.")
@@ -169,7 +71,6 @@ _LOCATING = ("name", "type", "tag", "trigger", "before")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--wait", type=click.FloatRange(0), default=0, help="Seconds, if another is at it.")
 @click.option("--report", "page", metavar="FILE", help="Write the report: .md, .html or .json.")
-@pass_session
 def recover(session: Session, /, scope: str, **given: Any) -> int:
     """Bring an agent back to a good state, by a procedure, with a report.
 
@@ -177,16 +78,14 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
     loses least is returned to. What does not succeed is undone (exit code 9, with --dry-run, too,
     if no state would serve).
     """
-    from holdfast.recovery.recovery import Recovery
-
     check_page(given["page"])
     machines = machines_named(given["machines"])
     dry_run = given["dry_run"]
     with (
         session.reading() if dry_run else session.writing() as store,
-        opened(session, given["copies"]) as copies,
+        session.copies(given["copies"]) as copies,
     ):
-        recovery = Recovery(
+        recovery = recovery_of(
             store,
             copies=copies,
             procedures=_procedures(given["file"]),
@@ -198,23 +97,23 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
         asked = _asked(session, state, given)
         if dry_run:
             plan = recovery.plan(state, **asked)
-            _say_plan(session, plan)
+            session.tell(plan, plan)
             return 0 if plan.serves else UNRECOVERED
         try:
             done = recovery.recover(state, wait=given["wait"], progress=_progress(session), **asked)
         except RecoveryFailedError as error:
+            # The page is wanted most of all if it failed.
             report = recovery._named_by(state, error)
             if report is not None:
                 write_page(report, given["page"])
             raise
         write_page(done, given["page"])
-    say_report(session, done)
+    session.tell(done, done)
     return 0
 
 
 def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any]:
     """What `recover` and `plan` take."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
     from holdfast.recovery.failures import AgentFailure
 
     if session.timeline != "main":
@@ -225,7 +124,7 @@ def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any
     wanted = given["to"] if given["to"] is not None else given["at"]
     target: Any = point(wanted) if wanted is not None else None
     if where:
-        target = Checkpoints(state).locate(valid=True, **where)
+        target = checkpoints_of(state).locate(valid=True, **where)
     asked = {"at" if isinstance(target, datetime) else "point": target}
     failure = AgentFailure(given["failure"], given["message"], **asked)
     return {"failure": failure, "procedure": given["procedure"]}
@@ -249,96 +148,7 @@ def _progress(session: Session) -> Callable[[str, str], None] | None:
     return lambda title, said: output.note(f"{title}: {said}")
 
 
-# plans and reports
-
-
-def plan_shape(plan: RecoveryPlan) -> dict[str, Any]:
-    """A plan as plain data."""
-    return {
-        "agent": str(plan.agent),
-        "failure": tagged(plan.failure.data()),
-        "procedure": plan.procedure.id,
-        "steps": [step.key for step in plan.procedure.steps],
-        "strategy": plan.strategy,
-        "point": plan.point,
-        "keys": list(plan.keys),
-        "healed": plan.healed,
-        "lost": plan.lost,
-        "passed": plan.passed,
-    }
-
-
-def report_shape(report: RecoveryReport) -> dict[str, Any]:
-    """A report as plain data."""
-    ended = report.finished_at
-    return {
-        "id": report.id,
-        "agent": str(report.agent),
-        "status": report.status,
-        "failure": tagged(report.failure.data()),
-        "procedure": report.procedure,
-        "attempts": report.attempts,
-        "strategy": report.strategy,
-        "restored_from": report.restored_from,
-        "passed": report.passed,
-        "lost": report.lost,
-        "warning": report.warning,
-        "transitions": report.transitions,
-        "why": report.why,
-        "started_at": time_text(report.started_at),
-        "finished_at": time_text(ended) if ended is not None else None,
-        "seconds": report.seconds,
-        "signed": report.signed,
-        "steps": [{"part": part, **tagged(one.data())} for part, one in report.steps],
-    }
-
-
-def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
-    """The report of a recovery of a group as plain data."""
-    ended = report.finished_at
-    return {
-        "id": report.id,
-        "agents": [str(one) for one in report.agents],
-        "status": report.status,
-        "failure": tagged(report.failure.data()),
-        "strategy": report.strategy,
-        "points": dict(report.points),
-        "passed": dict(report.passed),
-        "unsent": dict(report.unsent),
-        "lost": dict(report.lost),
-        "why": report.why,
-        "started_at": time_text(report.started_at),
-        "finished_at": time_text(ended) if ended is not None else None,
-        "seconds": report.seconds,
-        "signed": report.signed,
-        "steps": dict(report.steps),
-    }
-
-
-def shape_of(report: RecoveryReport | GroupRecoveryReport) -> dict[str, Any]:
-    """A report of either kind as plain data."""
-    from holdfast.recovery.report import GroupRecoveryReport
-
-    if isinstance(report, GroupRecoveryReport):
-        return group_shape(report)
-    return report_shape(report)
-
-
-def _say_plan(session: Session, plan: RecoveryPlan) -> None:
-    if session.json:
-        output.document(plan_shape(plan))
-        return
-    for line in str(plan).splitlines():
-        output.say(output.clean(line))
-
-
-def say_report(session: Session, report: RecoveryReport | GroupRecoveryReport) -> None:
-    """A report on the terminal, or as a document."""
-    if session.json:
-        output.document(shape_of(report))
-        return
-    for line in str(report).splitlines():
-        output.say(output.clean(line))
+# reports as pages
 
 
 def check_page(path: str | None) -> None:
@@ -363,11 +173,13 @@ def write_page(report: RecoveryReport | GroupRecoveryReport, path: str | None) -
 def page_of(report: RecoveryReport | GroupRecoveryReport, form: str) -> str:
     """A report as a page."""
     if form == "json":
-        return write(shape_of(report), indent=2) + "\n"
+        from holdfast.store.inner import write
+
+        return write(plain(report), indent=2) + "\n"
     return report.html() if form == "html" else report.markdown()
 
 
-# what became of them
+# ---- what became of recoveries -----------------------------------------------------------------
 
 
 @click.group(cls=Group)
@@ -375,55 +187,102 @@ def recovery() -> None:
     """What became of recoveries, and going on with what never ended."""
 
 
-for _command in (boot, scrub):
-    recovery.add_command(_command)
+@recovery.verb()
+@click.argument("scopes", nargs=-1, metavar="[SCOPE]...", shell_complete=complete_scope)
+@click.option(
+    "--wait", type=click.FloatRange(0), default=0, help="Seconds, for leases of the dead."
+)
+@machine_option
+@click.option("--no-check", is_flag=True, help="Read no states, only what is unfinished.")
+@yes_option
+def boot(
+    session: Session,
+    scopes: tuple[str, ...],
+    wait: float,
+    machines: tuple[str, ...],
+    no_check: bool,
+    yes: bool,
+) -> int:
+    """Bring to an end what was unfinished when processes ended, of some scopes or of all.
+
+    Recoveries go on, damaged states are recovered, operations are undone, effects with a key are
+    to be done again, handovers are reconciled; transitions are settled as each --machine declares.
+    What a program has to say (other transitions, effects without a key) is left, and named; then
+    it exits with 1. An agent that works without a lease cannot be told from one that was
+    interrupted: run this while none works.
+    """
+    from holdfast.recovery.boot_recovery import boot as settle
+
+    if not yes:
+        refusal = "make sure that no agent works without a lease, then add --yes"
+        session.confirm("Does no agent work without a lease just now?", refusal)
+    known = machines_named(machines)
+    with session.writing() as store:
+        for scope in scopes:
+            session.state(store, scope)
+        chosen = list(scopes) or None
+        done = settle(store, scopes=chosen, machines=known, check=not no_check, wait=wait)
+    session.tell(done, done)
+    return 1 if done.left else 0
 
 
-@recovery.command("list")
-@click.argument("scope", required=False, shell_complete=complete_scope)
-@click.option("--limit", type=click.IntRange(1), default=50, help="Of each agent. [50]")
-@pass_session
+@recovery.verb()
+@copy_option
+@click.option("--budget", type=click.FloatRange(0.1), default=10, help="Seconds. [10]")
+def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
+    """Verify the next part of the store, and heal what a copy still has.
+
+    Each call goes on where the last one ended, and begins again when all is looked at: for a timer.
+    Exits with 1 if something new was found that no copy has.
+    """
+    from holdfast.recovery.scrub import Scrubber
+
+    with session.writing() as store, session.copies(copies) as found:
+        scrubber = Scrubber(store, copies=found, budget=budget)
+        done = scrubber.slice()
+        status = scrubber.status()
+    if done is None:
+        output.note("another process is scrubbing just now")
+        return 0
+    whole = f"; all of the store, {status.passes} times so far" if done.finished else ""
+    session.tell(
+        {**plain(done), "passes": status.passes},
+        f"{done.entries} entries in {done.seconds:.2f} s{whole}",
+        *(f"healed: {one.scope or 'store'}: {one.place}" for one in done.healed),
+        *(f"damaged: {one.scope}: {one.place}: {one.message}" for one in done.findings),
+    )
+    return 1 if done.findings else 0
+
+
+@recovery.verb("list")
+@any_scope_argument
+@limit_option(50, "Of each agent.")
 def list_(session: Session, scope: str | None, limit: int) -> None:
     """The recoveries of an agent, or of all, the newest first; also those of groups."""
     from holdfast.recovery.records import recovered_agents
-    from holdfast.recovery.recovery import Recovery
 
     with session.reading() as store:
-        made = Recovery(store)
+        made = recovery_of(store)
         agents = [scope] if scope is not None else recovered_agents(handle_of(store))
         found = [one for agent in agents for one in made.reports(agent, limit)]
         groups = made.group_reports(limit) if scope is None else _groups_of(made, scope)[:limit]
     found.sort(key=lambda one: one.id, reverse=True)  # which clocks do not put in disorder
     if session.json:
-        output.document(_shapes(found, groups))
+        session.tell({"recoveries": found, "groups": groups})
         return
-    every: list[RecoveryReport | GroupRecoveryReport] = [*found, *groups]
-    every.sort(key=lambda one: one.id, reverse=True)
-    output.table(
-        ["recovery", "agent", "status", "failure", "strategy", "lost", "seconds"],
-        [
-            [
-                one.id,
-                one.about,
-                one.status,
-                one.failure.kind,
-                one.strategy,
-                one.lost if isinstance(one.lost, str) else _each(one.lost),
-                f"{one.seconds:.3f}",
-            ]
-            for one in every
-        ],
+    session.table(
+        "recoveries",
+        sorted([*found, *groups], key=lambda one: one.id, reverse=True),
+        "recovery=id, agent=about, status, failure=failure.kind, strategy, lost, seconds",
+        lost=_lost,
+        seconds=lambda one: f"{one.seconds:.3f}",
     )
 
 
-def _shapes(
-    alone: list[RecoveryReport], groups: list[GroupRecoveryReport]
-) -> dict[str, list[dict[str, Any]]]:
-    """Recoveries of agents and of groups as plain data."""
-    return {
-        "recoveries": [report_shape(one) for one in alone],
-        "groups": [group_shape(one) for one in groups],
-    }
+def _lost(one: Any) -> str:
+    if isinstance(one.lost, str):
+        return one.lost
+    return "; ".join(f"{agent}: {what}" for agent, what in one.lost.items()) or "nothing"
 
 
 def _groups_of(made: Any, scope: str) -> list[GroupRecoveryReport]:
@@ -431,25 +290,18 @@ def _groups_of(made: Any, scope: str) -> list[GroupRecoveryReport]:
     return [one for one in made.group_reports() if scope in map(str, one.agents)]
 
 
-def _each(lost: Mapping[str, str]) -> str:
-    return "; ".join(f"{agent}: {what}" for agent, what in lost.items()) or "nothing"
-
-
-@recovery.command()
+@recovery.verb()
 @scope_argument
 @click.argument("id", required=False)
 @click.option("--format", "form", type=click.Choice(sorted(set(FORMATS.values()))), help="A page.")
 @click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md, .html or .json.")
-@pass_session
 def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
     """The report of a recovery, of the agent or of a group with it; by default of the newest."""
-    from holdfast.recovery.recovery import Recovery
-
     check_page(page)
     if session.json and form not in (None, "json"):
         raise InvalidInputError("give either --json or --format: one form is written")
     with session.reading() as store:
-        made = Recovery(store)
+        made = recovery_of(store)
         state = session.state(store, scope, new=True)  # its recoveries are there without it
         groups: list[Any] = _groups_of(made, str(state.scope))
         if id is None:
@@ -463,14 +315,13 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
         lines = page_of(found[-1], form).split("\n")
         click.echo("\n".join(map(output.clean, lines)), nl=False)
     elif page is None:
-        say_report(session, found[-1])
+        session.tell(found[-1], found[-1])
 
 
-@recovery.command()
+@recovery.verb()
 @scope_argument
 @click.option("--wait", type=click.FloatRange(0), default=35, help="Seconds, if another is at it.")
 @machine_option
-@pass_session
 def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...]) -> int:
     """Go on with recoveries, of the agent or of a group with it, whose process ended in the middle.
 
@@ -478,61 +329,40 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
     of somebody's own cannot go on here: it is undone, which ends it. Exits with 9 if one did not
     succeed.
     """
-    from holdfast.recovery.recovery import Recovery
-
     known = machines_named(machines)
     with session.writing() as store:
         state = session.state(store, scope)
-        recovery = Recovery(store, machines=known)
+        recovery = recovery_of(store, machines=known)
         groups = recovery.resume_groups(state, wait=wait)
         done = recovery.resume(state, wait=wait, progress=_progress(session))
     every: list[RecoveryReport | GroupRecoveryReport] = [*groups, *done]
-    if session.json:
-        output.document(_shapes(done, groups))
-    else:
-        for one in every:
-            say_report(session, one)
-        if not every:
-            said = f"{scope}: no recovery was left unfinished, or somebody is at it"
-            output.say(output.clean(said))
+    nothing = f"{scope}: no recovery was left unfinished, or somebody is at it"
+    session.tell({"recoveries": done, "groups": groups}, *every, None if every else nothing)
     return 0 if all(one.success for one in every) else UNRECOVERED
 
 
-@recovery.command()
+@recovery.verb()
 @click.argument("id")
 @click.option("--reason", default="", help="Kept with its report.")
-@pass_session
 def abandon(session: Session, id: str, reason: str) -> None:
     """End a recovery that never ended, of an agent or of a group; the agents stay as they are."""
-    from holdfast.recovery.recovery import Recovery
-
     with session.writing() as store:
-        done = Recovery(store).abandon(id, reason)
-    if session.json:
-        output.document({"id": done.id, "status": done.status, "why": done.why})
-    else:
-        output.say(output.clean(f"recovery {done.id} of {done.about}: {done.status}, {done.why}"))
+        done = recovery_of(store).abandon(id, reason)
+    told = f"recovery {done.id} of {done.about}: {done.status}, {done.why}"
+    session.tell({"id": done.id, "status": done.status, "why": done.why}, told)
 
 
-@recovery.command()
-@click.argument("scope", required=False, shell_complete=complete_scope)
+@recovery.verb()
+@any_scope_argument
 @click.option("--slow", type=click.FloatRange(0), default=300, help="Seconds one may take. [300]")
-@pass_session
 def stats(session: Session, scope: str | None, slow: float) -> None:
     """How recoveries went, of one agent or of all.
 
     Alarms are those that failed, were slow, or have not ended after that time.
     """
-    from holdfast.recovery.recovery import Recovery
-
     with session.reading() as store:
-        found = Recovery(store).statistics(scope, slow=slow)
-    told = {name: getattr(found, name) for name in found.__slots__}
-    told["success_rate"] = found.success_rate
-    if session.json:
-        output.document(told | {"alarms": list(found.alarms)})
-        return
-    told.pop("alarms")
-    output.fields([(name.replace("_", " "), figure) for name, figure in told.items()])
-    for alarm in found.alarms:
-        output.say(click.style(output.clean(f"alarm: {alarm}"), fg="red"))
+        found = recovery_of(store).statistics(scope, slow=slow)
+    told = {**fields_of(found), "success_rate": found.success_rate}
+    session.fields(told, [pair for pair in told.items() if pair[0] != "alarms"])
+    for alarm in found.alarms if not session.json else ():
+        output.say(f"alarm: {alarm}", fg="red")

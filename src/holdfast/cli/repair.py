@@ -1,24 +1,17 @@
-"""`holdfast repair` and `quarantine`: what is damaged, mended and set aside."""
+"""`holdfast doctor`, `repair` and `quarantine`: what is damaged, mended and set aside."""
 
 from __future__ import annotations
 
-import sys
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli import output
-from holdfast.cli.commands import Command, Group, pass_session
-from holdfast.cli.completion import complete_scope
-from holdfast.cli.copies import copy_option, opened
-from holdfast.cli.key import scope_argument
-from holdfast.cli.plain import time_text
-from holdfast.cli.recovery import (
-    check_page,
-    plan_shape,
-    report_shape,
-    write_page,
-)
+from holdfast.cli.commands import Group, command
+from holdfast.cli.options import any_scope_argument, copy_option, scope_argument, yes_option
+from holdfast.cli.plain import plain
+from holdfast.cli.recovery import check_page, recovery_of, write_page
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.store.inner import core_of, handle_of
@@ -26,20 +19,53 @@ from holdfast.store.names.scope import Scope
 
 if TYPE_CHECKING:
     from holdfast.recovery.heal import Healed
-    from holdfast.recovery.quarantine import Quarantined
     from holdfast.recovery.report import RecoveryPlan, RecoveryReport
     from holdfast.store.inner import Finding
     from holdfast.sync import Store
 
+WELL, ILL = 80, 50
+"""From here on health is green, and below here red."""
 
-@click.command(cls=Command)
-@click.argument("scope", required=False, shell_complete=complete_scope)
+
+@command()
+@any_scope_argument
+@click.option("--budget", type=click.FloatRange(0), default=10, help="Seconds for verifying. [10]")
+@click.option("--at-least", type=click.IntRange(0, 100), default=ILL, help="Else exit with 1. [50]")
+def doctor(session: Session, scope: str | None, budget: float, at_least: int) -> int:
+    """Health from 0 to 100, with the reasons and the next step for each.
+
+    Of the whole store, or of one scope: damage, what was begun and never ended, checkpoints,
+    retention, where key and signer lie, room on the disk. Nothing is changed.
+    """
+    with session.reading() as store:
+        found = recovery_of(store).health(
+            session.state(store, scope) if scope is not None else None,
+            budget=budget,
+            url=session.url,
+            key=session.key or os.environ.get("HOLDFAST_KEY"),
+            signer=session.signer_source,
+            durability=session.durability,
+        )
+    colour = "green" if found.score >= WELL else "yellow" if found.score >= ILL else "red"
+    columns = "points, what=kind, where=scope, why=what, next step=next"
+    made = {"points": lambda one: f"-{one.points}"}
+    session.tell(
+        found,
+        lambda: output.say(f"health: {found.score} of 100", fg=colour, bold=True),
+        lambda: output.rows(found.concerns, columns, made),
+    )
+    if found.omitted:
+        session.note(f"… and {found.omitted} more")
+    return 0 if found.score >= at_least else 1
+
+
+@command()
+@any_scope_argument
 @copy_option
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="For finding damage.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
 @click.option("--report", "page", metavar="FILE", help="Write the report (of one scope): .md, …")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@pass_session
+@yes_option
 def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     """Mend what is damaged, of a scope or of all: damaged keys from the newest whole checkpoint.
 
@@ -56,7 +82,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         raise InvalidInputError("--report is about one scope: name it")
     with (
         session.reading() if given["dry_run"] else session.writing() as store,
-        opened(session, given["copies"]) as copies,
+        session.copies(given["copies"]) as copies,
     ):
         if scope is not None:
             session.state(store, scope)
@@ -82,11 +108,9 @@ class _Damage:
     def __init__(
         self, store: Store, copies: list[Store], scope: str | None, budget: float | None
     ) -> None:
-        from holdfast.recovery.recovery import Recovery
-
         self._store = store
         self._scope, self._budget = scope, budget
-        self._recovery = Recovery(store, copies=copies)
+        self._recovery = recovery_of(store, copies=copies)
         self.copies = [
             core_of(one) for one in copies if core_of(one).lineage == core_of(store).lineage
         ]
@@ -213,57 +237,39 @@ class _Damage:
 def _confirm(session: Session, damage: _Damage) -> None:
     scopes = sorted({one.scope or "the store" for one in damage.found})
     names = ", ".join(scopes[:5]) + (", …" if len(scopes) > 5 else "")
-    if not sys.stdin.isatty():
-        raise InvalidInputError(
-            f"{names} would be repaired: see the plan with --dry-run, then add --yes"
-        )
-    if not session.json:
-        _say(session, damage)
-    click.confirm(output.clean(f"Repair {names}?"), abort=True, err=True)
+    refusal = f"{names} would be repaired: see the plan with --dry-run, then add --yes"
+    show = (lambda: _say(session, damage)) if not session.json else None
+    session.confirm(f"Repair {names}?", refusal, show)
 
 
 def _say(session: Session, damage: _Damage) -> None:
-    if session.json:
-        told = {
-            "plans": [plan_shape(plan) for plan in damage.plans],
-            "leases": damage.leases,
-            "healing": damage.healing,
-            "healed": [
-                {
-                    "scope": str(one.scope or ""),
-                    "place": one.place,
-                    "copy": one.copy,
-                    "lost": one.lost or None,
-                }
-                for one in damage.healed
-            ],
-            "repaired": [report_shape(one) for one in damage.repaired],
-            "left": damage.left,
-            "complete": damage.complete,
-            "entries": damage.entries,
-        }
-        output.document({"findings": len(damage.found), **told})
-        return
-    for healed in damage.healed:
-        how = "made again" if healed.copy is None else "healed from a copy"
-        lost = f"; lost: {healed.lost}" if healed.lost else ""
-        output.say(output.clean(f"{healed.scope or 'store'}: {how}: {healed.place}{lost}"))
-    for scope, count in damage.healing.items():
-        output.say(output.clean(f"{scope or 'store'}: {count} rows would be healed"))
+    names = "plans leases healing healed repaired left complete entries"
+    told = {name: getattr(damage, name) for name in names.split()}
+    lines: list[object] = [_healed(one) for one in damage.healed]
+    rows = damage.healing.items()
+    lines += [f"{scope or 'store'}: {count} rows would be healed" for scope, count in rows]
     if damage.leases:
-        output.say("damaged leases, which hold no state, are removed: anybody can take them again")
-    for one in damage.repaired or damage.plans:
-        for line in str(one).splitlines():
-            output.say(output.clean(line))
-    for text in damage.left:
-        output.note(f"not mended: {text}")
+        lines.append(
+            "damaged leases, which hold no state, are removed: anybody can take them again"
+        )
+    lines += damage.repaired or damage.plans
     if not damage.found and not damage.healed:
-        output.say("nothing is damaged" if damage.complete else "nothing damaged was found so far")
+        whole = "nothing is damaged" if damage.complete else "nothing damaged was found so far"
+        lines.append(whole)
+    session.tell({"findings": len(damage.found), **told}, *lines)
+    for text in damage.left:
+        session.note(f"not mended: {text}")
     if not damage.complete:
-        output.note(
+        session.note(
             f"not all was looked at: the time ran out after {damage.entries} entries; go on with "
             "more of it (--budget), or without --budget"
         )
+
+
+def _healed(one: Healed) -> str:
+    how = "made again" if one.copy is None else "healed from a copy"
+    lost = f"; lost: {one.lost}" if one.lost else ""
+    return f"{one.scope or 'store'}: {how}: {one.place}{lost}"
 
 
 # what was set aside
@@ -274,18 +280,15 @@ def quarantine() -> None:
     """Damaged rows as they were found, kept for whoever wants to know what happened."""
 
 
-@quarantine.command("list")
-@click.argument("scope", required=False, shell_complete=complete_scope)
+@quarantine.verb("list")
+@any_scope_argument
 @click.option("--all", "everything", is_flag=True, help="Released ones, too.")
-@pass_session
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
     from holdfast.recovery.records import check_there, readable, recovered_agents
-    from holdfast.recovery.recovery import Recovery
-    from holdfast.store.names.scope import Scope
 
     with session.reading() as store:
-        made = Recovery(store)
+        made = recovery_of(store)
         if scope is not None:
             found = made.quarantine(scope).list()
             if not found:
@@ -295,85 +298,43 @@ def list_(session: Session, scope: str | None, everything: bool) -> None:
             lists = readable(agents, lambda agent: made.quarantine(agent).list())
             found = [one for some in lists for one in some]
     found = [one for one in found if everything or one.released_at is None]
-    if session.json:
-        output.document({"quarantine": [_shape(one) for one in found]})
-        return
-    output.table(
-        ["id", "scope", "what", "why", "bytes", "found", "released"],
-        [
-            [
-                one.id,
-                one.agent,
-                one.place,
-                one.why,
-                len(one.content) if one.content is not None else "missing",
-                one.found_at,
-                one.released_at,
-            ]
-            for one in found
-        ],
+    session.table(
+        "quarantine",
+        found,
+        "id, scope=agent, what=place, why, bytes=size, found=found_at, released=released_at",
+        size=lambda one: "missing" if one.content is None else len(one.content),
     )
 
 
-@quarantine.command()
+@quarantine.verb()
 @scope_argument
 @click.argument("id")
 @click.option("-o", "--output", "file", type=click.File("wb"), help="Write the row's bytes here.")
-@pass_session
 def show(session: Session, scope: str, id: str, file: Any) -> None:
     """One of them: what it is, why it is damaged, which recovery found it.
 
     The bytes are as they lay in storage: sealed if the store is encrypted.
     """
-    from holdfast.recovery.recovery import Recovery
-
     with session.reading() as store:
-        found = Recovery(store).quarantine(scope).get(id)
+        found = recovery_of(store).quarantine(scope).get(id)
     if file is not None:
         if found.content is None:
             raise InvalidInputError(f"{id}: there are no bytes: it was missing, or is released")
         file.write(found.content)
-    if session.json:
-        output.document(_shape(found))
-    else:
-        output.fields([(name, text) for name, text in _shape(found).items() if text is not None])
+    session.fields(found, plain(found).items())
 
 
-@quarantine.command()
+@quarantine.verb()
 @scope_argument
 @click.argument("id")
 @click.option("--reason", default="", help="Why; it is kept.")
-@pass_session
 def release(session: Session, scope: str, id: str, reason: str) -> None:
     """Say that one is dealt with; its bytes are let go, and stay in the history alone.
 
     One that was released before stays as it is, with the reason and time of then.
     """
-    from holdfast.recovery.recovery import Recovery
-
     with session.writing() as store:
-        done = Recovery(store).quarantine(scope).release(id, reason)
-    if session.json:
-        output.document(_shape(done))
-    else:
-        why = f": {done.reason}" if done.reason else ""
-        output.say(output.clean(f"{scope}: {id} is released since {_released(done)}{why}"))
-
-
-def _released(found: Quarantined) -> str | None:
-    return time_text(found.released_at) if found.released_at is not None else None
-
-
-def _shape(found: Quarantined) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "scope": str(found.agent),
-        "place": found.place,
-        "kind": found.kind,
-        "why": found.why,
-        "bytes": len(found.content) if found.content is not None else None,
-        "recovery": found.recovery or None,
-        "found_at": time_text(found.found_at),
-        "released_at": _released(found),
-        "reason": found.reason or None,
-    }
+        done = recovery_of(store).quarantine(scope).release(id, reason)
+    why = f": {done.reason}" if done.reason else ""
+    since = plain(done)["released_at"]
+    session.tell(done, f"{scope}: {id} is released since {since}{why}")

@@ -1,41 +1,42 @@
-"""`holdfast restore`, and what is still needed of a checkpoint: going back."""
+"""`holdfast restore` and `revert`: going back to a state, and undoing what some entries did."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, plain
-from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.key import scope_argument
-from holdfast.cli.points import moment, point
-from holdfast.cli.session import Session
+from holdfast.cli import output
+from holdfast.cli.commands import command
+from holdfast.cli.options import (
+    any_scope_argument,
+    dry_run_option,
+    reason_option,
+    scope_argument,
+    together,
+    yes_option,
+)
+from holdfast.cli.plain import plain
+from holdfast.cli.session import Session, moment, point
+from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.checkpoints import Checkpoints
     from holdfast.checkpoints.restore_request import RestoreResult
-    from holdfast.store.names.items import Checkpoint
-    from holdfast.sync import State
+    from holdfast.store.names.items import Reverted
+    from holdfast.sync import State, Store
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-_VERIFY = click.Choice(["full", "references", "none"])
-
-
-def locating_options(function: _F) -> _F:
-    """The options that say which checkpoint is meant."""
-    for option in (
-        click.option("--valid", is_flag=True, help="Pass over damaged ones."),
-        click.option("--before", metavar="POINT", help="The last one before this point."),
-        click.option("--at", metavar="TIME", help="The last one not later than this time."),
-        click.option("--trigger", help="Made for this event."),
-        click.option("--tag", help="With this tag."),
-        click.option("--type", help="Of this type: manual, routine, …"),
-        click.option("--name", help="Of this name."),
-    ):
-        function = option(function)
-    return function
+locating_options = together(
+    click.option("--name", help="Of this name."),
+    click.option("--type", help="Of this type: manual, routine, …"),
+    click.option("--tag", help="With this tag."),
+    click.option("--trigger", help="Made for this event."),
+    click.option("--at", metavar="TIME", help="The last one not later than this time."),
+    click.option("--before", metavar="POINT", help="The last one before this point."),
+    click.option("--valid", is_flag=True, help="Pass over damaged ones."),
+)
+"""Those that say which checkpoint is meant."""
 
 
 def located(where: dict[str, Any]) -> dict[str, Any]:
@@ -48,17 +49,24 @@ def located(where: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-@click.command(cls=Command)
+def checkpoints_of(state: State) -> Checkpoints:
+    """The checkpoints of a timeline; what takes long to import is imported here."""
+    from holdfast.checkpoints.checkpoints import Checkpoints
+
+    return Checkpoints(state)
+
+
+@command()
 @scope_argument
 @click.argument("to", metavar="[POINT]", required=False)
 @locating_options
 @click.option("--only", "keys", metavar="KEY", multiple=True, help="This key; several if given.")
 @click.option("--prefix", "prefixes", multiple=True, help="Only keys that begin with this, too.")
 @click.option("--from", "source", metavar="SCOPE", help="The point is one of this scope.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@dry_run_option
 @click.option(
     "--verify",
-    type=_VERIFY,
+    type=click.Choice(["full", "references", "none"]),
     default="full",
     help="How the point is checked before: every value, that records exist, not at all.",
 )
@@ -68,149 +76,128 @@ def located(where: dict[str, Any]) -> dict[str, Any]:
     default="exist",
     help="What must hold for what the checkpoint rests on.",
 )
-@click.option("--reason", help="Why; it is kept with the entry.")
+@reason_option
 @click.option(
     "--past-damage",
     is_flag=True,
     help="Go back although damage keeps the newest state from being read and kept.",
 )
-@pass_session
 def restore(session: Session, /, scope: str, to: str | None, **given: Any) -> None:
     """Return to the state at a point. What was before is kept, so this can be undone.
 
     Instead of POINT, --type, --tag, --before … say which checkpoint: the newest that fits.
     """
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
     names = ("name", "type", "tag", "trigger", "at", "before", "valid")
     where = located({name: given.pop(name) for name in names})
     given |= {name: given[name] or None for name in ("keys", "prefixes")}  # none given: all
-    opened = session.reading() if given["dry_run"] else session.writing()
-    with opened as store:
-        state = session.state(store, scope, new=given["source"] is not None)
-        checkpoints = Checkpoints(state)
-        result = checkpoints.restore(point(to) if to is not None else None, **where, **given)
+    opened = session.read if given["dry_run"] else session.change
+    with opened(scope, new=given["source"] is not None) as state:
+        target = point(to) if to is not None else None
+        result = checkpoints_of(state).restore(target, **where, **given)
     done = result.restored
-    if session.json:
-        output.document(plain.restored(done) | _more(result))
-        return
-    if given["dry_run"]:
-        output.changes(done.diff)
-    else:
-        _say(scope, result)
-    for one in result.dependencies:
-        output.say(output.clean(f"rests on {one}"))
-    output.left_alone(done.left)
+    more = {"dependencies": result.dependencies, "tried": result.tried}
+    planned = [lambda: output.changes(done.diff)]
+    session.tell(
+        {**plain(done), **more},
+        *(planned if given["dry_run"] else _restored(scope, result)),
+        *(f"rests on {one}" for one in result.dependencies),
+        lambda: output.left_alone(done.left),
+    )
 
 
-def _more(result: RestoreResult) -> dict[str, Any]:
-    return {
-        "dependencies": [asdict(one) for one in result.dependencies],
-        "tried": [asdict(one) for one in result.tried],
-    }
-
-
-def _say(scope: str, result: RestoreResult) -> None:
+def _restored(scope: str, result: RestoreResult) -> list[str]:
     done = result.restored
     if result.restored_at is None:
-        output.say(output.clean(f"{scope}: nothing differs from {done.point}"))
-        return
+        return [f"{scope}: nothing differs from {done.point}"]
     full = done.verified == "full"
     checked = f"{done.values_checked} values checked" if full else f"verified: {done.verified}"
-    output.say(output.clean(f"{scope}: restored {done.point}, {done.keys} keys, {checked}"))
+    lines = [f"{scope}: restored {done.point}, {done.keys} keys, {checked}"]
     if done.backup is not None:
-        output.say(output.clean(f"to undo it: holdfast restore {scope} {done.backup.id}"))
+        lines.append(f"to undo it: holdfast restore {scope} {done.backup.id}")
     if done.passed_over:
-        output.say(output.clean(f"the state before was not kept: {done.passed_over}"))
+        lines.append(f"the state before was not kept: {done.passed_over}")
+    return lines
 
 
-# what is still needed
-
-
-@click.command(cls=Command)
-@scope_argument
-@pass_session
-def held(session: Session, scope: str) -> None:
-    """Checkpoints that are not removed: of operations, of recoveries, and backups of restores."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
-    with session.reading() as store:
-        found = Checkpoints(session.state(store, scope)).held()
-    if session.json:
-        told = [plain.checkpoint(one.checkpoint) | {"why": one.why} for one in found]
-        output.document({"held": told})
-        return
-    rows = [[one.checkpoint.id, one.why, one.checkpoint.name, one.checkpoint.time] for one in found]
-    output.table(["id", "why", "name", "time"], rows)
-
-
-@click.command(cls=Command)
-@scope_argument
-@click.argument("backup", metavar="BACKUP")
-@pass_session
-def confirm(session: Session, scope: str, backup: str) -> None:
-    """Say that a restore is good: its backup (by its id) is no longer held."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
-    with session.writing() as store:
-        made = Checkpoints(session.state(store, scope)).confirm(point(backup))
-    if session.json:
-        output.document(plain.checkpoint(made) if made is not None else None)
-    else:
-        output.say(output.clean(f"{scope}: {backup} is let go"))
-
-
-@click.command(cls=Command)
-@scope_argument
-@click.argument("which", metavar="CHECKPOINT")
+@command()
+@any_scope_argument
+@click.option("--correlation", metavar="TEXT", help="Undo the entries with this correlation.")
 @click.option(
-    "--how",
-    type=click.Choice(["revert", "keep"]),
-    required=True,
-    help="Undo what the operation did, or leave it.",
+    "--entry", "entries", type=click.IntRange(1), multiple=True, help="This one; several if given."
 )
-@pass_session
-def finish(session: Session, scope: str, which: str, how: str) -> None:
-    """Decide about an operation that never ended, by its checkpoint."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
+@click.option("--actor", "who", metavar="NAME", help="Undo all that this actor did.")
+@dry_run_option
+@reason_option
+@yes_option
+def revert(
+    session: Session,
+    scope: str | None,
+    correlation: str | None,
+    entries: tuple[int, ...],
+    who: str | None,
+    dry_run: bool,
+    reason: str | None,
+    yes: bool,
+) -> None:
+    """Undo what some entries did: only the keys they changed, as one new entry.
 
-    with session.writing() as store:
-        done = Checkpoints(session.state(store, scope)).finish(point(which), how)
-    if session.json:
-        told = plain.reverted(done) if done is not None else None
-        output.document({"scope": scope, "checkpoint": which, "reverted": told})
-    else:
-        output.say(output.clean(str(done) if done is not None else f"{scope}: {which} is let go"))
+    A key that somebody else changed since is left alone and named. Without SCOPE, the entries of a
+    correlation are undone in all scopes, as one change. (--actor behind `revert` says whose
+    entries; who acts is given before it.)
+    """
+    if (correlation is not None) + bool(entries) + (who is not None) != 1:
+        raise InvalidInputError("say which entries: --correlation, --entry or --actor, one")
+    if scope is None and correlation is None:
+        raise InvalidInputError("over all scopes only a --correlation can be undone: add SCOPE")
+    if scope is None and session.timeline != "main":
+        raise InvalidInputError("without SCOPE all timelines are meant: leave --timeline out")
+    which: dict[str, Any] = {"correlation": correlation}
+    if scope is not None:
+        which |= {"entries": list(entries) or None, "actor": who}
+    with session.reading() if dry_run else session.writing() as store:
+        run = _reverting(session, store, scope, which)
+        if not dry_run and not yes:
+            _confirm(session, run(dry_run=True))
+        done = run(dry_run=dry_run, reason=reason)
+    data = done[0] if scope is not None else {"scopes": done}
+    session.tell(data, lambda: list(map(_reverted, done)))
 
 
-def say_all(session: Session, state: State, found: Checkpoint) -> None:
-    """All that is known of a checkpoint."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
+def _reverting(
+    session: Session, store: Store, scope: str | None, which: dict[str, Any]
+) -> Callable[..., list[Reverted]]:
+    """What undoes the entries, of a scope or of all, or says what that would do."""
+    if scope is None:
+        return lambda **how: store.revert(**which, **how)
+    state = session.state(store, scope)
+    return lambda **how: [state.revert(**which, **how)]
 
-    known = Checkpoints(state).inspect(found)
-    integrity, packed = asdict(known.integrity), known.compression
-    told = plain.checkpoint(found) | {
-        "trigger": known.trigger,
-        "parent": known.parent,
-        "children": list(known.children),
-        "priority": known.priority,
-        "retention": known.retention,
-        "dependencies": [asdict(one) for one in known.dependencies],
-        "held": known.held,
-        "group": known.group,
-        "size": known.size,
-        "keys": known.keys,
-        "state_size": known.state_size,
-        "compression": asdict(packed) if packed is not None else None,
-        "integrity": integrity,
-    }
-    if session.json:
-        output.document(told)
+
+def _confirm(session: Session, planned: list[Reverted]) -> None:
+    count = sum(len(one.done) for one in planned)
+    keys = f"{count} keys" if count != 1 else "1 key"
+    scopes = ", ".join(str(one.scope) for one in planned if one.done)
+    if not count:
         return
-    told["dependencies"] = list(map(str, known.dependencies))
-    about, compression = told.pop("cause"), told.pop("compression") or {}
-    told |= {"records": compression.get("records"), "stored": compression.get("stored")}
-    told.pop("integrity")
-    output.fields([(name, one) for name, one in told.items() if one not in ("", [], {}, None)])
-    output.fields([(name, one) for name, one in integrity.items() if one != ""])
-    output.fields([(name, one) for name, one in about.items()])
+    refusal = f"{keys} of {scopes} would go back: add --yes if that is meant, or --dry-run"
+    shown = planned if not session.json else []
+    session.confirm(f"Let {keys} of {scopes} go back?", refusal, lambda: list(map(_plan, shown)))
+
+
+def _plan(planned: Reverted) -> None:
+    if planned.diff is not None:
+        output.say(f"{planned.scope}:")
+        output.changes(planned.diff)
+
+
+def _reverted(done: Reverted) -> None:
+    if done.dry_run:
+        _plan(done)
+    else:
+        count = f"{len(done.done)} keys went back" if len(done.done) != 1 else "1 key went back"
+        output.say(f"{done.scope}: {count}{': ' if done.done else ''}{', '.join(done.done)}")
+        if done.entry is not None:
+            line = "" if done.timeline == "main" else f" --timeline {done.timeline}"
+            output.say(f"to undo it: holdfast revert {done.scope} --entry {done.entry}{line}")
+    for left in done.left:
+        output.note(f"left alone: {left.key}{': ' if left.key else ''}{left.why}")

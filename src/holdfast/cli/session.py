@@ -1,16 +1,21 @@
-"""The global options, and the store that they open."""
+"""The global options, the store that they open, and how its answers are printed."""
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.points import point
+from holdfast.cli import output
+from holdfast.cli.plain import fields_of, plain
 from holdfast.errors import (
     InvalidInputError,
     KeyringError,
@@ -81,27 +86,20 @@ class Session:
 
     def key_source(self, *, new: bool = False) -> str | None:
         """What to open the store with. Asks for a passphrase, twice if it is to be a new one."""
-        if self.passphrase_file is not None:
-            if self.key not in (None, _PROMPT):
-                raise InvalidInputError("give --key or --passphrase-file, not both")
-            return _PROMPT + _first_line(self.passphrase_file)
-        if self.key is None:
+        if self.key is None and self.passphrase_file is None:
             return os.environ.get("HOLDFAST_KEY")
-        if self.key == _PROMPT:
-            return _PROMPT + _ask(new)
-        return self.key
+        return self.other_key("", self.key, self.passphrase_file, new=new)
 
     def other_key(
         self, which: str, key: str | None, passphrase_file: str | None, *, new: bool
     ) -> str | None:
         """A key that is not the one the store is opened with: --WHICH-key and its companion."""
+        which = f"{which}-" if which else ""
+        _refuse_passphrase(key, which)
         if passphrase_file is not None:
             if key not in (None, _PROMPT):
-                raise InvalidInputError(
-                    f"give --{which}-key or --{which}-passphrase-file, not both"
-                )
+                raise InvalidInputError(f"give --{which}key or --{which}passphrase-file, not both")
             return _PROMPT + _first_line(passphrase_file)
-        _refuse_passphrase(key, f"{which}-")
         return _PROMPT + _ask(new) if key == _PROMPT else key
 
     @property
@@ -220,12 +218,155 @@ class Session:
             )
         return state
 
-    def view(self, store: Store, scope: str, at: str | None) -> View:
+    @contextmanager
+    def read(self, scope: str, *, new: bool = False) -> Iterator[State]:
+        """The timeline of a scope, for looking only."""
+        with self.reading() as store:
+            yield self.state(store, scope, new=new)
+
+    @contextmanager
+    def change(self, scope: str, *, new: bool = False, create: bool = False) -> Iterator[State]:
+        """The timeline of a scope, for changes in the name of the actor."""
+        with self.writing(create=create) as store:
+            yield self.state(store, scope, new=new)
+
+    @contextmanager
+    def view(self, scope: str, at: str | None) -> Iterator[View]:
         """A scope at a point, or as it is now: all that is read of it is of one moment."""
         from holdfast.sync import View
 
-        state = self.state(store, scope)
-        return state.at(point(at)) if at is not None else View(handle_of(state).pinned())
+        with self.read(scope) as state:
+            yield state.at(point(at)) if at is not None else View(handle_of(state).pinned())
+
+    @contextmanager
+    def copies(self, urls: Iterable[str]) -> Iterator[list[Store]]:
+        """Copies of the store, opened with the same key, for looking only."""
+        with ExitStack() as stack:
+            found = []
+            for url in urls:
+                there = copy(self)
+                there.store = url
+                found.append(stack.enter_context(there.reading()))
+            yield found
+
+    # answering
+
+    def tell(self, data: Any, *lines: object) -> None:
+        """What came of a command: one JSON document of the data, or lines for people.
+
+        A line is a text, a result that is written as lines, a function that prints something else,
+        or None, which is left out.
+        """
+        if self.json:
+            output.document(plain(data))
+            return
+        for line in lines:
+            if callable(line):
+                line()
+            elif line is not None:
+                output.say(line)
+
+    def note(self, text: str) -> None:
+        """A remark for people; whoever wants a document has it in a field."""
+        if not self.json:
+            output.note(text)
+
+    def each(self, data: Any, line: object) -> None:
+        """One of many answers that come as time goes by: a line, of JSON or for people.
+
+        A line for people is a text, a result, or a list of what a row of a table would have.
+        """
+        if self.json:
+            output.document(plain(data), indent=None)
+        elif isinstance(line, list):
+            output.echo("\t".join(output.clean(output.cell(one)) for one in line))
+        else:
+            output.say(line)
+
+    def fields(self, data: Any, shown: Iterable[tuple[str, Any]] | None = None) -> None:
+        """Data as a document, or for people a line for each field (or of `shown`) that has one."""
+        if self.json:
+            output.document(plain(data))
+            return
+        if shown is None:
+            shown = (data if isinstance(data, dict) else fields_of(data)).items()
+        output.fields((name, one) for name, one in shown if one not in (None, "", [], (), {}))
+
+    def table(
+        self, name: str, found: Iterable[Any], columns: str, *, about: Any = None, **made: Any
+    ) -> None:
+        """Results as a table with these columns, or as the list `name` of a document.
+
+        `about` is what else the document has; `made` has functions of columns that are no fields.
+        """
+        if self.json:
+            output.document({**plain(about or {}), name: plain(list(found))})
+        else:
+            output.rows(found, columns, made)
+
+    def confirm(
+        self, question: str, refusal: str, show: Callable[[], object] | None = None
+    ) -> None:
+        """Ask, where somebody can answer, after showing what it is about; else refuse."""
+        if not sys.stdin.isatty():
+            raise InvalidInputError(refusal)
+        if show is not None:
+            show()
+        click.confirm(output.clean(question), abort=True, err=True)
+
+
+# ---- points and times as people write them ----------------------------------------------------
+
+_LIKE_A_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?|\d{8}T.*")
+
+
+def point(text: str) -> int | str | datetime:
+    """An entry's number, a time, or else a name: TIMELINE@NUMBER or a checkpoint's.
+
+    A checkpoint whose name looks like a number or a time is reached by its id, TIMELINE@NUMBER.
+    """
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    return moment(text) if _LIKE_A_TIME.fullmatch(text) else text
+
+
+def bound(text: str) -> int | datetime:
+    """An entry's number or a time."""
+    found = point(text)
+    if isinstance(found, str):
+        raise InvalidInputError("--since and --until take an entry's number or an ISO 8601 time")
+    return found
+
+
+def moment(text: str) -> datetime:
+    """An ISO 8601 time; without a zone it is meant where this program runs."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInputError("that is no time; write one as 2026-11-15T10:30:00+01:00") from None
+    return found if found.tzinfo is not None else found.astimezone()
+
+
+def is_sensitive(view: Any, key: str) -> bool:
+    """Whether a key is of class sensitive: its value is shown only if that is asked for."""
+    from holdfast.store.inner import SENSITIVE
+
+    return bool(handle_of(view).reader.class_of(key) == SENSITIVE)
+
+
+# ---- what the session is made of ---------------------------------------------------------------
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Until Ctrl-C, or SIGTERM, which is how this is meant to end."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _refuse_passphrase(key: str | None, which: str = "") -> None:

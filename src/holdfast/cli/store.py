@@ -1,22 +1,22 @@
-"""`holdfast init`, `stats` and `sweep`: a store as a whole."""
+"""`holdfast init`, `stats`, `sweep`, `lease` and `audit`: a store as a whole."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output
-from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.completion import complete_scope
-from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError, ScopeNotFoundError
-from holdfast.store.inner import handle_of
+from holdfast.cli.commands import Group, command
+from holdfast.cli.options import any_scope_argument, limit_option, yes_option
+from holdfast.cli.session import Session, moment
+from holdfast.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from holdfast.store.inner import LeaseInfo
 
 
-@click.command(cls=Command)
-@pass_session
+@command()
 def init(session: Session) -> None:
     """Make a store; with a key it is encrypted.
 
@@ -26,23 +26,12 @@ def init(session: Session) -> None:
     with session.creating() as store:
         identity = store.identity()
         encrypted = bool(store.stats()["encrypted"])
-    places = _places(session, encrypted)
     cautions = _cautions(session, encrypted)
-    if session.json:
-        output.document(
-            {
-                "store": session.shown,
-                "encrypted": encrypted,
-                "identity": identity,
-                **places,
-                "warnings": [*session.warnings, *cautions],
-            }
-        )
-        return
-    output.fields([("store", session.shown), ("encrypted", encrypted), ("identity", identity)])
-    output.fields([(name, place) for name, place in places.items() if place is not None])
+    told = {"store": session.shown, "encrypted": encrypted, "identity": identity}
+    told |= _places(session, encrypted)
+    session.fields({**told, "warnings": [*session.warnings, *cautions]}, told.items())
     for caution in cautions:
-        output.note(f"warning: {caution}")
+        session.note(f"warning: {caution}")
 
 
 def _places(session: Session, encrypted: bool) -> dict[str, Any]:
@@ -78,8 +67,7 @@ def _cautions(session: Session, encrypted: bool) -> list[str]:
     return found
 
 
-@click.command(cls=Command)
-@pass_session
+@command()
 def stats(session: Session) -> None:
     """Figures of the store.
 
@@ -88,21 +76,16 @@ def stats(session: Session) -> None:
     """
     with session.reading() as store:
         found = store.stats()
-    if session.json:
-        output.document(found)
-        return
-    kinds = found.pop("scopes_by_kind")
-    found["scopes"] = f"{found['scopes']}" + "".join(
-        f", {count} {kind}" for kind, count in sorted(kinds.items())
-    )
-    output.fields([(name.replace("_", " "), figure) for name, figure in found.items()])
+    kinds = sorted(found["scopes_by_kind"].items())
+    shown = {name: figure for name, figure in found.items() if name != "scopes_by_kind"}
+    shown["scopes"] = "".join([str(shown["scopes"]), *(f", {n} {kind}" for kind, n in kinds)])
+    session.fields(found, shown.items())
 
 
-@click.command(cls=Command)
-@click.argument("scope", required=False, shell_complete=complete_scope)
-@click.option("--limit", type=click.IntRange(1), help="At most so many keys.")
+@command()
+@any_scope_argument
+@limit_option(what="At most so many keys.")
 @click.option("--wait", is_flag=True, help="Take the minute that unfinished values need.")
-@pass_session
 def sweep(session: Session, scope: str | None, limit: int | None, wait: bool) -> None:
     """Remove keys that have expired, of a scope's timeline or of all scopes.
 
@@ -114,35 +97,106 @@ def sweep(session: Session, scope: str | None, limit: int | None, wait: bool) ->
     if scope is not None:
         if wait:
             raise InvalidInputError("--wait is about the whole store; leave the scope out")
-        _sweep_scope(session, scope, limit)
+        with session.change(scope) as state:
+            keys = state.sweep(limit=limit)
+        place = {"scope": state.scope, "timeline": state.timeline}
+        session.tell({**place, "keys": keys}, _removed(keys))
         return
     with session.writing() as store:
         done = store.sweep(limit=limit, wait=wait)
-    if session.json:
-        output.document({name: getattr(done, name) for name in done.__slots__})
-        return
-    output.say(_removed(done.keys))
     what = f"{done.uploads} unfinished values"
     what += f" and {done.erased} erased scopes" if done.erased else ""
-    output.say(f"{what} swept: {done.rows} rows, {done.bytes} bytes")
+    swept = f"{what} swept: {done.rows} rows, {done.bytes} bytes"
+    session.tell(done, _removed(done.keys), swept)
     if done.waiting:
         why = "their writers live" if wait else "their writers may live; see --wait"
-        output.note(f"{done.waiting} unfinished values are left: {why}")
+        session.note(f"{done.waiting} unfinished values are left: {why}")
     for name in done.damaged:
-        output.note(output.clean(f"{name} is damaged, and was not swept; see `holdfast doctor`"))
-
-
-def _sweep_scope(session: Session, scope: str, limit: int | None) -> None:
-    with session.writing() as store:
-        state = session.state(store, scope)
-        if not handle_of(state).place()[2]:
-            raise ScopeNotFoundError(f"there is no scope {state.scope} in this store")
-        removed = state.sweep(limit=limit)
-    if session.json:
-        output.document({"scope": str(state.scope), "timeline": state.timeline, "keys": removed})
-    else:
-        output.say(_removed(removed))
+        session.note(f"{name} is damaged, and was not swept; see `holdfast doctor`")
 
 
 def _removed(keys: int) -> str:
     return f"{keys} expired {'key' if keys == 1 else 'keys'} removed"
+
+
+# ---- leases ------------------------------------------------------------------------------------
+
+
+@click.group(cls=Group)
+def lease() -> None:
+    """List leases, and break one."""
+
+
+@lease.verb("list")
+def list_(session: Session) -> None:
+    """All leases that were ever taken, and who holds them.
+
+    A holder that lives renews its lease three times in its duration: look twice, and the beats
+    have grown.
+    """
+    with session.reading() as store:
+        found = store.leases()
+    session.table(
+        "leases",
+        found,
+        "lease=name, term, owner, duration, beats",
+        owner=_owner,
+        duration=lambda one: f"{one.duration:g} s" if one.owner is not None else "",
+        beats=lambda one: one.beats if one.owner is not None else "",
+    )
+
+
+def _owner(one: LeaseInfo) -> str | None:
+    if one.damage is not None:
+        return f"damaged: {one.damage}"
+    return f"{one.owner} (gone)" if one.gone else one.owner
+
+
+@lease.verb("break")
+@click.argument("name")
+@yes_option
+def break_(session: Session, name: str, yes: bool) -> None:
+    """Take a lease from its holder: what it writes under it is refused from now on.
+
+    Of a holder that is gone, others get the lease by themselves: after its duration, or at once if
+    it was a process of the same machine (Linux), which is listed as gone.
+    """
+    with session.writing() as store:
+        if not yes:
+            refusal = f"the lease {name} would be broken: add --yes if that is meant"
+            session.confirm(f"Break the lease {name}?", refusal)
+        owner = store.break_lease(name)
+    told = f"{name}: broken{'' if owner else ', though nobody held it'}"
+    session.tell({"broken": name, "owner": owner}, told)
+    if owner:
+        session.note(f"it was held by {owner}")
+
+
+# ---- reads of what is sensitive ----------------------------------------------------------------
+
+
+@command()
+@any_scope_argument
+@click.option("--actor", help="Only what this one read.")
+@click.option("--since", metavar="TIME", help="From this time on.")
+@click.option("--until", metavar="TIME", help="Up to this time.")
+@limit_option(100)
+def audit(
+    session: Session, scope: str | None, since: str | None, until: str | None, **given: Any
+) -> None:
+    """Reads of sensitive values that were noted, newest first: of a SCOPE, or of all.
+
+    Programs note them with `Audit(store)`. What this program shows with --reveal is not noted.
+    """
+    from holdfast.access.audit import Audit
+
+    given |= {"since": moment(since) if since else None, "until": moment(until) if until else None}
+    with session.reading() as store:
+        found = Audit(store).reads(scope, **given)
+    session.table(
+        "reads",
+        found,
+        "time, actor=cause.actor, scope, entry, keys",
+        scope=lambda read: read.scope or "<erased>",
+        keys=lambda read: [key or "<not known any more>" for key in read.keys],
+    )

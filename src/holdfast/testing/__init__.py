@@ -10,9 +10,8 @@ an undisturbed run.
 from __future__ import annotations
 
 from holdfast.storage.wrappers.faults import Counting, Faulty
-from holdfast.testing.conformance import CHECKS, CheckFailedError, check_storage
+from holdfast.testing.conformance import CHECKS, CheckFailedError, Report, check_storage
 from holdfast.testing.crashes import CrashFinding, CrashReport, crash
-from holdfast.testing.suite_report import Report
 
 __all__ = [
     "CHECKS",

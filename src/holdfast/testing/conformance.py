@@ -17,6 +17,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,51 +31,8 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import MAX_KEY, Batch, Storage
 from holdfast.storage.wrappers.faults import Fault, Faulty
-from holdfast.testing.suite_report import Report
 
-# ---- conformance reads --------------------------------------------------------------------------
-# Checks of the conformance suite: what versions tell, and which ranges are read.
-
-
-def version_tells_commits(make: Make) -> None:
-    """The version changes with every commit of another handle, of any kind, and not by reading."""
-    p = fresh_prefix()
-    batches = {
-        "puts": Batch(puts=[(p, b"1"), (p + b"a", b"1")]),
-        "new cells": Batch(cells=[(p, None, b"1")]),
-        "swaps": Batch(swaps=[(p, b"1", b"2")]),
-        "drops": Batch(drops=[p + b"a"]),
-        "cells": Batch(cells=[(p, b"1", b"2")]),
-        "removed cells": Batch(cells=[(p, b"2", None)]),
-    }
-    with opened(make, 2) as (one, two):
-        for number, (what, batch) in enumerate(batches.items()):
-            writer, other = (one, two) if number % 2 else (two, one)
-            before = [one.version(), two.version()]
-            one.get([p]), two.scan(p, end_of(p)), one.cells(p, end_of(p)), two.size()
-            expect([one.version(), two.version()] == before, "reading changed the version")
-            writer.commit(batch)
-            moved = other.version() != before[1 if other is two else 0]
-            expect(moved, f"a commit of nothing but {what} left the version")
-
-
-def ranges_are_checked(make: Make) -> None:
-    """Bounds that are no bytes, and limits below zero, are refused by name."""
-    p = fresh_prefix()
-    wrong: list[Any] = [("a", b"b", 1), (b"a", "b", 1), (b"a", None, 1), (p, end_of(p), -1)]
-    with opened(make) as (s,):
-        s.commit(Batch(puts=[(p, b"1")], cells=[(p, None, b"1")]))
-        for read in (s.scan, s.cells):
-            expect(read(p, end_of(p), limit=0) == [], "a limit of 0 gives rows")
-            expect(read(end_of(p), p) == [], "a range from high to low gives rows")
-            for low, high, limit in wrong:
-                ask = partial(read, low, high, limit=limit)
-                raises(InvalidInputError, ask, "a range that is none is answered")
-
-
-# ---- conformance kit ----------------------------------------------------------------------------
-# What the checks of the conformance suite are made of.
-
+# ---- what checks are made of -------------------------------------------------------------------
 
 Make = Callable[[], Storage]
 
@@ -170,7 +128,30 @@ def all_keys(s: Storage, prefix: bytes, limit: int) -> list[bytes]:
     return found
 
 
-# ---- conformance --------------------------------------------------------------------------------
+# ---- the suite ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """What the suite found."""
+
+    passed: list[str] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    """(name, reason)"""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed."""
+        return not self.failed
+
+    def __str__(self) -> str:
+        rows = [(name, "ok", "") for name in self.passed]
+        rows += [(name, "FAILED", reason) for name, reason in self.failed]
+        width = max((len(name) for name, _, _ in rows), default=0)
+        lines = [
+            f"{name:<{width}}  {result:<6}  {reason}".rstrip() for name, result, reason in rows
+        ]
+        return "\n".join([*lines, f"{len(self.passed)} passed, {len(self.failed)} failed"])
 
 
 Check = Callable[[Make], None]
@@ -428,7 +409,7 @@ def unknown_outcome_is_settled(make: Make) -> None:
             raises(OutcomeUnknown, partial(broken.commit, batch), "the outcome is not unknown")
             try:
                 s.commit(batch)
-            except Conflict as conflict:
+            except Conflict as conflict:  # what was applied is told by its own row
                 expect(mode == "ambiguous-applied", "a batch that was lost cannot be sent again")
                 expect(conflict.keys == (key,), "the conflict does not name the row that tells")
             else:
@@ -478,7 +459,7 @@ def counter_loses_nothing(make: Make) -> None:
                 try:
                     s.commit(Batch(cells=[(p, old, b"%d" % (int(old) + 1))]))
                     done += 1
-                except Conflict:
+                except Conflict:  # another was faster: read again, and count from there
                     continue
 
         calls: list[Callable[[], None]] = [lambda s=s: count(s) for s in handles]  # type: ignore[misc]
@@ -502,8 +483,42 @@ def visible_at_once(make: Make) -> None:
             expect(len(reader.scan(p, end_of(p))) == number + 1, "a commit is not in a later scan")
 
 
-_check(version_tells_commits)
-_check(ranges_are_checked)
+@_check
+def version_tells_commits(make: Make) -> None:
+    """The version changes with every commit of another handle, of any kind, and not by reading."""
+    p = fresh_prefix()
+    batches = {
+        "puts": Batch(puts=[(p, b"1"), (p + b"a", b"1")]),
+        "new cells": Batch(cells=[(p, None, b"1")]),
+        "swaps": Batch(swaps=[(p, b"1", b"2")]),
+        "drops": Batch(drops=[p + b"a"]),
+        "cells": Batch(cells=[(p, b"1", b"2")]),
+        "removed cells": Batch(cells=[(p, b"2", None)]),
+    }
+    with opened(make, 2) as (one, two):
+        for number, (what, batch) in enumerate(batches.items()):
+            writer, other = (one, two) if number % 2 else (two, one)
+            before = [one.version(), two.version()]
+            one.get([p]), two.scan(p, end_of(p)), one.cells(p, end_of(p)), two.size()
+            expect([one.version(), two.version()] == before, "reading changed the version")
+            writer.commit(batch)
+            moved = other.version() != before[1 if other is two else 0]
+            expect(moved, f"a commit of nothing but {what} left the version")
+
+
+@_check
+def ranges_are_checked(make: Make) -> None:
+    """Bounds that are no bytes, and limits below zero, are refused by name."""
+    p = fresh_prefix()
+    wrong: list[Any] = [("a", b"b", 1), (b"a", "b", 1), (b"a", None, 1), (p, end_of(p), -1)]
+    with opened(make) as (s,):
+        s.commit(Batch(puts=[(p, b"1")], cells=[(p, None, b"1")]))
+        for read in (s.scan, s.cells):
+            expect(read(p, end_of(p), limit=0) == [], "a limit of 0 gives rows")
+            expect(read(end_of(p), p) == [], "a range from high to low gives rows")
+            for low, high, limit in wrong:
+                ask = partial(read, low, high, limit=limit)
+                raises(InvalidInputError, ask, "a range that is none is answered")
 
 
 @_check

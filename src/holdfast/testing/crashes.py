@@ -306,7 +306,7 @@ class _Agent:
             told, code = "", 1
             try:
                 told, code = " ".join(map(str, self._live(trial, moment, commit))), 0
-            except BaseException:
+            except BaseException:  # also what would end this process: its parent is to be told
                 told = traceback.format_exc()
             finally:
                 os.write(writing, told[-4000:].encode())

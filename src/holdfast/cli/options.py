@@ -1,21 +1,63 @@
-"""What commands take from a program: an object of a module in this folder, or on Python's path."""
+"""Arguments and options that several commands take, and what they mean."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.failures import AgentFailed
 from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineDefinition
 
+Decorator = Callable[[Any], Any]
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def limit_option(default: int | None = None, what: str = "At most so many.") -> Decorator:
+    """How many are shown."""
+    shown = f"{what} [{default}]" if default is not None else what
+    return click.option("--limit", type=click.IntRange(1), default=default, help=shown)
+
+
+scope_argument = click.argument("scope", shell_complete=complete_scope)
+any_scope_argument = click.argument("scope", required=False, shell_complete=complete_scope)
+key_argument = click.argument("name", metavar="KEY", shell_complete=complete_key)
+at_option = click.option("--at", metavar="POINT", help="As it was at a point.")
+reveal_option = click.option("--reveal", is_flag=True, help="Show values of class sensitive.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+reason_option = click.option("--reason", help="Why; it is kept with the entry.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would change, and change nothing."
+)
+copy_option = click.option(
+    "--copy",
+    "copies",
+    metavar="URL",
+    multiple=True,
+    help="A copy of the store that may have what is lost here, opened with the same key.",
+)
+
+# ---- agents, and what commands take from a program of theirs -----------------------------------
+
+agent_argument = click.argument("agent", metavar="AGENT", shell_complete=complete_scope)
 machine_option = click.option(
     "--machine",
     "machines",
@@ -23,6 +65,12 @@ machine_option = click.option(
     multiple=True,
     help="What settles an open transition of the machine NAME; may be given several times.",
 )
+
+
+def agent_scope(text: str) -> str:
+    """The scope of an agent, which may be named by its id alone."""
+    kind, colon, _ = text.partition(":")
+    return text if colon and kind == "agent" else f"agent:{text}"
 
 
 def imported(text: str, what: str) -> Any:
