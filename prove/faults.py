@@ -16,9 +16,9 @@ from holdfast import sync
 from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Unavailable
 from holdfast.storage import open_storage
 from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store import long as write
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal import timeline
-from holdfast.store.long import long_writer as write
 from holdfast.store.open import open_core
 from holdfast.sync import Store
 from prove.common import Findings, Result, TooMany, folder, pick

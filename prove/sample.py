@@ -13,8 +13,8 @@ from typing import Any
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
+from holdfast.store import long as write
 from holdfast.store.journal import timeline
-from holdfast.store.long import long_writer as write
 from holdfast.store.names import rowkinds as rows
 from prove.ops import Op, Plain, carry_out
 

@@ -9,7 +9,7 @@ one by hand, is imported in it from where it is. Of a class or function with two
 written out from the source of the blocking one: its docstrings, its signatures with async classes
 in the place of blocking ones, and `async def` where the mark says so. So are those that async
 classes by hand inherit (`holdfast.store.made`). Parts of `holdfast.sync`, which are modules without
-a file, get one that imports the blocking ones.
+a file, get one that imports the blocking ones; so does the door of the store (`store.inner`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ MODULES = ("errors", "sync", *PARTS)
 HEAD = "# Written by scripts/stubs.py from the blocking classes; not to be edited.\n"
 
 MADE = "holdfast.store.made"
+INNER = "holdfast.store.inner"
 BASES = {
+    "MadeChangePart": ("holdfast.store.read.change_block", "ScopedChange"),
     "MadeView": ("holdfast.store.state", "View"),
     "MadeState": ("holdfast.store.state", "State"),
     "MadeStore": ("holdfast.store.store", "Store"),
@@ -49,10 +51,8 @@ BASES = {
 """What async classes by hand inherit, and of what it is made."""
 INSTEAD = {
     ("holdfast.store.read.change_block", "ScopedChange"): "holdfast.store.state_async:ChangePart",
-    ("holdfast.store.store", "Change"): "holdfast.store.state_async:Change",
-    ("holdfast.store.read.watch", "Watch"): "holdfast.store.watch_async:Watch",
-    ("holdfast.store.long.files", "ReadFile"): "holdfast.store.streams_async:ReadStream",
-    ("holdfast.store.long.files", "WriteFile"): "holdfast.store.streams_async:WriteStream",
+    ("holdfast.store.long", "ReadFile"): "holdfast.store.state_async:ReadStream",
+    ("holdfast.store.long", "WriteFile"): "holdfast.store.state_async:WriteStream",
 }
 """What methods by hand give in the place of what the blocking ones give."""
 
@@ -444,6 +444,22 @@ def blocking(part: str) -> str:
     return _formatted("\n".join([HEAD, *lines, ""]))
 
 
+def door() -> str:
+    """The stub of `holdfast.store.inner`: the names of its table, and its own functions."""
+    names = {one: at for at, names in import_module(INNER).HOMES.items() for one in names.split()}
+    lines = [f"from {at} import {name} as {name}" for name, at in names.items()]
+    for name, (module, attribute) in source(INNER).targets.items():
+        if name not in names and module not in (INNER, "holdfast.exports"):
+            lines.append(f"from {module} import {attribute} as {name}")
+    functions = [one for one in source(INNER).tree.body if isinstance(one, ast.FunctionDef)]
+    overloaded = {one.name for one in functions if one.decorator_list}
+    for one in functions:
+        if one.decorator_list or one.name not in overloaded:
+            one.body = one.body[:1]  # its docstring
+            lines.append(ast.unparse(one))
+    return _formatted("\n".join([HEAD, *lines, ""]))
+
+
 def stubs() -> dict[Path, str]:
     """Each stub as it should be."""
     found = {
@@ -451,7 +467,8 @@ def stubs() -> dict[Path, str]:
         for part, table in tables().items()
         if table
     }
-    found[SRC / Path(*MADE.split(".")) / "__init__.pyi"] = Stub(MADE).bases()
+    found[SRC / Path(*INNER.split(".")).with_suffix(".pyi")] = door()
+    found[SRC / Path(*MADE.split(".")).with_suffix(".pyi")] = Stub(MADE).bases()
     return found | {SRC / "holdfast" / "sync" / f"{part}.pyi": blocking(part) for part in PARTS}
 
 

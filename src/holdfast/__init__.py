@@ -69,7 +69,7 @@ HOMES = {
     "holdfast.seal.subject_keys": "ERASED",
     "holdfast.store.commit.gates": "Gate",
     "holdfast.store.history.merge": "MergeConflict",
-    "holdfast.store.lease.lease": "Lease",
+    "holdfast.store.lease": "Lease",
     "holdfast.store.names.cause": "Cause",
     "holdfast.store.names.clock": "Clock",
     "holdfast.store.names.items": "Checkpoint Entry Item Page Position",
@@ -83,10 +83,10 @@ HOMES = {
     "holdfast.store.rules.keep": "Keep",
     "holdfast.store.rules.lookup": "Lookup",
     "holdfast.store.rules.sticky": "Sticky",
-    "holdfast.store.state_async": "Change State View",
+    "holdfast.store.state_async": "State View Watch",
+    "holdfast.store.store": "Change",
     "holdfast.store.store_async": "Store open",
     "holdfast.store.tree.difference": "DELETED Diff",
-    "holdfast.store.watch_async": "Watch",
 }
 
 _find, __dir__ = lazy(__name__, HOMES)

@@ -95,8 +95,10 @@ Texts name the scope, the key or checkpoint, and the next step; never values or 
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Sequence
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not from typing, which takes longer to load than all of this
+    import typing
+    from collections.abc import Sequence
 
 # ---- refusals: what was asked for is not allowed ------------------------------------------------
 

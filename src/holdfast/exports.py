@@ -7,10 +7,13 @@ blocking one; the async one is made of it (`store.names.face`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not from typing, which takes longer to load than all of this
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 PARTS = ("access", "agents", "backup", "checkpoints", "recovery", "replicas", "testing")
 """Packages with public names of their own, on both faces."""
@@ -39,7 +42,8 @@ def lazy(
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if name in _ALONG:
             import_module(_ALONG[name])
-        found = getattr(import_module(home[name]), name)
+        at = import_module(home[name])
+        found = getattr(at, name) if hasattr(at, name) else import_module(f"{home[name]}.{name}")
         face = getattr(found, "__dict__", {}).get("__face__")
         if face is not None and not blocking:
             found = face(found)

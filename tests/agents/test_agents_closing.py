@@ -16,7 +16,7 @@ from holdfast import sync
 from holdfast.agents import StepResult
 from holdfast.agents import agent_registry as registry
 from holdfast.errors import InvalidInputError
-from holdfast.store.lease.wait import Asking
+from holdfast.store.lease import Asking
 from holdfast.sync.agents import Agents
 
 LIMIT = 60.0

@@ -16,7 +16,7 @@ from holdfast import sync
 from holdfast.errors import HandoverValidationError, HoldfastError, InvalidInputError
 from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
-from holdfast.store.names import lapse
+from holdfast.store.names import clock
 from holdfast.store.open import open_core
 
 A, B, C = "agent:ada", "agent:bob", "agent:cy"
@@ -69,7 +69,7 @@ def test_more_open_offers_than_are_remembered_for_ever_expire_all_the_same(
     timed: sync.Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if each is looked at in turn, and others that nobody asks for any more are forgotten."""
-    monkeypatch.setattr(lapse, "SEEN", 5)
+    monkeypatch.setattr(clock, "SEEN", 5)
     put(busy(timed), **{f"x{n}": {"id": f"x{n}"} for n in range(12)})
     handovers = sync.agents.Handovers(timed)
     for n in range(12):
@@ -80,7 +80,7 @@ def test_more_open_offers_than_are_remembered_for_ever_expire_all_the_same(
     lapses = timed._handle.core.lapses
     assert len(lapses._seen) == 0, "what is answered is over"
     for n in range(100):
-        hands.move(lapse.KEPT / 10)
+        hands.move(clock.KEPT / 10)
         assert not lapses.lapsed(n, "", 0)
         assert len(lapses._seen) <= 12
 

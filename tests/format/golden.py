@@ -133,7 +133,7 @@ def frozen(*, compress: bool) -> Iterator[Hands]:
         for module in RANDOM:
             enter(mock.patch(f"holdfast.{module}._random", random))
         enter(mock.patch("holdfast.store.journal.timeline.DELTA_EVERY", 6))
-        enter(mock.patch("holdfast.store.long.long_writer.SHORT", 20_000))
+        enter(mock.patch("holdfast.store.long.SHORT", 20_000))
         if not compress:
             enter(mock.patch("holdfast.seal.sealer.squeeze", lambda data: (0, data)))
         yield Hands()

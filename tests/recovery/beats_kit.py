@@ -6,7 +6,7 @@ from typing import Any
 
 from store_kit import Hands
 
-from holdfast.store.lease.lease import Leases
+from holdfast.store.lease import Leases
 
 
 def by_hand(store: Any) -> Any:

@@ -14,8 +14,7 @@ from holdfast import sync
 from holdfast.errors import LeaseHeldError, LeaseLostError
 from holdfast.recovery.records import Record
 from holdfast.recovery.run import Slot, recovering, recovering_lease
-from holdfast.store.lease.lease import Lease, leases_now
-from holdfast.store.lease.wait import Asking, taken
+from holdfast.store.lease import Asking, Lease, leases_now, taken
 from holdfast.store.names.scope import Scope
 
 SECONDS = 60

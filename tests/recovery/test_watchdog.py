@@ -18,7 +18,7 @@ from holdfast.agents.agent_keys import CONVERSATION
 from holdfast.errors import Conflict, InvalidInputError, LeaseLostError, StoreClosedError
 from holdfast.recovery import AgentFailure
 from holdfast.recovery.watchdog import Sighting, lease_of
-from holdfast.store.lease.wait import Asking
+from holdfast.store.lease import Asking
 
 RUNNER = """
 import sys, time

@@ -26,6 +26,8 @@ from holdfast.errors import (
 )
 from holdfast.store import state, state_async, store_async
 from holdfast.store import store as blocking
+from holdfast.store.names.face import asynchronous
+from holdfast.store.read.change_block import ScopedChange
 
 _letters = random.Random(5).choices(string.ascii_letters, k=1_800_000)
 HUGE = {"".join(_letters[n : n + 200]): n for n in range(0, len(_letters), 200)}
@@ -320,7 +322,8 @@ FACES = {
     "State": (state_async.State, state.State),
     "View": (state_async.View, state.View),
     "Store": (store_async.Store, blocking.Store),
-    "Change": (state_async.Change, blocking.Change),
+    "Change": (asynchronous(blocking.Change), blocking.Change),
+    "ScopedChange": (state_async.ChangePart, ScopedChange),
 }
 
 
@@ -352,18 +355,3 @@ def test_both_ways_to_open_take_the_same_arguments() -> None:
     assert names == list(two.parameters)
     for name in names:
         assert one.parameters[name].default == two.parameters[name].default
-
-
-def test_parts_of_a_change_have_the_same_names() -> None:
-    with sync.open("memory:") as store, store.change() as change:
-        blocking_part = change[store.agent("1")]
-    part = state_async.ChangePart(blocking_part)
-    names = public(type(blocking_part)) - {
-        "operations",
-        "expects",
-        "head",
-        "life",
-        "target",
-        "empty",
-    }
-    assert {name for name in dir(part) if not name.startswith("_")} == names

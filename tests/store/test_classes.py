@@ -19,7 +19,7 @@ from holdfast.seal.registry import Registry
 from holdfast.store.journal.declared import NOTHING, Declared
 from holdfast.store.journal.lifetime import CLASSES
 from holdfast.store.journal.timeline import DELTA_EVERY
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 from holdfast.store.rules import classes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()

@@ -14,12 +14,12 @@ import pytest
 from holdfast import sync
 from holdfast.errors import InvalidInputError
 from holdfast.storage import open_storage
-from holdfast.store.names.blocks import block
 from holdfast.store.names.face import (
     Blocks,
     Steps,
     ask,
     asynchronous,
+    block,
     calls,
     check,
     end,
@@ -102,10 +102,10 @@ class Thing:
         """Has its end."""
         self._long("write")
 
-    @writes(undo=lambda self, found: self.log.append(f"undone {found}"))
-    def take(self) -> str:
+    @steps
+    def take(self) -> Steps[str]:
         """Is given back."""
-        self._long("take")
+        yield write(self._long, "take", undo=lambda _: self.log.append("undone lease"))
         return "lease"
 
     @ends
@@ -126,9 +126,8 @@ class Thing:
         return self.found(number)
 
     @quick
-    def size(self, bytes: int, *, of: Part | None = None) -> str:
+    def size(self, bytes: int) -> str:
         """Read so many bytes."""
-        assert of is None or type(of) is Part
         leave_loop(bytes)
         self.note("size")
         return f"{bytes}"
@@ -434,7 +433,7 @@ def test_what_is_quick_leaves_the_loop_if_it_turns_out_long() -> None:
     async def work() -> list[str]:
         thing = AsyncThing()
         assert await thing.size(1) == "1"
-        assert await thing.size(MUCH + 1, of=AsyncPart("x")) == f"{MUCH + 1}"
+        assert await thing.size(MUCH + 1) == f"{MUCH + 1}"
         return list(thing.log)
 
     assert asyncio.run(work()) == ["size here", "size away"]

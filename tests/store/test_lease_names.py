@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast import Scope
 from holdfast.errors import InvalidScopeError
-from holdfast.store.lease.lease import lease_name, lease_parts, running_lease
+from holdfast.store.lease import lease_name, lease_parts, running_lease
 from holdfast.store.names.scope import check_key
 
 texts = st.one_of(

@@ -32,7 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.lease.lease import LeaseInfo, Leases
+from holdfast.store.lease import LeaseInfo, Leases
 
 SHORT = 0.3
 

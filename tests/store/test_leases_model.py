@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast import Clock, Lease, sync
 from holdfast.errors import LeaseLostError
-from holdfast.store.lease.lease import Leases
+from holdfast.store.lease import Leases
 
 DURATION = 100.0
 who = st.integers(0, 2)

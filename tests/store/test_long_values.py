@@ -29,8 +29,8 @@ from holdfast.errors import (
     PrunedError,
     StateIntegrityError,
 )
-from holdfast.store.long import long_writer as long_writing
-from holdfast.store.long import uploads
+from holdfast.store import long as long_writing
+from holdfast.store.commit import uploads
 from holdfast.store.names import rowkinds
 
 SIZES = (0, 1, 63, 64, 16_384, 16_385, 50_000, 70_000, 300_000)

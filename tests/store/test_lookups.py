@@ -216,7 +216,7 @@ def test_a_declaration_that_comes_back(
 ) -> None:
     """Nobody kept its terms while it was away, also where removing them was cut short."""
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.store.state_declarations.settle_lookups", lambda handle: None)
+        patch.setattr("holdfast.store.state.settle_lookups", lambda handle: None)
         state.undeclare(BY_STATUS)
     state.set("tasks/1", task("later"))
     state.declare(BY_STATUS)
@@ -437,7 +437,7 @@ def test_sticky_keys_keep_their_terms(
 def test_terms_follow_a_merge_and_a_long_value(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.long.long_writer.SHORT", 10)
+    monkeypatch.setattr("holdfast.store.long.SHORT", 10)
     state = place.open().agent("1")
     state.declare(Lookup("by_status", "tasks/", "status"))
     state.set("tasks/1", {"status": "open"})

@@ -7,8 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +38,9 @@ from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
-from holdfast.storage.sqlite import files
 from holdfast.storage.sqlite.engine import SqliteStorage
-from holdfast.storage.sqlite.guard import StoreLock
 from holdfast.storage.wrappers import Counting
-from holdfast.store.open import _AD, META, Opening
+from holdfast.store.open import _AD, META
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -353,92 +349,6 @@ def test_a_superfluous_key(unencrypted: Path, tmp_path: Path) -> None:
         sync.open(f"sqlite:{unencrypted}", key=f"file:{tmp_path / 'new.key'}")
     assert not (tmp_path / "new.key").exists()
     assert snapshot(unencrypted.parent) == before
-
-
-def crash(url: str, key: str | None) -> None:
-    """Write to a store in a process that ends without closing it."""
-    killed = (
-        "import os\n"
-        "from holdfast import sync\n"
-        f"store = sync.open({url!r}, key={key!r})\n"
-        "store.agent('1').set('k', 'words')\n"
-        "os._exit(0)"
-    )
-    subprocess.run([sys.executable, "-c", killed], check=True, timeout=60)
-
-
-@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
-def test_who_is_refused_moves_no_log_that_a_crash_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
-) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    url = f"sqlite:{folder / 'store.db'}"
-    monkeypatch.setenv("RIGHT", key_text(1))
-    monkeypatch.setenv("OTHER", key_text(2))
-    key = "env:RIGHT" if sealed else None
-    crash(url, key)
-    before = snapshot(folder)
-    assert before["store.db-wal"]
-    pinned = "holdfast1:" + "00" * 16 + f":{'encrypted' if sealed else 'plain'}:" + "00" * 32
-    refused: list[tuple[Any, type[HoldfastError]]] = [
-        ({"key": "env:OTHER"}, WrongKeyError if sealed else KeyNotNeededError),
-        ({"key": key, "identity": pinned}, WitnessError),
-        *([({}, KeyMissingError)] if sealed else []),
-    ]
-    for more, error in refused:
-        with pytest.raises(error):
-            sync.open(url, **more)
-        after = {name: data for name, data in snapshot(folder).items() if name in before}
-        assert {name for name in before if after.get(name) != before[name]} <= {
-            "store.db-shm",  # which any reader writes: who reads how far
-            "store.db.keys-shm",
-        }
-    with sync.open(url, key=key) as store:
-        assert store.agent("1").get("k") == "words"
-    assert ("RIGHT" in os.environ) is not sealed
-
-
-@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
-def test_of_those_who_open_at_once_after_a_crash_one_makes_the_log_safe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
-) -> None:
-    """While one looks whether it may have the store, the other waits, and finds it settled."""
-    path = str(tmp_path / "store.db")
-    (tmp_path / "key").write_text(f"holdfast-key-1 {key_text(1)}\n")
-    (tmp_path / "key").chmod(0o600)
-    options: Any = {"key": f"file:{tmp_path / 'key'}" if sealed else None}
-    crash(f"sqlite:{path}", options["key"])
-    settled: list[str] = []
-    refused: list[None] = []
-    second = threading.Thread(target=lambda: sync.open(f"sqlite:{path}", **options).close())
-    settle, attempt, keys = files.settle_log, StoreLock._try, Opening.keys
-
-    def looked(opening: Opening, meta: Any) -> Any:
-        if opening.read_only and not second.ident:
-            second.start()
-            while second.is_alive() and len(refused) < 2:
-                time.sleep(0.001)
-        return keys(opening, meta)
-
-    def tried(lock: StoreLock, *, exclusive: bool) -> bool:
-        got = attempt(lock, exclusive=exclusive)
-        if threading.current_thread() is second and exclusive and not got:
-            refused.append(None)
-        return got
-
-    def noted(name: str, patience: Any) -> None:
-        settled.append(name)
-        settle(name, patience)
-
-    monkeypatch.setattr(Opening, "keys", looked)
-    monkeypatch.setattr(StoreLock, "_try", tried)
-    monkeypatch.setattr(files, "settle_log", noted)
-    with sync.open(f"sqlite:{path}", **options) as store:
-        second.join(60)
-        assert store.agent("1").get("k") == "words"
-    assert settled.count(path) == 1
-    assert settled.count(f"{path}.keys") == sealed
 
 
 def test_a_missing_ring(encrypted: Path, tmp_path: Path) -> None:

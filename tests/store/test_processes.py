@@ -15,13 +15,13 @@ import pytest
 from store_kit import SOURCE, Place
 
 from holdfast.errors import LeaseHeldError
-from holdfast.store.lease.process import is_gone, shown, this_process
+from holdfast.store.lease import is_gone, shown, this_process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nobody is known to be gone here")
 
 NAMED = """
 import sys
-from holdfast.store.lease.process import this_process
+from holdfast.store.lease import this_process
 print(this_process(), flush=True)
 sys.stdin.readline()
 """

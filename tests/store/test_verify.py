@@ -588,7 +588,7 @@ def test_beside_running_writers_nothing_is_found(
 ) -> None:
     """What is newer than what is looked at is neither damage nor unaccounted for."""
     monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 8)
-    monkeypatch.setattr("holdfast.store.long.long_writer.SHORT", 20_000)
+    monkeypatch.setattr("holdfast.store.long.SHORT", 20_000)
     place = Place(engine, tmp_path, sealed=True)
     place.open().agent("0").set("k", 0)
     over = threading.Event()

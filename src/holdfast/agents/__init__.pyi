@@ -55,7 +55,7 @@ from holdfast.checkpoints.retention import RetentionRule
 from holdfast.store.inner import Lease, ScopedChange
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path
-from holdfast.store.state_async import ChangePart, State, View
+from holdfast.store.state_async import State, View
 from holdfast.store.store_async import Store
 
 Agent = AsyncAgent
@@ -372,7 +372,7 @@ class Effects:
         id: str | None = None,
         key: str | None = None,
         about: Any = None,
-        into: ScopedChange | ChangePart | None = None,
+        into: ScopedChange | None = None,
     ) -> Effect:
         """Note that an effect is meant to happen: until it is begun, it is known not to have.
 

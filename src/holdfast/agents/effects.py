@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from holdfast.agents.agent_keys import CONVERSATION
 from holdfast.agents.effect_book import Asked, Attempt, Book, Effect
@@ -25,9 +25,6 @@ from holdfast.store.names.face import Steps, ask, check, end, faced, here, steps
 from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import surely, to_the_end
 from holdfast.store.state import State
-
-if TYPE_CHECKING:
-    from holdfast.store.state_async import ChangePart
 
 # ---- effect block -------------------------------------------------------------------------------
 # What stands inside the block of an effect, the same on both faces.
@@ -210,7 +207,7 @@ class Effects:
         id: str | None = None,
         key: str | None = None,
         about: Any = None,
-        into: ScopedChange | ChangePart | None = None,
+        into: ScopedChange | None = None,
     ) -> Steps[Effect]:
         """Note that an effect is meant to happen: until it is begun, it is known not to have.
 
@@ -220,10 +217,9 @@ class Effects:
         asked = Asked.of(name, id, key, about)
         if into is None:
             return (yield write(self._book.plan, asked))  # type: ignore[no-any-return]
-        part = getattr(into, "_part", into)
-        if not isinstance(part, ScopedChange):
+        if not isinstance(into, ScopedChange):
             raise InvalidInputError("into is what a block of state.change() gives")
-        return self._book.plan(asked, part)
+        return self._book.plan(asked, into)
 
     def get(self, name: str, *, id: str | None = None, key: str | None = None) -> Effect | None:
         """What is known of an effect; None if that is nothing."""

@@ -55,6 +55,7 @@ from holdfast.store.names.face import (
     check,
     faced,
     give,
+    given,
     quick,
     read,
     step_block,
@@ -234,12 +235,10 @@ class AsyncMail:
     __blocking__ = Mail
 
     def __init__(self, state: AsyncState, taken: Taken) -> None:
-        from holdfast.store.state_async import ChangePart
-
         self._blocking = Mail(blocking_of(state), taken)
         self.letter: Letter = taken.letter
         self.content: Any = taken.letter.content
-        self.change: ChangePart = ChangePart(taken.part)
+        self.change: ChangePart = given(taken.part)
         """Writes to the agent's own state, in the same entry."""
 
     @classmethod

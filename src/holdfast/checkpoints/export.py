@@ -49,7 +49,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.face import writes
-from holdfast.store.names.masked import MASK, Masked
+from holdfast.store.names.items import MASK, Masked
 from holdfast.store.names.threads import safe_point
 from holdfast.store.names.whole_files import whole_file
 

@@ -35,7 +35,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.store.inner import handle_of
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 
 if TYPE_CHECKING:
     from holdfast.agents.agent_registry import AgentInfo

@@ -28,7 +28,7 @@ from holdfast.errors import (
     PrunedError,
 )
 from holdfast.store.inner import handle_of
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 
 if TYPE_CHECKING:
     from holdfast.store.names.items import Entry, Position

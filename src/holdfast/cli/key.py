@@ -26,7 +26,7 @@ from holdfast.cli.session import Session, is_sensitive, point
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.codec import ValueLimits
 from holdfast.store.inner import handle_of
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 
 PIECE = 1 << 20
 # A value such as -5 looks like an option.

@@ -15,10 +15,9 @@ from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
 from holdfast.recovery.procedure import Procedure, twice
 from holdfast.storage.server import take_options
 from holdfast.store.inner import LONGEST
-from holdfast.store.names.arguments import is_seconds
+from holdfast.store.names.arguments import is_seconds, read_yaml
 from holdfast.store.names.scope import Scope
 from holdfast.store.open import HOUR, CachePlan
-from holdfast.yaml_text import read_yaml
 
 ENGINES = ("sqlite", "memory", "postgresql", "mongodb")
 DURABILITY = ("full", "normal")

@@ -19,9 +19,8 @@ from holdfast.errors import (
     ProcedureValidationError,
     UnknownStepTypeError,
 )
-from holdfast.store.names.arguments import check_text
+from holdfast.store.names.arguments import check_text, read_yaml
 from holdfast.store.names.scope import check_key
-from holdfast.yaml_text import read_yaml
 
 MOST_STEPS = 100
 MOST_RETRIES = 100

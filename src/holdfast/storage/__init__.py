@@ -20,7 +20,6 @@ suite that every engine passes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from holdfast.errors import InvalidInputError
 from holdfast.storage.contract import Batch, Limits, Storage
@@ -55,15 +54,13 @@ def open_storage(
     create: bool = True,
     read_only: bool = False,
     private: bool = False,
-    before: Callable[[], None] | None = None,
 ) -> Storage:
     """Open the storage that `url` names: `memory:`, `memory:NAME`, `sqlite:PATH`,
     `postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mongodb://USER:PASSWORD@HOST:PORT/DATABASE`.
 
     `durability` is `full` (survives power loss) or `normal` (survives the end of the
     process); engines are imported only when they are named. A file that is made is, if `private`,
-    for its owner alone, with all that lies beside it. Who is to write to a file, and is alone with
-    it, calls `before` first, which may refuse that: no log that a crash left is moved then.
+    for its owner alone, with all that lies beside it.
     """
     scheme, colon, rest = url.partition(":")
     if scheme.startswith("mongodb") and on_server(url):
@@ -92,7 +89,6 @@ def open_storage(
             create=create,
             read_only=read_only,
             private=private,
-            before=before,
         )
     known = ", ".join(_KNOWN)
     raise InvalidInputError(f"unknown storage {scheme + ':'!r}; known are: {known}")

@@ -53,16 +53,19 @@ def again(
     otherwise: str,
     *,
     on: type[Exception] | tuple[type[Exception], ...] = Conflict,
+    when: Callable[[Any], bool] | None = None,
     times: int = ATTEMPTS,
 ) -> _T:
     """Do a step that reads and commits; anew after each `on`, which says that others were faster.
 
     After so many times `Conflict` says `otherwise`, which tells what to do. A step that cannot go
-    on, whatever is read anew, raises something else.
+    on, whatever is read anew, raises something else; or `when` says of its error that it cannot.
     """
     for _ in range(times):
         try:
             return step()
         except on as error:
+            if when is not None and not when(error):
+                raise
             last = error
     raise Conflict(otherwise, last.keys if isinstance(last, Conflict) else []) from None

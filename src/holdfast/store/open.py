@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -16,11 +16,9 @@ from holdfast.errors import (
     Conflict,
     DamagedRecordError,
     ForeignSchemaError,
-    HoldfastError,
     InvalidInputError,
     KeyMissingError,
     KeyNotNeededError,
-    KeyringError,
     NewerFormatError,
     NotAStoreError,
     ReadOnlyError,
@@ -147,7 +145,7 @@ class Opening:
             if path is not None and self.create:
                 check_lost(path)
             how = {"create": self.create, "read_only": self.read_only}
-            storage = open_storage(self.url, durability=self.durability, before=self.look, **how)
+            storage = open_storage(self.url, durability=self.durability, **how)
         elif not all(hasattr(storage, name) for name in _ENGINE):
             raise InvalidInputError(
                 "storage is an engine: an object with all that holdfast.storage.contract.Storage "
@@ -165,31 +163,9 @@ class Opening:
             raise StoreNotFoundError(
                 f"there is no store at {shown(self.url)}, and none may be created"
             )
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else has the storage to close it
             storage.close()
             raise
-
-    def look(self) -> None:
-        """Refuse who must not have the store before anything is touched: whoever opens it to write
-        moves what a crash left in logs.
-
-        Done by one at a time, alone with the file: of several who look at once, each would keep
-        the others from being alone, and nobody would make the log safe.
-        """
-        path = file_of(self.url)
-        if path is None or not has_logs(path):
-            return
-        try:
-            with as_left(path) as moment:
-                meta = read_meta(moment)
-            if meta is not None:
-                _, ring_storage, _ = replace(self, create=False, read_only=True).keys(meta)
-                if ring_storage is not None:
-                    ring_storage.close()
-        except (KeyringError, WitnessError):
-            raise
-        except HoldfastError:
-            pass  # opening it says what is wrong
 
     def check_source(self) -> None:
         """What cannot be used must not leave half a store behind: a key, or a place for one that
@@ -232,7 +208,7 @@ class Opening:
                 ring_storage = self.ring_storage(create=False)
                 ring = Ring.open(ring_storage, self.source, meta.lineage)
             return ring, ring_storage, self.find_signer(meta, ring)
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, nobody else has the ring to close it
             if ring_storage is not None:
                 ring_storage.close()
             if meta.encrypted and (
@@ -253,7 +229,7 @@ class Opening:
             ring_storage = self.ring_storage(create=True)
             try:
                 ring = Ring.create(ring_storage, self.source, lineage)
-            except Conflict:
+            except Conflict:  # another process is making the store, and has made its ring
                 ring_storage.close()
                 return self.second(storage)
         return self.found(storage, lineage, ring, ring_storage)
@@ -281,7 +257,7 @@ class Opening:
         row = PlainSeal(bytes(16)).seal(_AD, _encode(meta), bytes(32), compress=False)
         try:
             storage.commit(Batch(puts=[(META, row)], absent=[META]))
-        except Conflict:
+        except Conflict:  # another process has made the store
             if ring_storage is not None:
                 ring_storage.close()
             return self.second(storage)
@@ -311,7 +287,7 @@ class Opening:
             if lineage is None:
                 raise lost(self.ring_url())
             ring = Ring.open(ring_storage, self.source, lineage)
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, nobody else has the ring to close it
             ring_storage.close()
             if isinstance(error, WrongKeyError):
                 raise WrongKeyError(
@@ -523,7 +499,7 @@ def read_meta(storage: Moment) -> Meta | None:
             )
     try:
         return _decode(PlainSeal(bytes(16)).open(_AD, row))
-    except (msgspec.MsgspecError, DamagedRecordError):
+    except (msgspec.MsgspecError, DamagedRecordError):  # told as the row that it is
         raise DamagedRecordError(
             "the row that says what this store is, is damaged", "store row"
         ) from None
@@ -599,56 +575,34 @@ def _cut_off(path: str, size: int, beside: str) -> NotAStoreError:
 
 def _holds_keys(ring: str) -> bool:
     """Whether data rests on a ring."""
-    storage = open_storage(ring, create=False, read_only=True)
-    try:
+    with _opened(ring) as storage:
         return bool(stored_masters(storage)) and Ring.unused(storage) is None
-    finally:
-        storage.close()
-
-
-def has_logs(path: str) -> bool:
-    """Whether a crash left a log of the store or of its ring."""
-    from holdfast.storage.sqlite.guard import left_log  # engines are imported where they are used
-
-    return left_log(path) or left_log(f"{path}.keys")
 
 
 @contextmanager
-def as_left(path: str) -> Iterator[Moment]:
-    """What a crash left, to be read before anything is done about it: for who is alone with the
-    file, which takes no lock here."""
-    from holdfast.storage.sqlite import connection as sqlite_moment
-    from holdfast.storage.sqlite import guard
-
-    with sqlite_moment.moment(path, lambda _: False, guard.pair(path)) as connection:
-        yield connection
+def _opened(ring: str) -> Iterator[Storage]:
+    storage = open_storage(ring, create=False, read_only=True)
+    try:
+        yield storage
+    finally:
+        storage.close()
 
 
 def check_lost(path: str) -> None:
     """Refuse a path without a file whose ring holds keys, before a file is made there: a store is
     made before its ring, so that this one was lost."""
     ring = f"sqlite:{path}.keys"
-    if not os.path.exists(f"{path}.keys") or os.path.exists(path):  # in this order
-        return
-    storage = open_storage(ring, create=False)
-    try:
-        if Ring.unused(storage) is None:
-            raise lost(ring)
-    finally:
-        storage.close()
+    if os.path.exists(f"{path}.keys") and not os.path.exists(path) and _holds_keys(ring):
+        raise lost(ring)  # looked at in this order: who makes a store makes its file first
 
 
 def check_no_ring(ring: str) -> None:
     """Refuse a store that is not encrypted where the ring of one that is lies."""
     file = file_of(ring)
-    if file is None or not os.path.exists(file) or not os.path.getsize(file):
-        return
-    storage = open_storage(ring, create=False)
-    try:
-        if stored_masters(storage):
-            raise lost(ring)
-    finally:
-        storage.close()
+    if file is not None and os.path.exists(file) and os.path.getsize(file):
+        with _opened(ring) as storage:
+            if stored_masters(storage):
+                raise lost(ring)
 
 
 def lost(ring: str) -> DamagedRecordError:

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, DamagedRecordError, InvalidInputError
+from holdfast.storage.rows import ATTEMPTS
+from holdfast.store.commit import lookup_terms
+from holdfast.store.commit.change import Written
+from holdfast.store.commit.core import Core
 from holdfast.store.history.checkpoint import Plan
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
-from holdfast.store.history.restore import restore_state, settle_after
-from holdfast.store.journal.declared import Declaration
+from holdfast.store.history.restore import (
+    rebuild_lookup,
+    restore_state,
+    settle_after,
+    settle_lookups,
+)
+from holdfast.store.journal.declared import MOST_BYTES, Declaration
 from holdfast.store.journal.lifetime import NEVER, Terms, asked_expiry, asked_terms
 from holdfast.store.names.arguments import check_flag
-from holdfast.store.names.blocks import block
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.face import faced, here, quick, writes
+from holdfast.store.names.face import (
+    Blocks,
+    Steps,
+    commit,
+    commits,
+    faced,
+    give,
+    here,
+    pause,
+    planned,
+    quick,
+    step_block,
+    steps,
+    write,
+    writes,
+)
 from holdfast.store.names.items import (
     Checkpoint,
     Entry,
@@ -26,21 +49,37 @@ from holdfast.store.names.items import (
     Restored,
     TimelineInfo,
 )
-from holdfast.store.names.scope import Scope
+from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.find import question
+from holdfast.store.read.reader import anew
 from holdfast.store.read.watch import Watch
+from holdfast.store.rules.classes import Classed
+from holdfast.store.rules.ephemeral import Ephemeral
+from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.keep import trim_of
-from holdfast.store.state_declarations import declare, undeclare
-from holdfast.store.tree.difference import Diff
+from holdfast.store.rules.lookup import Lookup
+from holdfast.store.tree.difference import Diff, same
 
 if TYPE_CHECKING:
     from holdfast.store.history.blame import Blame
     from holdfast.store.history.merge import Merged, Strategy
-    from holdfast.store.long.files import ReadFile, WriteFile
+    from holdfast.store.long import ReadFile, WriteFile
     from holdfast.store.names.items import Pruned, Reverted
     from holdfast.store.names.whole_files import Path
     from holdfast.store.proof.prove import Proof
+
+
+def run_plan(core: Core, plan: Plan) -> Any:
+    """Commit what is planned; what became of it."""
+    change, finish = plan
+    return finish(core.run(change))
+
+
+def committed(owner: State | Any, parts: ChangeParts) -> Steps[list[Written]]:
+    """Commit what a block of a state or a store has put together; the entries that it became."""
+    plan = yield planned(parts.plan)
+    return (yield commit(owner, plan)) if plan is not None else []
 
 
 @faced(by_hand="holdfast.store.state_async:View")
@@ -65,6 +104,7 @@ class View:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scope} {self.timeline}>"
 
+    @quick
     def get(self, key: str, default: Any = None, *, as_: Any = None, plain: bool = False) -> Any:
         """The value of a key, or the default; with `as_`, as an object of that type.
 
@@ -78,34 +118,41 @@ class View:
         """Values of those keys that are there, of one moment."""
         return self._read.get_many(keys, plain)
 
+    @quick
     def item(self, key: str) -> Item | None:
         """The value of a key with its version, time and cause; None if it is absent."""
         return self._read.item(key)
 
+    @quick
     def exists(self, key: str) -> bool:
         """Whether a key is there."""
         return self._read.exists(key)
 
+    @quick
     def keys(self, prefix: str = "", *, limit: int | None = None, after: str = "") -> list[str]:
         """Keys in order; for the next page give the last key as `after`."""
         return self._read.keys(prefix, limit, after)
 
+    @quick
     def items(
         self, prefix: str = "", *, limit: int | None = None, after: str = "", plain: bool = False
     ) -> list[tuple[str, Any]]:
         """Keys and values in order, of one moment."""
         return self._read.items(prefix, limit, after, plain)
 
+    @quick
     def tail(self, key: str, count: int, *, plain: bool = False) -> list[Any]:
         """The last items of a list, without reading the rest."""
         return self._read.tail(key, count, plain)
 
+    @quick
     def slice(
         self, key: str, start: int | None = None, stop: int | None = None, *, plain: bool = False
     ) -> list[Any]:
         """Items of a list as with Python's slices, without reading the rest."""
         return self._read.slice(key, start, stop, plain)
 
+    @quick
     def length(self, key: str) -> int:
         """Number of items of a list; 0 if the key is absent."""
         return self._read.length(key)
@@ -147,22 +194,20 @@ class View:
     @here
     def open_read(self, key: str) -> ReadFile:
         """Bytes, read in bounded memory; what happens to the key later is not seen."""
-        from holdfast.store.long.files import ReadFile
-        from holdfast.store.long.long_reader import LongReader
+        from holdfast.store.long import LongReader, ReadFile
 
         return ReadFile(LongReader(self._handle.reader, key))
 
     def read_range(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Bytes from start to stop, as with Python's slices, without reading the rest."""
-        from holdfast.store.long.long_reader import LongReader
+        from holdfast.store.long import LongReader
 
         return LongReader(self._handle.reader, key).range(start, stop)
 
     @writes
     def get_file(self, key: str, path: Path) -> int:
         """Write bytes into a file, which is there whole or not at all; returns how many."""
-        from holdfast.store.long.files import save_file
-        from holdfast.store.long.long_reader import LongReader
+        from holdfast.store.long import LongReader, save_file
 
         return save_file(LongReader(self._handle.reader, key), path)
 
@@ -171,9 +216,9 @@ class View:
 class State(View):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
-    def _run(self, plan: Plan) -> Any:
-        change, finish = plan
-        return finish(self._handle.core.run(change))
+    def _run(self, plan: Plan, away: bool = False) -> Any:
+        """Commit what is planned; where the async face does that is its own business."""
+        return run_plan(self._handle.core, plan)
 
     @writes
     def set(
@@ -199,7 +244,7 @@ class State(View):
         terms = asked_terms(ttl, expires, sliding, class_)
         return self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
 
-    @writes
+    @commits
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
         plan = self._handle.plan_delete(key, if_version)
@@ -215,23 +260,24 @@ class State(View):
         """Add items to the end of a list, as one entry."""
         return self._run(self._handle.plan_extend(key, items, subject))  # type: ignore[no-any-return]
 
-    def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
+    @steps
+    def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Steps[Any]:
         """Set a key to a function of its value; tried again when somebody was faster.
 
         The function may run several times and should have no effects of its own. Returns what
         it returned last.
         """
         for attempt in range(1, UPDATES + 1):
-            plan, after = self._handle.plan_update(key, function, default, attempt)
+            made, after = yield planned(self._handle.plan_update, key, function, default, attempt)
             try:
-                self._run(plan)
-                return after
-            except Conflict:
+                yield commit(self, made)
+                break
+            except Conflict:  # of the value that the function got, which is read anew
                 if attempt == UPDATES:
                     raise
-        raise AssertionError
+        return after
 
-    @block
+    @step_block
     def change(
         self,
         *,
@@ -240,7 +286,7 @@ class State(View):
         correlation: str | None = None,
         parent: str | None = None,
         id: str | None = None,
-    ) -> Iterator[ScopedChange]:
+    ) -> Blocks[ScopedChange]:
         """Several operations as one entry, committed when the block ends without an error.
 
         What is read inside is expected. With an `id` it is applied once, however often it is
@@ -249,12 +295,10 @@ class State(View):
         """
         cause = cause_now(actor, reason, correlation, parent)
         parts = ChangeParts(self._handle, cause, id)
-        yield parts.part(self._handle)
-        plan = parts.plan()
-        if plan is not None:
-            self._run(plan)
+        yield give(parts.part(self._handle))
+        yield from committed(self, parts)
 
-    @writes
+    @commits
     def checkpoint(
         self,
         name: str = "",
@@ -265,7 +309,8 @@ class State(View):
         metadata: dict[str, Any] | None = None,
     ) -> Checkpoint:
         """A named point to return to. Nothing is copied, whatever the state's size."""
-        return self._run(self._handle.plan_checkpoint(name, type, tags, description, metadata))  # type: ignore[no-any-return]
+        plan = self._handle.plan_checkpoint(name, type, tags, description, metadata)
+        return self._run(plan, away=True)  # type: ignore[no-any-return]
 
     def checkpoints(
         self,
@@ -319,19 +364,21 @@ class State(View):
         """A handle on another timeline of the scope."""
         return State(self._handle.on(timeline))
 
-    @writes
-    def fork(self, name: str, *, at: Any = None) -> State:
+    @steps
+    def fork(self, name: str, *, at: Any = None) -> Steps[State]:
         """A new timeline that starts from a point (the newest state); nothing is copied."""
-        for _ in range(50):
+        for _ in range(ATTEMPTS):
+            made = yield planned(self._handle.plan_fork, name, at)
+            yield pause(0)  # all that are asked for at this moment are planned before the first
             try:
-                built = self._run(self._handle.plan_fork(name, at))
+                built = yield commit(self, made, away=True)  # is committed: many share a commit
             except Conflict as conflict:
-                if name in conflict.keys:
+                if name in conflict.keys:  # there is one of this name; else of this number
                     raise
                 continue
             fork = self.on(name)
             if not built:
-                settle_after(fork._handle)
+                yield write(settle_after, fork._handle)
             return fork
         raise Conflict(f"{self.scope}: other forks were always faster; try again")
 
@@ -458,7 +505,7 @@ class State(View):
         would change.
         """
         from holdfast.store.history.merge import merge_state
-        from holdfast.store.long.uploads import Carried
+        from holdfast.store.long import Carried
 
         return merge_state(
             self._handle, other, Carried, strategy=strategy, dry_run=dry_run, reason=reason
@@ -466,7 +513,7 @@ class State(View):
 
     # how long keys and items last
 
-    @writes
+    @commits
     def expire(
         self,
         key: str,
@@ -483,7 +530,7 @@ class State(View):
         """
         return self._last(key, asked_expiry(ttl, expires, sliding))
 
-    @writes
+    @commits
     def persist(self, key: str) -> int:
         """Let a key never expire; returns the entry's number, as `expire` does."""
         return self._last(key, NEVER)
@@ -503,7 +550,7 @@ class State(View):
 
         return sweep_state(self._handle, limit)
 
-    @writes
+    @commits
     def trim(
         self,
         key: str,
@@ -572,16 +619,14 @@ class State(View):
         not stored again. Nothing is seen of it before the block ends without an error; then the
         last to end wins, or with `if_version` only if the key still has that version.
         """
-        from holdfast.store.long.files import WriteFile
-        from holdfast.store.long.long_writer import LongWriter
+        from holdfast.store.long import LongWriter, WriteFile
 
         return WriteFile(LongWriter(self._handle, key, if_version))
 
     @writes
     def put_file(self, key: str, path: Path, *, if_version: int | None = None) -> int:
         """Set a key to the content of a file; returns the entry's number."""
-        from holdfast.store.long.files import load_file
-        from holdfast.store.long.long_writer import LongWriter
+        from holdfast.store.long import LongWriter, load_file
 
         return load_file(LongWriter(self._handle, key, if_version), path)
 
@@ -637,3 +682,116 @@ class State(View):
         from holdfast.store.proof.cosign import cosign
 
         return cosign(self._handle, checkpoint, signer, verify)
+
+
+# ---- declarations -------------------------------------------------------------------------------
+# Declaring rules of a state, and taking them back.
+
+
+def declare(
+    handle: LineHandle, declarations: tuple[Declaration, ...], *, rebuild: bool = False
+) -> int:
+    """Declare, and do what follows; the entry's number."""
+    check_flag(rebuild, "rebuild")
+
+    def put() -> int:
+        plan = plan_declare(handle, declarations)
+        entry: int = run_plan(handle.core, plan) if plan is not None else handle.place()[2]
+        return entry
+
+    entry = anew(put)
+    _settle(handle, declarations)
+    if rebuild:
+        for one in declarations:
+            if isinstance(one, Lookup):
+                rebuild_lookup(handle, one.name)
+    return entry
+
+
+def undeclare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> int:
+    """Take declarations back, and do what follows; how many of them there were."""
+    plan = plan_undeclare(handle, declarations)
+    count: int = run_plan(handle.core, plan) if plan is not None else 0
+    _settle(handle, declarations)
+    return count
+
+
+def _settle(handle: LineHandle, declarations: tuple[Declaration, ...]) -> None:
+    """Do what follows from declarations, or goes on after it was cut short: build lookups."""
+    if any(isinstance(one, Lookup | Classed) for one in declarations):
+        anew(lambda: settle_lookups(handle))
+
+
+def plan_declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> Plan | None:
+    """A change that declares what differs from what is declared; None if nothing does."""
+    _check(declarations)
+    try:
+        known = {one.key: one.data() for one in handle.reader.declared().all}
+    except DamagedRecordError:
+        known = {}  # declaring anew is what helps
+    wanted = {one.key: one.data() for one in declarations}
+    codec = handle.core.codec
+    for key, data in wanted.items():
+        size = len(codec.encode(codec.plain(data)))
+        if size > MOST_BYTES:
+            raise InvalidInputError(
+                f"{handle.scope}: what {key!r} declares takes {size} bytes; at most {MOST_BYTES}"
+            )
+    for one in declarations:
+        if one.key not in known or not same(known[one.key], wanted[one.key]):
+            _check_fit(handle, one)
+    operations = [
+        Operation("set", key, data)
+        for key, data in wanted.items()
+        if key not in known or not same(known[key], data)
+    ]
+    return handle._plan(operations, handle._version) if operations else None
+
+
+def plan_undeclare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> Plan | None:
+    """A change that takes back those of the declarations that are there; None if none is."""
+    _check(declarations)
+    wanted = {one.key for one in declarations}
+    found = [one.key for one in handle.reader.declared().all if one.key in wanted]
+    operations = [Operation("delete", key) for key in found]
+
+    def finish(_: list[Written]) -> int:
+        line = handle.reader.now()
+        if line is not None:
+            handle.core.ephemerals.box(line)  # what is no longer ephemeral goes at once
+        return len(found)
+
+    return handle._plan(operations, finish) if found else None
+
+
+def _check(declarations: tuple[Declaration, ...]) -> None:
+    for one in declarations:
+        if not isinstance(one, Declaration):
+            raise InvalidInputError(
+                f"what is declared is made like holdfast.Sticky('effects/'), not a "
+                f"{type(one).__name__}"
+            )
+
+
+def _check_fit(handle: LineHandle, one: Declaration) -> None:
+    """Refuse what does not fit the state as it is."""
+    if isinstance(one, Lookup):
+        # A value with too many terms could never be part of it.
+        lookup_terms.check_values(handle.reader.now(), one)
+    elif isinstance(one, Ephemeral):
+        _check_ephemeral(handle, one.prefix)
+
+
+def _check_ephemeral(handle: LineHandle, prefix: str) -> None:
+    """Keys that are stored would be hidden: they must go first; and no part loses its own."""
+    if prefix.startswith(RESERVED):
+        raise InvalidInputError(
+            f"{handle.scope}: keys that begin with $ are those of parts of Holdfast, which "
+            f"rely on them: {prefix!r} cannot be declared ephemeral"
+        )
+    found = handle.reader.stored_keys(prefix)
+    if found:
+        raise InvalidInputError(
+            f"{handle.scope}: keys that begin with {prefix!r} are stored, for example "
+            f"{found[0]!r}; delete them before you declare them ephemeral"
+        )

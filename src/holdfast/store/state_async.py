@@ -6,101 +6,70 @@ Reads of embedded engines run in the event loop: they take microseconds. What ma
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import asyncio
+import io
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.errors import Conflict
+from holdfast.errors import HoldfastError, InvalidInputError, StoreClosedError
+from holdfast.storage.contract import Storage
 from holdfast.store import state as blocking
-from holdfast.store.commit.change import Written
-from holdfast.store.commits_async import Pump, pump_of, subjects_made
+from holdfast.store.commit.change import Change as Asked
+from holdfast.store.commit.change import Ticket
+from holdfast.store.commit.core import Core
 from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
-from holdfast.store.history.restore import settle_after
-from holdfast.store.journal.lifetime import NEVER, Terms, asked_expiry, asked_terms
-from holdfast.store.made import MadeState, MadeView
+from holdfast.store.history.handle import LineHandle
+from holdfast.store.journal.lifetime import asked_terms
+from holdfast.store.long import PIECE, LongReader, LongWriter, as_bytes, check_piece, sought
 from holdfast.store.names.arguments import listed
-from holdfast.store.names.blocks import async_block
-from holdfast.store.names.cause import cause_now
-from holdfast.store.names.items import Checkpoint, Item, Page, Position
-from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import MUCH, here_or_away, to_the_end
+from holdfast.store.names.face import Uncommitted, asynchronous, made
+from holdfast.store.names.items import Entry
+from holdfast.store.names.threads import (
+    MUCH,
+    here_or_away,
+    read_away,
+    surely,
+    to_the_end,
+)
 from holdfast.store.read.change_block import ScopedChange
-from holdfast.store.rules.keep import trim_of
-from holdfast.store.streams_async import ReadStream, WriteStream
+from holdfast.store.read.watch import LONGEST, SHORTEST, Watching
+from holdfast.store.read.watch import Watch as BlockingWatch
 from holdfast.store.tree.value import copied, copied_plain, is_longer
-from holdfast.store.watch_async import Watch
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:  # a stub alone, which scripts/stubs.py writes
+    from holdfast.store.made import MadeChangePart, MadeState, MadeView
+
+    ChangePart = MadeChangePart
+else:
+    MadeView, MadeState = made(blocking.View), made(blocking.State)
+    ChangePart = asynchronous(ScopedChange)
 
 
 class View(MadeView):
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
-    __blocking__: type = blocking.View
+    _blocking: blocking.View
+    _handle: LineHandle
+    _storage: Storage
 
     @classmethod
-    def _of(cls, found: blocking.View) -> View:
+    def _of(cls, found: blocking.View) -> Self:
         """The async face of a blocking view."""
-        return cls(found._handle)
-
-    @property
-    def _blocking(self) -> blocking.View:
-        return blocking.View(self._handle)
-
-    def __init__(self, handle: LineHandle) -> None:
-        self._handle = handle
-        self._read = handle.reader
-        self._storage = handle.core.storage
-
-    def _do(self, function: Callable[..., _T], *args: Any) -> Awaitable[_T]:
-        """Run a read: here if it is little and waits for no network, else in a thread."""
-        return here_or_away(self._storage, function, *args)
-
-    @property
-    def scope(self) -> Scope:
-        return self._handle.scope
-
-    @property
-    def timeline(self) -> str:
-        return self._handle.timeline
-
-    async def get(
-        self, key: str, default: Any = None, *, as_: Any = None, plain: bool = False
-    ) -> Any:
-        return await here_or_away(self._storage, self._read.get, key, default, as_, plain)
+        view = cls.__new__(cls)
+        view._blocking = found
+        view._handle = found._handle
+        view._storage = found._storage
+        return view
 
     async def get_many(self, keys: Iterable[str], *, plain: bool = False) -> dict[str, Any]:
         names = listed(keys, "get_many")  # an iterator gives them once, and it may be begun anew
-        return await here_or_away(self._storage, self._read.get_many, names, plain)
-
-    async def item(self, key: str) -> Item | None:
-        return await here_or_away(self._storage, self._read.item, key)
-
-    async def exists(self, key: str) -> bool:
-        return await here_or_away(self._storage, self._read.exists, key)
-
-    async def keys(
-        self, prefix: str = "", *, limit: int | None = None, after: str = ""
-    ) -> list[str]:
-        return await here_or_away(self._storage, self._read.keys, prefix, limit, after)
-
-    async def items(
-        self, prefix: str = "", *, limit: int | None = None, after: str = "", plain: bool = False
-    ) -> list[tuple[str, Any]]:
-        return await here_or_away(self._storage, self._read.items, prefix, limit, after, plain)
-
-    async def tail(self, key: str, count: int, *, plain: bool = False) -> list[Any]:
-        return await here_or_away(self._storage, self._read.tail, key, count, plain)
-
-    async def slice(
-        self, key: str, start: int | None = None, stop: int | None = None, *, plain: bool = False
-    ) -> list[Any]:
-        return await here_or_away(self._storage, self._read.slice, key, start, stop, plain)
-
-    async def length(self, key: str) -> int:
-        return await here_or_away(self._storage, self._read.length, key)
+        return await here_or_away(self._storage, self._handle.reader.get_many, names, plain)
 
     def open_read(self, key: str) -> ReadStream:
         return ReadStream(self._handle, key)
@@ -109,30 +78,18 @@ class View(MadeView):
 class State(View, MadeState):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
-    __blocking__ = blocking.State
+    _blocking: blocking.State
+    _run: Callable[..., Awaitable[Any]]
 
     @classmethod
-    def _of(cls, found: blocking.View) -> State:
+    def _of(cls, found: blocking.View) -> Self:
         """The async face of a blocking state; it commits as its store does."""
-        return cls(found._handle, pump_of(found._handle.core))
+        state = super()._of(found)
+        state._run = pump_of(found._handle.core).commit
+        return state
 
-    @property
-    def _blocking(self) -> blocking.State:
-        return blocking.State(self._handle)
-
-    def __init__(self, handle: LineHandle, pump: Pump) -> None:
-        super().__init__(handle)
-        self._pump = pump
-
-    async def _run(self, plan: Plan) -> Any:
-        return await self._pump.commit(plan)
-
-    async def _make(self, plan: Callable[..., Plan], *args: Any) -> Any:
-        """Plan a change, which may look up its scope, and commit it."""
-        return await self._pump.commit(await self._plan(plan, *args))
-
-    def _plan(self, function: Callable[..., _T], *args: Any) -> Awaitable[_T]:
-        return here_or_away(self._storage, function, *args, away=to_the_end)
+    def _planner(self) -> blocking.State:
+        return _Planner(self._handle)
 
     async def _write(
         self, plan: Callable[..., Plan], key: str, value: Any, subject: str | None, *args: Any
@@ -143,12 +100,12 @@ class State(View, MadeState):
         not be copied. What is long is encoded on a thread, if it is plain data.
         """
         own = copied_plain(value) if is_longer(value, MUCH) else None
-        if own is None and (subject is not None or not self._storage.limits.embedded):
+        if own is not None:
+            return await self._run(await to_the_end(plan, key, own, *args, subject))
+        if subject is not None or not self._storage.limits.embedded:
             value = copied(value)
-        await subjects_made(self._handle.core, [subject])
-        if own is None:
-            return await self._make(plan, key, value, *args, subject)
-        return await self._pump.commit(await to_the_end(plan, key, own, *args, subject))
+        made = await here_or_away(self._storage, plan, key, value, *args, subject, away=to_the_end)
+        return await self._run(made)
 
     async def set(
         self,
@@ -165,183 +122,426 @@ class State(View, MadeState):
         terms = asked_terms(ttl, expires, sliding, class_)
         return await self._write(self._handle.plan_set, key, value, subject, if_version, terms)  # type: ignore[no-any-return]
 
-    async def delete(self, key: str, *, if_version: int | None = None) -> bool:
-        plan = await self._do(self._handle.plan_delete, key, if_version)
-        return plan is not None and await self._pump.commit(plan)
-
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         return await self._write(self._handle.plan_extend, key, [item], subject)  # type: ignore[no-any-return]
 
     async def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         return await self._write(self._handle.plan_extend, key, listed(items, "extend"), subject)  # type: ignore[no-any-return]
 
-    async def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
-        make = self._handle.plan_update
-        for attempt in range(1, UPDATES + 1):
-            plan, after = await self._plan(make, key, function, default, attempt)
-            try:
-                await self._run(plan)
-                return after
-            except Conflict:
-                if attempt == UPDATES:
-                    raise
-        raise AssertionError
-
-    @async_block
-    async def change(
-        self,
-        *,
-        reason: str | None = None,
-        actor: str | None = None,
-        correlation: str | None = None,
-        parent: str | None = None,
-        id: str | None = None,
-    ) -> AsyncIterator[ChangePart]:
-        cause = cause_now(actor, reason, correlation, parent)
-        parts = ChangeParts(self._handle, cause, id)
-        yield ChangePart(parts.part(self._handle))
-        await subjects_made(self._handle.core, parts.subjects)
-        plan = await self._plan(parts.plan)
-        if plan is not None:
-            await self._run(plan)
-
-    async def checkpoint(
-        self,
-        name: str = "",
-        *,
-        type: str = "manual",
-        tags: Sequence[str] = (),
-        description: str = "",
-        metadata: dict[str, Any] | None = None,
-    ) -> Checkpoint:
-        make = self._handle.plan_checkpoint
-        plan = await self._do(make, name, type, tags, description, copied(metadata))
-        return await self._pump.commit(plan, away=True)  # type: ignore[no-any-return]
-
-    def on(self, timeline: str) -> State:
-        return State(self._handle.on(timeline), self._pump)
-
-    async def fork(self, name: str, *, at: Any = None) -> State:
-        for _ in range(50):
-            try:
-                plan = await self._pump.plan(self.scope, self._handle.plan_fork, name, at)
-                built = await self._pump.commit(plan, away=True)  # many share a commit
-            except Conflict as conflict:
-                if name in conflict.keys:
-                    raise
-                continue
-            fork = self.on(name)
-            if not built:
-                await to_the_end(settle_after, fork._handle)
-            return fork
-        raise Conflict(f"{self.scope}: other forks were always faster; try again")
-
-    async def trim(
-        self,
-        key: str,
-        *,
-        keep_last: int | None = None,
-        before: int | None = None,
-        if_version: int | None = None,
-    ) -> int:
-        trim = trim_of(keep_last, before)
-        plan = await self._do(plan_trim, self._handle, key, trim, if_version)
-        return await self._pump.commit(plan) if plan is not None else 0
-
-    async def expire(
-        self,
-        key: str,
-        ttl: float | timedelta | None = None,
-        *,
-        expires: datetime | None = None,
-        sliding: bool = False,
-    ) -> int:
-        return await self._last(key, asked_expiry(ttl, expires, sliding))
-
-    async def persist(self, key: str) -> int:
-        return await self._last(key, NEVER)
-
-    async def _last(self, key: str, terms: Terms) -> int:
-        plan = await self._do(self._handle.plan_expire, key, terms)
-        if plan is None:
-            return (await self._do(self._handle.place))[2]
-        return await self._pump.commit(plan)  # type: ignore[no-any-return]
-
     def open_write(self, key: str, *, if_version: int | None = None) -> WriteStream:
         return WriteStream(self._handle, key, if_version)
 
-    def watch(
+
+class _Planner(blocking.State):
+    """Stands for the state where a change is planned, which the async face then commits."""
+
+    def _run(self, plan: Plan, away: bool = False) -> Uncommitted:
+        return Uncommitted(plan, away)
+
+
+# ---- commits ------------------------------------------------------------------------------------
+# Commits for the async face: where they run, and who is woken.
+#
+# At `full` a commit waits for the disk and runs on the store's one writer thread; at `normal` it
+# runs in the loop, once for all changes that wait at that moment, unless one of them may take long.
+
+
+log = logging.getLogger("holdfast.store")
+
+
+class _Waiter:
+    """A task that waits for a change. Its future is made anew if cancelling has used it up."""
+
+    __slots__ = ("future", "loop", "told")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[None] = loop.create_future()
+        self.told = False
+
+    async def again(self) -> None:
+        """Wait on, after the first wait was cancelled, however often that happens again."""
+        while not self.told:
+            self.future = self.loop.create_future()
+            with suppress(asyncio.CancelledError):
+                await self.future
+
+    def tell(self) -> None:
+        """Wake the task; called in its loop."""
+        self.told = True
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class Pump:
+    """Commits what waits, and wakes the tasks that wait for it."""
+
+    def __init__(self, core: Core, mode: str) -> None:
+        self._core = core
+        self._inline = mode == "inline"
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._lock = threading.Lock()
+        self._done: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
+        self._scheduled: set[asyncio.AbstractEventLoop] = set()
+        self._long = 0
+        """Changes under way that no loop may commit, nor wait for: all others go with them."""
+        core.later = self.later
+        core.pump = self
+
+    async def commit(self, plan: Plan, away: bool = False) -> Any:
+        """Commit a change; cancelling withdraws it only while it waits.
+
+        `away` is for what may take long to build: it is never done in the loop, nor is what writes
+        long values.
+        """
+        if not self._inline or not (away or plan[0].long):
+            return await self._commit(plan)
+        with self._lock:
+            self._long += 1
+        try:
+            return await self._commit(plan)
+        finally:
+            with self._lock:
+                self._long -= 1
+
+    async def _commit(self, plan: Plan) -> Any:
+        change, finish = plan
+        loop = asyncio.get_running_loop()
+        if self._stopped:
+            raise StoreClosedError("the store is closed; open it again")
+        waiter = _Waiter(loop)
+        ticket = Ticket(change)
+        ticket.on_done = lambda _: self._finished(waiter)
+        self._core.check_writable()
+        self._core.committer.submit(ticket)
+        self._start(loop)
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            if not self._core.committer.withdraw(ticket):
+                await waiter.again()  # it is on its way: its outcome stands, then the task ends
+                with suppress(Exception):  # if nothing was committed, there is nothing to know
+                    finish(ticket.outcome())
+            raise
+        return finish(ticket.outcome())
+
+    def later(self, change: Asked) -> None:
+        """Commit a change that nobody waits for; in a thread without a loop, at once."""
+        ticket = Ticket(change)
+        self._core.committer.submit(ticket)
+        try:
+            self._start(asyncio.get_running_loop())
+        except RuntimeError:
+            self._core.committer.drive(ticket)
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._inline and not self._long:
+            if loop not in self._scheduled:
+                self._scheduled.add(loop)
+                loop.call_soon(self._drain, loop)
+            return
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._work, name="holdfast-writer", daemon=True
+                    )
+                    self._thread.start()
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._scheduled.discard(loop)
+        if self._long:
+            self._start(loop)
+        else:
+            self._core.committer.drain()
+
+    def _work(self) -> None:
+        while True:
+            self._wake.wait()
+            # Cleared before looking: what comes later sets it again.
+            self._wake.clear()
+            try:
+                self._core.committer.drain()
+            except BaseException:  # who waits is told; without this thread all others would hang
+                log.exception("a change ended the thread that writes, which goes on")
+                self._wake.set()
+            if self._stopped:
+                return
+
+    def _finished(self, waiter: _Waiter) -> None:
+        """Wake the waiting task; one call into the loop serves all that finish together."""
+        loop = waiter.loop
+        with self._lock:
+            waiting = self._done.get(loop)
+            if waiting is None:
+                self._done[loop] = [waiter]
+            else:
+                waiting.append(waiter)
+        if waiting is None:
+            try:
+                loop.call_soon_threadsafe(self._resolve, loop)
+            except RuntimeError:
+                with self._lock:
+                    self._done.pop(loop, None)  # the loop is gone, and with it who waited
+
+    def _resolve(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            waiting = self._done.pop(loop, [])
+        for waiter in waiting:
+            waiter.tell()
+
+    def stop(self) -> None:
+        """Commit what waits and end the writer thread."""
+        self._core.committer.drain()
+        self._stopped = True
+        if self._thread is not None:
+            self._wake.set()
+            self._thread.join()
+
+
+def pump_of(core: Core) -> Pump:
+    """What commits for the async face of a store; a store that was opened blocking gets one."""
+    pump: Pump | None = core.pump
+    return pump if pump is not None else Pump(core, "thread")
+
+
+# ---- long values --------------------------------------------------------------------------------
+# Long values on the async face: what cuts, hashes or waits leaves the event loop.
+
+
+class WriteStream:
+    """Bytes on their way to a key: `async with state.open_write(key) as f: await f.write(data)`.
+
+    The key changes when the block ends; with an error, nothing happens to it. A write that is
+    cancelled ends it, too: what follows in the block is refused. Tasks take turns, each with a
+    whole piece.
+    """
+
+    def __init__(self, handle: LineHandle, key: str, if_version: int | None) -> None:
+        self._writer = LongWriter(handle, key, if_version)
+        self._closed = False
+        self._turn = asyncio.Lock()
+
+    @property
+    def version(self) -> int | None:
+        """The entry that it became, which is the key's new version; None before it is closed."""
+        return self._writer.version
+
+    @property
+    def size(self) -> int:
+        """How many bytes were written."""
+        return self._writer.size
+
+    async def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Add bytes; returns how many."""
+        data = as_bytes(data)
+        async with self._turn:
+            if self._writer.holds(len(data)):
+                return self._writer.write(data)
+            try:
+                return await to_the_end(self._writer.write, data)
+            except asyncio.CancelledError:
+                # Nobody is told whether it was written: going on would leave it out, or double it.
+                await surely(self._writer.abort, "a write was cancelled")
+                raise
+
+    async def close(self) -> None:
+        """Let the key have what was written; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            await surely(self._writer.commit)
+
+    async def abort(self) -> None:
+        """Forget what was written."""
+        self._closed = True
+        await surely(self._writer.abort)
+
+    async def __aenter__(self) -> WriteStream:
+        return self
+
+    async def __aexit__(
         self,
-        *,
-        prefix: str = "",
-        pattern: str | None = None,
-        since: Position | None = None,
-        timeout: float | None = None,
-        past_pruned: bool = False,
-    ) -> Watch:
-        line = self._handle
-        place = (line.core, line.scope, line.timeline)
-        return Watch(*place, prefix, pattern, since, timeout, past_pruned)
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            await self.abort()
+        else:
+            await self.close()
 
 
-class ChangePart:
-    """The part of a change that concerns one timeline; reads are awaited, writes are noted."""
+class ReadStream:
+    """The bytes under a key as they are when it is opened: `async with state.open_read(key) as f`.
 
-    def __init__(self, part: ScopedChange) -> None:
-        self._part = part
-        self._storage = part.storage
-        self.set = part.set
-        self.append = part.append
-        self.extend = part.extend
-        self.delete = part.delete
-        self.expire = part.expire
-        self.persist = part.persist
-        self.trim = part.trim
+    `async for piece in f` gives all that is left, in pieces. Tasks take turns.
+    """
+
+    def __init__(self, handle: LineHandle, key: str) -> None:
+        self._handle = handle
+        self._key = key
+        self._opened: LongReader | None = None
+        self._at = 0
+        self._turn = asyncio.Lock()
 
     @property
-    def repeated(self) -> bool:
-        """Once the block has ended: whether it had been applied before, and so was not now."""
-        return self._part.repeated
-
-    async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
-        """The value of a key, which must not change until this change is applied."""
-        return await here_or_away(self._storage, partial(self._part.get, key, default, as_=as_))
-
-    async def exists(self, key: str) -> bool:
-        """Whether a key is there, which must not change until this change is applied."""
-        return await here_or_away(self._storage, self._part.exists, key)
-
-    async def keys(self, prefix: str = "") -> list[str]:
-        """Keys, none of which may change (the whole timeline) until this change is applied."""
-        return await here_or_away(self._storage, self._part.keys, prefix)
-
-    async def find(
-        self, lookup: str, where: Mapping[str, Any] | None = None, /, **asked: Any
-    ) -> Page:
-        """What a lookup leads to, asked as in `State.find`, of a timeline that must not change."""
-        return await here_or_away(self._storage, partial(self._part.find, lookup, where, **asked))
-
-    async def tail(self, key: str, count: int) -> list[Any]:
-        """The last items of a list, which must not change until this change is applied."""
-        return await here_or_away(self._storage, self._part.tail, key, count)
-
-    async def length(self, key: str) -> int:
-        """Number of items of a list, which must not change until this change is applied."""
-        return await here_or_away(self._storage, self._part.length, key)
-
-
-class Change:
-    """A change over several scopes: `change[state]` is the part for one of them."""
-
-    def __init__(self, parts: ChangeParts) -> None:
-        self._parts = parts
-        self.entries: list[Written] = []
-        """What it became, once the block has ended."""
-
-    def __getitem__(self, state: State | Scope | str) -> ChangePart:
-        return ChangePart(self._parts.part(state))
+    def _reader(self) -> LongReader:
+        if self._opened is None:
+            raise InvalidInputError(
+                f"{self._handle.scope}: {self._key!r} is not open; use `async with`"
+            )
+        return self._opened
 
     @property
-    def repeated(self) -> bool:
-        """Once the block has ended: whether it had been applied before, and so was not now."""
-        return self._parts.repeated
+    def size(self) -> int:
+        """How many bytes there are."""
+        return self._reader.size
+
+    @property
+    def version(self) -> int:
+        """The version of the key that is read."""
+        return self._reader.version
+
+    async def read(self, size: int | None = -1) -> bytes:
+        """So many bytes, fewer only at the end; all that is left if none is given."""
+        reader = self._reader
+        async with self._turn:
+            stop = reader.size if size is None or size < 0 else self._at + size
+            if reader.holds(self._at, stop):
+                found = reader.read(self._at, stop)
+            else:
+                found = await to_the_end(reader.read, self._at, stop)
+            self._at += len(found)
+        return found
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place; returns where it is."""
+        self._at = sought(self._at, self.size, offset, whence)
+        return self._at
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._at
+
+    async def chunks(self, size: int = PIECE) -> AsyncIterator[bytes]:
+        """All that is left, in pieces of this size."""
+        check_piece(size)
+        while piece := await self.read(size):
+            yield piece
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self.chunks()
+
+    async def __aenter__(self) -> ReadStream:
+        self._opened = await read_away(LongReader, self._handle.reader, self._key)
+        self._at = 0
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._opened = None
+
+
+# ---- watches ------------------------------------------------------------------------------------
+# The async face of watching.
+
+
+class Watch(Watching):
+    """Entries as they are committed: `async for entry in watch`.
+
+    It waits for the next entry without end, or ends when none came for `timeout` seconds; then
+    it can be iterated again and goes on. It also ends when it or the store is closed. A wait
+    that is cancelled loses nothing: the next one goes on. Nothing is held in the storage for it.
+    """
+
+    __blocking__ = BlockingWatch
+
+    @classmethod
+    def _of(cls, found: BlockingWatch) -> Watch:
+        """The async face of one that was just made."""
+        watch = cls.__new__(cls)
+        vars(watch).update(vars(found))
+        return watch
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> Entry:
+        end = time.monotonic() + self._timeout if self._timeout is not None else None
+        pause = SHORTEST
+        while True:
+            if self._over():
+                raise StopAsyncIteration
+            if self._ready:
+                return self._pop()
+            if (due := self._pause(end)) > 0:
+                await asyncio.sleep(due)
+            if await here_or_away(self._core.storage, self._worth_while) and await self._go_on():
+                continue
+            left = end - time.monotonic() if end is not None else LONGEST
+            if left <= 0:
+                raise StopAsyncIteration
+            await self._wait(min(pause, left))
+            pause = min(2 * pause, LONGEST)
+
+    async def _go_on(self) -> bool:
+        """Read on: here if it can only be a little, else in a thread."""
+        if self._near() and self._core.storage.limits.embedded:
+            if self._midway:
+                await asyncio.sleep(0)  # others have their turn between two parts
+            return self._fill()
+        return await to_the_end(self._fill)
+
+    def _worth_while(self) -> bool:
+        try:
+            return self._stirred()
+        except HoldfastError:
+            if self._over():
+                return False
+            raise
+
+    async def _wait(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        rung: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is gone, and with it who waited
+                loop.call_soon_threadsafe(_done, rung)
+
+        timer = loop.call_later(seconds, _done, rung)
+        self._core.lanes.bell.add(wake)
+        try:
+            if not self._called():
+                await rung
+        finally:
+            timer.cancel()
+            self._core.lanes.bell.remove(wake)
+
+    async def close(self) -> None:
+        """End the watch, also one that another task waits for."""
+        self._closed = True
+        self._core.lanes.bell.ring()
+
+    async def __aenter__(self) -> Watch:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

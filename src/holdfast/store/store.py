@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.store.commit.change import Written
 from holdfast.store.commit.gates import Gate
+from holdfast.store.history.checkpoint import Plan
 from holdfast.store.history.handle import ChangeParts, StoreHandle
-from holdfast.store.lease.lease import Lease, LeaseInfo
-from holdfast.store.lease.wait import Asking, check_name, taken
+from holdfast.store.lease import Asking, Lease, LeaseInfo, check_name, taking
 from holdfast.store.names.arguments import check_filters, check_function, check_seconds
-from holdfast.store.names.blocks import block
+from holdfast.store.names.background import Closable
 from holdfast.store.names.cause import Cause, acting, cause_now
-from holdfast.store.names.face import ends, faced, here, writes
+from holdfast.store.names.face import Blocks, end, ends, faced, give, here, step_block, writes
 from holdfast.store.names.items import Entry, Page, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.proof.witness import make_witness, store_identity, store_stats
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.watch import Follower, Place, Watch
-from holdfast.store.state import State
+from holdfast.store.state import State, committed, run_plan
 from holdfast.store.upkeep.erase import erase_scope
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.store.upkeep.rotate import Keyring, MasterRotated, Resealed
 
 
+@faced
 class Change:
     """A change over several scopes: `change[state]` is the part for one of them."""
 
@@ -50,24 +50,15 @@ class Change:
 
 
 @faced(by_hand="holdfast.store.store_async:Store")
-class Store:
+class Store(Closable):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:
         self._handle = handle
         self._core = handle.core
 
-    @here
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _run(self, plan: Plan, away: bool = False) -> Any:
+        return run_plan(self._core, plan)
 
     def __repr__(self) -> str:
         return f"<Store {self._core.lineage.hex()[:8]} on {self._core.storage.limits.name}>"
@@ -132,8 +123,7 @@ class Store:
         Its records stay in the storage, as all history does; `erase` removes them. Refused, with
         `StillNeededError`, while a checkpoint of it is on hold.
         """
-        change, finish = self._handle.plan_delete(scope, None)
-        finish(self._core.run(change))
+        self._run(self._handle.plan_delete(scope, None))
 
     @writes
     def erase(
@@ -150,7 +140,7 @@ class Store:
 
     # changes
 
-    @block
+    @step_block
     def change(
         self,
         *,
@@ -159,14 +149,12 @@ class Store:
         correlation: str | None = None,
         parent: str | None = None,
         id: str | None = None,
-    ) -> Iterator[Change]:
+    ) -> Blocks[Change]:
         """One entry in each of several scopes, or none at all; its `id` is the store's own."""
         cause = cause_now(actor, reason, correlation, parent)
         change = Change(ChangeParts(self._handle, cause, id))
-        yield change
-        plan = change._parts.plan()
-        if plan is not None:
-            change.entries = plan[1](self._core.run(plan[0]))
+        yield give(change)
+        change.entries = yield from committed(self, change._parts)
 
     @here
     def acting(
@@ -361,7 +349,7 @@ class Store:
 
     # leases
 
-    @block
+    @step_block
     def lease(
         self,
         name: str,
@@ -369,7 +357,7 @@ class Store:
         duration: float = 30.0,
         wait: float | None = None,
         owner: str | None = None,
-    ) -> Iterator[Lease]:
+    ) -> Blocks[Lease]:
         """Hold a lease inside the block; one holder at a time, in any number of processes.
 
         All that this thread or task, and tasks that it begins, write to the store inside the block
@@ -380,12 +368,12 @@ class Store:
         at all), then `LeaseHeldError`.
         `owner` is told to others (by default host and process).
         """
-        lease = taken(Asking(self._core, name, duration, wait, owner))
+        lease = yield from taking(Asking(self._core, name, duration, wait, owner))
         try:
             with lease.fencing():
-                yield lease
+                yield give(lease)
         finally:
-            lease.release()
+            yield end(lease.release)
 
     def leases(self) -> list[LeaseInfo]:
         """All leases that were ever taken, by their names."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.seal.codec import ValueLimits
@@ -13,20 +13,18 @@ from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import store as blocking
 from holdfast.store.commit.core import Core
-from holdfast.store.commits_async import Pump, subjects_made
-from holdfast.store.history.handle import ChangeParts, StoreHandle
-from holdfast.store.lease.lease import Lease
-from holdfast.store.lease.wait import Asking, taken_async
-from holdfast.store.made import MadeStore
-from holdfast.store.names.blocks import async_block
-from holdfast.store.names.cause import cause_now
+from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names.clock import Clock
+from holdfast.store.names.face import made
 from holdfast.store.names.items import Entry, Position
-from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import here_or_away, surely, to_the_end
+from holdfast.store.names.threads import to_the_end
 from holdfast.store.open import HOUR, open_core
-from holdfast.store.state_async import Change, State
-from holdfast.store.watch_async import Watch
+from holdfast.store.state_async import Pump
+
+if TYPE_CHECKING:  # a stub alone, which scripts/stubs.py writes
+    from holdfast.store.made import MadeStore
+else:
+    MadeStore = made(blocking.Store)
 
 
 class Opening:
@@ -44,7 +42,8 @@ class Opening:
         core = await to_the_end(open_core, self._url, undo=Core.close, **self._options)
         waits = self._options.get("durability", "full") == "full"
         waits = waits or not core.storage.limits.embedded
-        return Store(StoreHandle(core), self._commit or ("thread" if waits else "inline"))
+        mode = self._commit or ("thread" if waits else "inline")
+        return Store._of(blocking.Store(StoreHandle(core)), mode)
 
     def __await__(self) -> Generator[Any, None, Store]:
         return self._open().__await__()
@@ -119,77 +118,24 @@ def open(
 class Store(MadeStore):
     """One opened storage with its keys and its clock."""
 
-    __blocking__ = blocking.Store
+    _blocking: blocking.Store
+    _handle: StoreHandle
+    _core: Core
+    _storage: Storage
+    _pump: Pump
+    _run: Callable[..., Awaitable[Any]]
 
     @classmethod
-    def _of(cls, found: blocking.Store) -> Store:
-        """The async face of a blocking store: a replica, which is only read."""
-        return cls(found._handle, "thread")
-
-    def __init__(self, handle: StoreHandle, mode: str) -> None:
-        self._handle = handle
-        self._core = handle.core
-        self._pump = Pump(handle.core, mode)
-        self._blocking = blocking.Store(handle)
-
-    async def __aenter__(self) -> Store:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        await surely(self._close)
-
-    def _close(self) -> None:
-        if not self._core.closed:
-            self._pump.stop()
-            self._core.close()
-
-    # scopes
-
-    def scope(self, scope: Scope | str) -> State:
-        return State(self._handle.line(scope), self._pump)
-
-    def agent(self, id: str) -> State:
-        return self.scope(Scope("agent", id))
-
-    def workflow(self, id: str) -> State:
-        return self.scope(Scope("workflow", id))
-
-    def step(self, workflow: str, step: str) -> State:
-        return self.scope(Scope.step(workflow, step))
-
-    def session(self, id: str) -> State:
-        return self.scope(Scope("session", id))
-
-    def custom(self, name: str) -> State:
-        return self.scope(Scope("custom", name))
-
-    # changes
-
-    @async_block
-    async def change(
-        self,
-        *,
-        reason: str | None = None,
-        actor: str | None = None,
-        correlation: str | None = None,
-        parent: str | None = None,
-        id: str | None = None,
-    ) -> AsyncIterator[Change]:
-        cause = cause_now(actor, reason, correlation, parent)
-        change = Change(ChangeParts(self._handle, cause, id))
-        yield change
-        await subjects_made(self._core, change._parts.subjects)
-        plan = await here_or_away(self._core.storage, change._parts.plan, away=to_the_end)
-        if plan is not None:
-            change.entries = await self._pump.commit(plan)
+    def _of(cls, found: blocking.Store, mode: str = "thread") -> Store:
+        """The async face of a blocking store: one that was just opened, or a replica."""
+        store = cls.__new__(cls)
+        store._blocking = found
+        store._handle = found._handle
+        store._core = found._core
+        store._storage = found._core.storage
+        store._pump = Pump(found._core, mode)
+        store._run = store._pump.commit
+        return store
 
     async def feed(  # type: ignore[override]  # one that is made gives no async iterator
         self, since: Position | None = None, *, past_pruned: bool = False
@@ -203,35 +149,6 @@ class Store(MadeStore):
             if not page and error is None:
                 return
         raise error
-
-    def watch(
-        self,
-        scope: Scope | str | None = None,
-        *,
-        prefix: str = "",
-        pattern: str | None = None,
-        since: Position | None = None,
-        timeout: float | None = None,
-        past_pruned: bool = False,
-    ) -> Watch:
-        name = self._handle.line(scope).scope if scope is not None else None
-        return Watch(self._core, name, None, prefix, pattern, since, timeout, past_pruned)
-
-    @async_block
-    async def lease(
-        self,
-        name: str,
-        *,
-        duration: float = 30.0,
-        wait: float | None = None,
-        owner: str | None = None,
-    ) -> AsyncIterator[Lease]:
-        lease = await taken_async(Asking(self._core, name, duration, wait, owner))
-        try:
-            with lease.fencing():
-                yield lease
-        finally:
-            await surely(lease.release)
 
 
 def _take(rows: Iterator[Entry], count: int) -> tuple[list[Entry], HoldfastError | None]:

@@ -14,7 +14,7 @@ from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store.history.handle import StoreHandle
-from holdfast.store.lease.lease import Lease
+from holdfast.store.lease import Lease
 from holdfast.store.names.clock import Clock
 from holdfast.store.open import HOUR, open_core
 from holdfast.store.read.watch import Watch

@@ -226,7 +226,7 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         cls, text: str, functions: Mapping[str, Callable[..., Any]] | None = None
     ) -> MachineDefinition:
         """A definition from YAML; needs `holdfast[yaml]`. `yes`, `no` and `on` are plain words."""
-        from holdfast.yaml_text import read_yaml
+        from holdfast.store.names.arguments import read_yaml
 
         return cls.of(read_yaml(text, MachineDefinitionError), functions)
 

@@ -31,7 +31,7 @@ from holdfast.checkpoints.export_file import public_export
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import checkpoint_view, tagged, write
 from holdfast.store.names.face import writes
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 from holdfast.store.names.whole_files import check_path
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, NoReturn
 
 import apsw
@@ -74,7 +73,6 @@ class SqliteStorage:
         create: bool = True,
         read_only: bool = False,
         private: bool = False,
-        before: Callable[[], None] | None = None,
     ) -> None:
         check_durability(durability, self.limits)
         # SQLite names the log after the file behind a symbolic link, and so do lock and checks.
@@ -100,7 +98,7 @@ class SqliteStorage:
             guard.check_file(self.path, create=self._create)
             self._lock = guard.StoreLock(self.path, optional=read_only)
             try:
-                self._lock.share(self._ready, partial(self._prepare, before))
+                self._lock.share(self._ready, self._prepare)
                 self._open()
             except BaseException:  # whatever it is, it leaves the folder as it was
                 self._tidy()
@@ -207,12 +205,10 @@ class SqliteStorage:
     def _ready(self) -> bool:
         return guard.file_size(self.path) > 0 or not self._create
 
-    def _prepare(self, before: Callable[[], None] | None, alone: bool) -> None:
+    def _prepare(self, alone: bool) -> None:
         """Create the file, or, if nobody at all has it open, make a leftover log safe."""
         if self._read_only:
             return
-        if before is not None:
-            before()
         if not self._ready() or (alone and guard.half_made(self.path)):
             files.create(self.path, self._on_busy, private=self._private)
         elif alone and guard.left_log(self.path):

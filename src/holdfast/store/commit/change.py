@@ -15,7 +15,7 @@ from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.entry import touched
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.lease.lease import Fence, leases_now
+from holdfast.store.lease import Fence, leases_now
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.scope import Scope
 from holdfast.store.tree.split import count_parts

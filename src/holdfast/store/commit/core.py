@@ -21,8 +21,8 @@ from holdfast.store.journal.declared import KINDS
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.lease.lease import Leases
-from holdfast.store.names import process_fork
+from holdfast.store.lease import Leases
+from holdfast.store.names import background
 from holdfast.store.names.clock import Clock
 from holdfast.store.rules.classes import Classed
 from holdfast.store.rules.ephemeral import Ephemeral, Ephemerals
@@ -79,7 +79,7 @@ class Core(Directory):
         if ring is not None:
             codec.unseal = self.subjects.unseal
         self.memos = MemoCache()
-        process_fork.joined(self)
+        background.joined(self)
 
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""
@@ -149,6 +149,8 @@ class Core(Directory):
             while self.closing:
                 self.closing.pop()()
             self.committer.drain()
+            if self.pump is not None:
+                self.pump.stop()
             self.leases.close()
         finally:
             self.pins.close()

@@ -45,7 +45,7 @@ from holdfast.store.journal.entry import Body, same_entry
 from holdfast.store.journal.feed import FeedItem, Lanes
 from holdfast.store.journal.ledger import Ledger, gone
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.lease.lease import Fence
+from holdfast.store.lease import Fence
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cause import Cause
 from holdfast.store.rules.ephemeral import Ephemerals, Made, ephemeral_prefixes

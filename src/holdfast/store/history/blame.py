@@ -30,7 +30,7 @@ from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_count, check_flag
 from holdfast.store.names.cause import Cause
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.read.reader import anew, masks, moment, rules_of
 from holdfast.store.rules.ephemeral import refuse_ephemeral

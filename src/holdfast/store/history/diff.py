@@ -12,8 +12,7 @@ from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.lifetime import Meta
 from holdfast.store.journal.slot import Slot, meta_of, slot_of
 from holdfast.store.journal.timeline import Timeline, folded_at
-from holdfast.store.names.items import LongValue
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK, LongValue
 from holdfast.store.read.reader import Reader, masks, moment, rules_of
 from holdfast.store.rules.lookup import derived
 from holdfast.store.rules.subjects import shown, subject_changes

@@ -93,6 +93,8 @@ class LineHandle:
         key = check_key(key)
         check_version(if_version)
         expects = {key: if_version} if if_version is not None else None
+        if subject is not None:
+            self.core.subjects.expect([subject])
         operation = Operation("set", key, value, terms, subject)
         return self._plan([operation], self._version, expects=expects)
 
@@ -122,6 +124,8 @@ class LineHandle:
 
     def plan_extend(self, key: str, items: Iterable[Any], subject: str | None = None) -> Plan:
         """Add items to a list."""
+        if subject is not None:
+            self.core.subjects.expect([subject])
         operation = Operation("append", check_key(key), listed(items, "extend"), subject=subject)
         return self._plan([operation], self._version)
 
@@ -423,18 +427,14 @@ class ChangeParts:
         for part in self.parts.values():
             part.over = True
 
-    @property
-    def subjects(self) -> set[str | None]:
-        """Whom it seals for; None stands for nobody."""
-        return {noted.subject for part in self.parts.values() for noted in part.operations}
-
     def plan(self) -> Plan | None:
         """The change, or None if nothing was written. What is noted later is refused."""
         self.end()
         if all(part.empty for part in self.parts.values()):
             return None
-        values = [noted.value for part in self.parts.values() for noted in part.operations]
-        if is_longer(values, MUCH):
+        noted = [one for part in self.parts.values() for one in part.operations]
+        self._handle.core.subjects.expect({one.subject for one in noted})
+        if is_longer([one.value for one in noted], MUCH):
             leave_loop()
         change = build_change(
             self._handle.core,

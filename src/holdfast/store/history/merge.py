@@ -52,8 +52,7 @@ from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_plain_function, check_timeline
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.items import Entry, LongValue
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK, Entry, LongValue
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.read.reader import Reader, rules_of
 from holdfast.store.rules.classes import sensitive

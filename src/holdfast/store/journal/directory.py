@@ -37,9 +37,8 @@ from holdfast.store.journal.feed import Lanes, end_of
 from holdfast.store.journal.floor import no_body
 from holdfast.store.journal.ledger import AtomCache, Ledger, gone
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.names import process_fork, rowkinds
-from holdfast.store.names.clock import Clock
-from holdfast.store.names.lapse import Lapses
+from holdfast.store.names import background, rowkinds
+from holdfast.store.names.clock import Clock, Lapses
 from holdfast.store.names.scope import Scope
 from holdfast.store.tree.tree import NodeCache
 
@@ -195,7 +194,7 @@ class Directory:
     def check_open(self) -> None:
         """Refuse if the store is closed."""
         if self.closed:
-            raise process_fork.over(self.closed)
+            raise background.over(self.closed)
 
     # rows of the store itself
 

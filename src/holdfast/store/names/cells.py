@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from holdfast.errors import Conflict, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.rows import again, each
 from holdfast.store.names import rowkinds
 
 GROUP = 64
@@ -49,7 +50,9 @@ def swap_cells(
         try:
             try:
                 storage.commit(batch)
-            except Conflict as conflict:
+            except (
+                Conflict
+            ) as conflict:  # or it landed at an earlier call, whose outcome nobody knew
                 landed = (sent or unknown is not None) and cell_at(storage, key) == new
                 if not landed and beside is not None and key not in conflict.keys:
                     raise  # the cell is as it was: its owner can go on
@@ -101,7 +104,7 @@ class Swaps:
                 with self._lock:
                     if not asked.done:
                         self._commit_waiting()
-        except BaseException:
+        except BaseException:  # Ctrl-C: nobody waits for this one's answer any more
             with self._lock, suppress(ValueError):
                 self._waiting.remove(asked)
             raise
@@ -116,7 +119,7 @@ class Swaps:
             if len(group) == 1 or not self._try(group):
                 for asked in group:  # one of them stands in the way of the others
                     self._try([asked])
-        except BaseException:
+        except BaseException:  # Ctrl-C: what others wait for is theirs to do, in the same order
             self._waiting.extendleft(reversed([one for one in group if not one.done]))
             raise
 
@@ -158,7 +161,6 @@ class Swaps:
 # keeps a copy up to date finds by the feed and by these counts all that it has to look at.
 
 
-ATTEMPTS = 50
 FAR = 1 << 32
 """More than is counted while somebody looks."""
 
@@ -174,17 +176,22 @@ def commit_beside(storage: Storage, batch: Batch) -> None:
     changed += [key for key, _, _ in batch.swaps]
     keys = {rowkinds.beside(key) for key in changed}
     asked = batch.cells
-    for _ in range(ATTEMPTS):
+
+    def commit() -> None:
         batch.cells = [*asked, *(_next(storage, key) for key in sorted(keys))]
-        try:
-            storage.commit(batch)
-            return
-        except Conflict as conflict:
-            others = tuple(key for key in conflict.keys if key not in keys)
-            if others or not conflict.keys:
-                conflict.keys = others
-                raise
-    raise Conflict("others were always faster to change rows of the same scope; try again", [])
+        storage.commit(batch)
+
+    def counted_alone(conflict: Conflict) -> bool:
+        others = tuple(key for key in conflict.keys if key not in keys)
+        alone = bool(conflict.keys) and not others
+        conflict.keys = others
+        return alone
+
+    again(
+        commit,
+        "others were always faster to change rows of the same scope; try again",
+        when=counted_alone,
+    )
 
 
 def _next(storage: Storage, key: bytes) -> Swap:
@@ -201,23 +208,20 @@ def is_same(one: Storage, other: Storage) -> bool:
 
     It counts far ahead, for rows that belong to no scope, which has copies look at those once more.
     """
-    for _ in range(ATTEMPTS):
+
+    def count() -> int:
         held = cell_at(one, rowkinds.BESIDE)
         far = max(_number(held), _number(cell_at(other, rowkinds.BESIDE))) + FAR
-        try:
-            one.commit(Batch(cells=[(rowkinds.BESIDE, held, far.to_bytes(8, "big"))]))
-        except Conflict:
-            continue
-        return _number(cell_at(other, rowkinds.BESIDE)) >= far
-    raise Conflict("others were always faster to change rows of the store; try again", [])
+        one.commit(Batch(cells=[(rowkinds.BESIDE, held, far.to_bytes(8, "big"))]))
+        return far
+
+    far = again(count, "others were always faster to change rows of the store; try again")
+    return _number(cell_at(other, rowkinds.BESIDE)) >= far
 
 
 def odd_counts(storage: Storage, known: Callable[[int], bool]) -> Iterator[bytes]:
     """Keys of cells of this kind that count nothing, or for a scope that there never was."""
-    low = rowkinds.BESIDE
-    while page := storage.cells(low, rowkinds.after(rowkinds.BESIDE)):
-        for key, count in page:
-            whole = key == rowkinds.BESIDE or (len(key) == 7 and known(rowkinds.scope_of(key)))
-            if not whole or len(count) != 8:
-                yield key
-        low = page[-1][0] + b"\0"
+    for key, count in each(storage.cells, rowkinds.BESIDE, rowkinds.after(rowkinds.BESIDE)):
+        whole = key == rowkinds.BESIDE or (len(key) == 7 and known(rowkinds.scope_of(key)))
+        if not whole or len(count) != 8:
+            yield key

@@ -1,27 +1,25 @@
 """One face: a public class is written once, blocking; its async class is made from it.
 
-How to convert a class that has a blocking file and a hand-written async one:
+Put `@faced` above the blocking class, and mark public methods (functions of a module, too) with how
+they leave the event loop; `scripts/stubs.py` then writes the types of the async class:
 
-1. Put `@faced` above the blocking class. Mark public methods with how they leave the event loop:
    `@reads`    on a thread; cancelled: told at once, the read is left behind; the default
-   `@writes`   on a thread; cancelled: it has its end first (`undo=` gives back what it got)
+   `@writes`   on a thread; cancelled: it has its end first
    `@ends`     the same, and it also begins if cancelled: stop, close, release
    `@here`     in the loop, not awaited; with `awaited=True` awaited: `await audit.start()`
-   `@quick`    in the loop, and on a thread if it turns out long (see `here_or_away`)
+   `@quick`    in the loop, and on a thread if it turns out long (see `here_or_away`); only data
+   `@commits`  ends with `self._run(plan)`: planned as what is quick, and committed as its face does
    `@steps`    a generator that says what is to be done next, for what calls a function of the
                user's between two pieces of work (see `Step`); it serves both faces
    `@step_block` the same for a block around code of the user's (see `give`)
-   Module-level functions are marked the same way, without `@faced`.
-2. Delete the async file. The export tables name the blocking class in both faces; code that used
-   the async class takes it from its part (`holdfast.backup`), or calls `asynchronous(Blocking)`.
-3. Run `scripts/stubs.py`, which writes the types of the async class, then mypy and the tests.
 
-Done for you: signatures, docstrings, properties, `repr`, `len` and the like. `with` becomes
-`async with` (entering is undone by leaving, if cancelled; leaving always begins), also of methods
-made with `contextmanager` or `block`. Public attributes of the blocking object can be read. Async
-objects among the arguments arrive as blocking ones; blocking ones in what is returned (also in a
-list, tuple or dict) leave as async ones. Constructors refuse those of
-`holdfast.sync`; functions take both.
+Export tables name the blocking class in both faces; who needs the async one takes it from its part
+(`holdfast.backup`), or calls `asynchronous(Blocking)`. It has the same signatures, docstrings,
+properties, `repr`, `len` and the like. `with` becomes `async with` (entering is undone by leaving,
+if cancelled; leaving always begins), also of methods made with `contextmanager` or `block`. Public
+attributes of the blocking object can be read. Async objects among the arguments arrive as blocking
+ones; blocking ones in what is returned (also in a list, tuple or dict) leave as async ones.
+Constructors refuse those of `holdfast.sync`; functions take both.
 
 Functions of users that may be async: `@calls("found")` on what is given them lets threads call them
 and wait for them in the loop. `@calls()` on a method takes its loop for those that the constructor
@@ -34,29 +32,52 @@ Pitfalls:
 - Only what is given directly, or in a list or tuple, is taken for async objects; a mapping of
   states, or an iterator of them, is not looked into.
 - Setting an attribute of an async object does not reach the blocking one.
-- `@quick` takes the storage from `_storage` of the blocking object, and may run a method twice.
+- `@quick` takes the storage from `_storage` of the blocking object, and may run a method twice; it
+  neither takes nor gives objects of a face.
 - A subclass of the async class overrides what users call; blocking methods call each other.
-- By hand stay streams, watches and change blocks: `@faced(by_hand="module:Class")`. Such a class
-  has `__blocking__`, `_blocking`, and a classmethod `_of` that makes it of a blocking object. It
-  may inherit the rest, docstrings too: `class State(made(Blocking))`, see `store.made`.
+- By hand stay streams and watches: `@faced(by_hand="module:Class")`. Such a class has
+  `__blocking__`, `_blocking`, and a classmethod `_of` that makes it of a blocking object. It may
+  inherit the rest, docstrings too: `class State(made(Blocking))`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+import time
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from functools import cache, partial, update_wrapper, wraps
 from importlib import import_module
 from itertools import islice
+from math import inf
 from types import FunctionType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.errors import InvalidInputError
-from holdfast.store.names.threads import LONG, here_unless_long, read_away, surely, to_the_end
-
-if TYPE_CHECKING:
-    from holdfast.store.names.threads import OnLoop
+from holdfast.store.names.threads import (
+    HERE,
+    MUCH,
+    OnLoop,
+    TooMuch,
+    here_or_away,
+    read_away,
+    safe_point,
+    surely,
+    to_the_end,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _C = TypeVar("_C", bound=type)
@@ -72,8 +93,6 @@ class Way(NamedTuple):
 
     name: str
     awaited: bool = True
-    undo: Callable[[Any, Any], object] | None = None
-    """Gets the blocking object and what the method gave, if nobody is there to have it."""
     threads: int | None = None
     """How many calls of one object may be at work, on threads that nothing else waits for."""
 
@@ -81,57 +100,39 @@ class Way(NamedTuple):
 DEFAULT = Way("reads")
 
 
-def _marked(function: _F, way: Way) -> _F:
-    function.__way__ = way  # type: ignore[attr-defined]
-    function.__face__ = asynchronous  # type: ignore[attr-defined]
-    return function
+class _Mark(Protocol):
+    """`@writes`, or `@writes(threads=8)`."""
+
+    @overload
+    def __call__(self, function: _F, /) -> _F: ...
+    @overload
+    def __call__(self, /, **more: Any) -> Callable[[_F], _F]: ...
 
 
-def reads(function: _F) -> _F:
-    """On a thread; cancelled, it is left behind. The default."""
-    return _marked(function, DEFAULT)
+def _mark(name: str, **usual: Any) -> _Mark:
+    def mark(function: Any = None, /, **more: Any) -> Any:
+        if function is None:
+            return partial(mark, **more)
+        function.__way__ = Way(name, **(usual | more))
+        function.__face__ = asynchronous
+        return function
+
+    return mark
 
 
-@overload
-def writes(function: _F, /) -> _F: ...
-@overload
-def writes(
-    *, undo: Callable[[Any, Any], object] | None = None, threads: int | None = None
-) -> Callable[[_F], _F]: ...
-def writes(
-    function: Any = None,
-    /,
-    *,
-    undo: Callable[[Any, Any], object] | None = None,
-    threads: int | None = None,
-) -> Any:
-    """On a thread; cancelled, it has its end first.
-
-    `undo(self, result)` is called if it was finished though nobody is there to have the result.
-    `threads`: it may wait for others, long, and so runs on that many threads of its own.
-    """
-    way = Way("writes", undo=undo, threads=threads)
-    return _marked(function, way) if function is not None else partial(_marked, way=way)
-
-
-def ends(function: _F) -> _F:
-    """On a thread, also if its task is cancelled before it began: stop, close, release."""
-    return _marked(function, Way("ends"))
-
-
-@overload
-def here(function: _F, /) -> _F: ...
-@overload
-def here(*, awaited: bool) -> Callable[[_F], _F]: ...
-def here(function: Any = None, /, *, awaited: bool = False) -> Any:
-    """In the loop: it takes microseconds and waits for nothing."""
-    way = Way("here", awaited=awaited)
-    return _marked(function, way) if function is not None else partial(_marked, way=way)
-
-
-def quick(function: _F) -> _F:
-    """In the loop, and begun anew on a thread if it turns out to be long; it only reads."""
-    return _marked(function, Way("quick"))
+reads = _mark("reads")
+"""On a thread; cancelled, it is left behind. The default."""
+writes = _mark("writes")
+"""On a thread; cancelled, it has its end first. `threads`: it may wait for others, long, and so
+runs on that many threads of its own."""
+ends = _mark("ends")
+"""On a thread, also if its task is cancelled before it began: stop, close, release."""
+here = _mark("here", awaited=False)
+"""In the loop: it takes microseconds and waits for nothing."""
+quick = _mark("quick")
+"""In the loop, and begun anew on a thread if it turns out to be long; it only reads."""
+commits = _mark("commits")
+"""Planned as what is quick, and committed as the async face commits."""
 
 
 def calls(*names: str, **made: Callable[[Any, OnLoop], Any]) -> Callable[[_F], _F]:
@@ -142,7 +143,10 @@ def calls(*names: str, **made: Callable[[Any, OnLoop], Any]) -> Callable[[_F], _
     """
 
     def mark(function: _F) -> _F:
-        function.__calls__ = {**dict.fromkeys(names), **made}  # type: ignore[attr-defined]
+        function.__calls__ = {  # type: ignore[attr-defined]
+            **{name: partial(_waited_for, name=name) for name in names},
+            **made,
+        }
         return function
 
     return mark
@@ -151,6 +155,10 @@ def calls(*names: str, **made: Callable[[Any, OnLoop], Any]) -> Callable[[_F], _
 def asks(*names: str) -> Callable[[_F], _F]:
     """Name the arguments that are functions of users which steps `ask`: they may be async."""
     return calls(**{name: partial(_asked, name=name) for name in names})
+
+
+def _waited_for(function: Any, on_loop: OnLoop, *, name: str) -> Any:
+    return on_loop.wrap(function, name)
 
 
 def _asked(function: Any, _: OnLoop, *, name: str) -> Any:
@@ -211,16 +219,11 @@ def taken(thing: Any) -> Any:
     if kind in _PLAIN:
         return thing
     if kind is list or kind is tuple:
-        if any(_is_async(one) for one in thing[:LOOK]):
+        if any(hasattr(type(one), "__blocking__") for one in thing[:LOOK]):
             return kind(map(taken, thing))
     elif hasattr(kind, "__blocking__"):
         return thing._blocking
     return thing
-
-
-def _is_async(thing: object) -> bool:
-    kind = type(thing)
-    return kind not in _PLAIN and hasattr(kind, "__blocking__")
 
 
 def given(thing: Any, owner: Any = None) -> Any:
@@ -238,136 +241,90 @@ def given(thing: Any, owner: Any = None) -> Any:
     return thing
 
 
-def _refuse_blocking(what: str, args: Iterable[Any]) -> None:
-    """Objects of both faces over one store would commit by two ways; it is a slip, and told."""
-    for one in args:
-        if type(one) in _FACES:
-            raise InvalidInputError(
-                f"{what} takes a {type(one).__name__.lower()} of holdfast, not one of "
-                f"holdfast.sync, which has its own {what}"
-            )
+# ---- calls ---------------------------------------------------------------------------------
 
 
-# ---- functions of users --------------------------------------------------------------------
+def _arguments(
+    function: Any, args: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """What a blocking function gets for the arguments of the async one."""
+    own_args = [taken(one) for one in args]
+    own_named = {name: taken(one) for name, one in named.items()} if named else named
+    if not hasattr(function, "__calls__"):
+        return own_args, own_named
+    on_loop = OnLoop()
+    for loop in (on_loop, *_loops_of(args, named)):
+        loop.use()
+    return _with_functions(function, on_loop, own_args, own_named)
 
 
-class _Functions:
-    """The arguments of a function that are functions of users."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        import inspect
-
-        self._made: Mapping[str, Any] = function.__calls__  # type: ignore[attr-defined]
-        self._places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
-
-    def put(self, on_loop: OnLoop, args: list[Any], named: dict[str, Any]) -> None:
-        """Put plain functions in their place, which wait for them in the loop."""
-        for name, made in self._made.items():
-            make = made or partial(_plain, name=name)
-            place = self._places[name]
-            if name in named:
-                named[name] = make(named[name], on_loop)
-            elif place < len(args):
-                args[place] = make(args[place], on_loop)
+def _with_functions(
+    function: Any, on_loop: OnLoop, args: Iterable[Any], named: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The arguments with plain functions for those of users, which are waited for in the loop."""
+    bound = _signature(function).bind(*args, **named)
+    for name, make in function.__calls__.items():
+        if name in bound.arguments:
+            bound.arguments[name] = make(bound.arguments[name], on_loop)
+    return bound.args, bound.kwargs
 
 
-def _plain(function: Any, on_loop: OnLoop, *, name: str) -> Any:
-    return on_loop.wrap(function, name)
+@cache
+def _signature(function: Any) -> Any:
+    import inspect
+
+    return inspect.signature(function)
 
 
 def _loops_of(args: Iterable[Any], named: Mapping[str, Any]) -> list[OnLoop]:
-    """Where async functions run that were given to other async objects among the arguments."""
+    """Where async functions run that were given to async objects among the arguments."""
     both = (*args, *named.values())
     return [loop for one in both if isinstance(one, Face) for loop in one._loops]
 
 
-# ---- calls ---------------------------------------------------------------------------------
+class Uncommitted(NamedTuple):
+    """What `_run` of a planner gives: a change that the async face is to commit.
 
-_Prepared = tuple[Any, list[Any], dict[str, Any]]
-"""Whose method it is (None of a function), and the arguments of the blocking one."""
+    A planner is the blocking object that methods marked `@commits` get: it commits nothing itself.
+    """
 
-
-def _preparing(function: Any, *, method: bool) -> Callable[..., _Prepared]:
-    if hasattr(function, "__calls__"):
-        return _preparing_functions(function, method=method)
-
-    def prepare(args: tuple[Any, ...], named: dict[str, Any]) -> _Prepared:
-        if named:
-            named = {name: taken(one) for name, one in named.items()}
-        return args[0] if method else None, [taken(one) for one in args], named
-
-    return prepare
+    plan: Any
+    away: bool = False
+    """Whether it may take long to build: see `Pump.commit`."""
 
 
-def _preparing_functions(function: Any, *, method: bool) -> Callable[..., _Prepared]:
-    """The same for what is given functions of users, or takes the loop for them."""
-    from holdfast.store.names.threads import OnLoop
-
-    functions = _Functions(function)
-
-    def prepare(args: tuple[Any, ...], named: dict[str, Any]) -> _Prepared:
-        on_loop = OnLoop()
-        for loop in (on_loop, *_loops_of(args, named)):
-            loop.use()
-        positional = [taken(one) for one in args]
-        named = {name: taken(one) for name, one in named.items()}
-        functions.put(on_loop, positional, named)
-        return args[0] if method else None, positional, named
-
-    return prepare
-
-
-def _running(way: Way) -> Callable[[Any, Any], Any]:
-    """What leads the work of a call to its end, and is awaited; it gets the owner, too."""
-    if way.name == "reads":
-        return lambda _, work: read_away(work)
-    if way.name == "ends":
-        return lambda _, work: surely(work)
-    if way.name == "steps":
-        return lambda owner, work: _led(work(), owner)
-    assert way.name == "writes"
-    undo, threads = way.undo, way.threads
-
-    def write(owner: Any, work: Any) -> Any:
-        pool = owner._pool(threads) if threads is not None else None
-        if undo is None:
-            return to_the_end(work, pool=pool)
-        return to_the_end(work, pool=pool, undo=partial(undo, taken(owner)))
-
-    return write
+_RUN: dict[str, Callable[..., Any]] = {"reads": read_away, "writes": to_the_end, "ends": surely}
 
 
 def _call(function: Any, *, method: bool, way: Way | None = None) -> Any:
     """The async function of a blocking one; of a method, with the async object in front."""
     way = way or getattr(function, "__way__", DEFAULT)
     assert way is not None
-    prepare = _preparing(function, method=method)
-    if way.name == "here":
-
-        def at_once(*args: Any, **named: Any) -> Any:
-            owner, given_args, named = prepare(args, named)
-            return given(function(*given_args, **named), owner)
-
-        if not way.awaited:
-            return wraps(function)(at_once)
-
-        @wraps(function)
-        async def soon(*args: Any, **named: Any) -> Any:
-            return at_once(*args, **named)
-
-        return soon
-
     if way.name == "quick":
         return _quick(function)
-    run = _running(way)
-    work = function.__steps__ if way.name == "steps" else function
+
+    @wraps(function)
+    def at_once(*args: Any, **named: Any) -> Any:
+        own_args, own_named = _arguments(function, args, named)
+        return given(function(*own_args, **own_named), args[0] if method else None)
 
     @wraps(function)
     async def call(*args: Any, **named: Any) -> Any:
-        owner, given_args, named = prepare(args, named)
-        return given(await run(owner, partial(work, *given_args, **named)), owner)
+        if way.name == "here":
+            return at_once(*args, **named)
+        owner: Any = args[0] if method else None
+        own_args, own_named = _arguments(function, args, named)
+        if way.name == "steps":
+            return given(await _led(function.__steps__(*own_args, **own_named), owner), owner)
+        if way.name == "commits":
+            work = partial(function, owner._planner(), *own_args[1:], **own_named)
+            found = await here_or_away(owner._storage, work, away=to_the_end)
+            return await owner._run(*found) if type(found) is Uncommitted else found
+        pool = {"pool": owner._pool(way.threads)} if owner and way.threads else {}
+        work = partial(function, *own_args, **own_named)
+        return given(await _RUN[way.name](work, **pool), owner)
 
-    return call
+    return call if way.awaited else at_once
 
 
 def _function(function: Any) -> Any:
@@ -381,17 +338,16 @@ def _quick(function: Any) -> Any:
 
     @wraps(function)
     async def call(self: Any, /, *args: Any, **named: Any) -> Any:
-        for one in args:
-            if type(one) not in _PLAIN:
-                args = tuple([taken(one) for one in args])
-                break
-        if named:
-            named = {name: taken(one) for name, one in named.items()}
         blocking = self._blocking
-        found = here_unless_long(blocking._storage, function, (blocking, *args), named)
-        if found is LONG:
-            found = await read_away(partial(function, blocking, *args, **named))
-        return given(found, self)
+        if blocking._storage.limits.embedded:
+            HERE.left = MUCH
+            try:
+                return function(blocking, *args, **named)
+            except TooMuch:
+                pass
+            finally:
+                HERE.left = inf
+        return await read_away(partial(function, blocking, *args, **named))
 
     return call
 
@@ -403,13 +359,15 @@ class Step(NamedTuple):
     """What a method of steps wants done next; it gets the answer, or the error, where it yields."""
 
     how: str
-    work: Callable[[], Any]
+    work: partial[Any]
     undo: Callable[[Any], object] | None = None
     what: str = ""
 
 
 Steps = Generator[Step, Any, _T]
 """What a method of steps is: `def create(self) -> Steps[Result]`, called for a `Result`."""
+Blocks = Generator[Step | _T, Any, None]
+"""What a block of steps is: `def next(self) -> Blocks[Mail]`, entered for a `Mail`."""
 
 
 def read(function: Callable[..., Any], *args: Any, **named: Any) -> Step:
@@ -432,6 +390,26 @@ def end(function: Callable[..., Any], *args: Any, **named: Any) -> Step:
     return Step("ends", partial(function, *args, **named))
 
 
+def planned(function: Callable[..., Any], *args: Any) -> Step:
+    """A step that plans a change: in the loop, and on a thread if it turns out to be long."""
+    return Step("plan", partial(function, *args))
+
+
+def commit(owner: Any, plan: Any, *, away: bool = False) -> Step:
+    """A step that commits what is planned, as its face does; `away` as in `Uncommitted`."""
+    return Step("commit", partial(owner._run, plan, away))
+
+
+def pause(seconds: float) -> Step:
+    """A step that lets some time pass; others go on meanwhile."""
+    return Step("pause", partial(_rest, seconds))
+
+
+def _rest(seconds: float) -> None:
+    safe_point()
+    time.sleep(seconds)
+
+
 def ask(function: Callable[..., Any], *args: Any, what: str = "") -> Step:
     """A step that calls a function of the user's: in the loop, where it may be async.
 
@@ -443,7 +421,16 @@ def ask(function: Callable[..., Any], *args: Any, what: str = "") -> Step:
 
 def check(function: Any, what: str) -> Step:
     """A step that refuses what is no function, or an async one on the blocking face."""
-    return Step("check", lambda: function, what=what)
+    return Step("check", partial(_same, function), what=what)
+
+
+def give(what: object) -> Step:
+    """The step of a block of steps that is the user's block, which gets this."""
+    return Step("give", partial(_same, what))
+
+
+def _same(thing: object) -> object:
+    return thing
 
 
 def steps(function: Callable[_P, Steps[_T]]) -> Callable[_P, _T]:
@@ -451,30 +438,45 @@ def steps(function: Callable[_P, Steps[_T]]) -> Callable[_P, _T]:
 
     @wraps(function)
     def lead(*args: _P.args, **named: _P.kwargs) -> _T:
-        return _lead(function(*args, **named))
+        return led(function(*args, **named))
 
     lead.__steps__ = function  # type: ignore[attr-defined]
-    return _marked(lead, Way("steps"))
+    return _mark("steps")(lead)
 
 
-def _lead(routine: Steps[_T]) -> _T:
-    from holdfast.store.names.arguments import check_plain_function, ran
+def led(routine: Steps[_T]) -> _T:
+    """What a routine of steps comes to, on the blocking face."""
+    try:
+        next(_driven(routine))
+    except StopIteration as over:
+        return over.value  # type: ignore[no-any-return]
+    raise AssertionError("a routine that gives is a block")
 
+
+def _driven(routine: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Do the steps of a routine here; what one gives is yielded, to the block of the user."""
     try:
         step = next(routine)
         while True:
             try:
-                answer = step.work()
-                if step.how == "ask" and step.what:
-                    answer = ran(answer, step.what)
-                elif step.how == "check":
-                    check_plain_function(answer, step.what)
+                answer = (yield step.work()) if step.how == "give" else _done_here(step)
             except BaseException as error:  # whatever it is, the routine has its own handlers
                 step = routine.throw(error)
             else:
                 step = routine.send(answer)
     except StopIteration as over:
-        return over.value  # type: ignore[no-any-return]
+        return over.value
+
+
+def _done_here(step: Step) -> Any:
+    answer = step.work()
+    if not step.what:
+        return answer
+    from holdfast.store.names.arguments import check_plain_function, ran
+
+    return (
+        check_plain_function(answer, step.what) if step.how == "check" else ran(answer, step.what)
+    )
 
 
 async def _led(routine: Steps[Any], owner: Any) -> Any:
@@ -491,22 +493,46 @@ async def _led(routine: Steps[Any], owner: Any) -> Any:
         return over.value
 
 
+@asynccontextmanager
+async def _led_block(routine: Generator[Any, Any, Any], owner: Any) -> AsyncIterator[Any]:
+    """The same of a block, in the task that enters it: functions of users may be async."""
+    try:
+        step = next(routine)
+        while True:
+            try:
+                if step.how == "give":
+                    answer = yield given(step.work(), owner)
+                else:
+                    answer = await _done(step, owner)
+            except BaseException as error:  # as above; also what the block ended with
+                step = routine.throw(error)
+            else:
+                step = routine.send(answer)
+    except StopIteration:
+        return
+
+
 async def _done(step: Step, owner: Any) -> Any:
+    if step.how == "plan":
+        return await here_or_away(owner._storage, step.work, away=to_the_end)
+    if step.how == "commit":
+        return await owner._run(*step.work.args)
+    if step.how == "reads":
+        return await read_away(step.work)
+    if step.how in ("writes", "ends"):
+        return await _RUN[step.how](step.work, undo=step.undo)
+    if step.how == "pause":
+        import asyncio
+
+        return await asyncio.sleep(*step.work.args)
     import inspect
 
     from holdfast.store.names.arguments import check_run, ran
 
-    if step.how == "reads":
-        return await read_away(step.work)
-    if step.how == "writes":
-        return await to_the_end(step.work, undo=step.undo)
-    if step.how == "ends":
-        return await surely(step.work, undo=step.undo)
     if step.how == "check":
         return check_run(step.work(), step.what, awaited=True)
-    asked = step.work
-    assert isinstance(asked, partial)
-    answer = asked.func(*(given(one, owner) for one in asked.args), **asked.keywords)
+    own_args = [given(one, owner) for one in step.work.args]
+    answer = step.work.func(*own_args, **step.work.keywords)
     answer = await answer if inspect.isawaitable(answer) else answer
     return ran(answer, step.what) if step.what else answer
 
@@ -514,116 +540,43 @@ async def _done(step: Step, owner: Any) -> Any:
 # ---- blocks --------------------------------------------------------------------------------
 
 
-Blocks = Generator[Step | _T, Any, None]
-"""What a block of steps is: `def next(self) -> Blocks[Mail]`, entered for a `Mail`."""
+class _Entered:
+    """Whether a block was entered already: `contextlib` says nothing of use about that."""
+
+    def __init__(self, inner: Any, name: str) -> None:
+        self._inner = inner
+        self._name = name
+        self._entered = False
+
+    def _enter(self) -> Any:
+        if self._entered:
+            raise InvalidInputError(
+                f"a block is entered once; call `{self._name}` again for another one"
+            )
+        self._entered = True
+        return self._inner
 
 
-def give(what: object) -> Step:
-    """The step of a block of steps that is the user's block, which gets this."""
-    return Step("give", lambda: what)
+class Block(_Entered, AbstractContextManager[_T], Generic[_T]):
+    """`with store.lease(…)`."""
 
-
-def step_block(
-    function: Callable[_P, Blocks[_T]],
-) -> Callable[_P, AbstractContextManager[_T]]:
-    """Make a block of a generator of steps, one of which gives: what comes before it enters."""
-
-    @wraps(function)
-    def begin(*args: _P.args, **named: _P.kwargs) -> AbstractContextManager[_T]:
-        return _StepBlock(function(*args, **named))
-
-    return begin
-
-
-class _StepBlock(AbstractContextManager[Any]):
-    """A block of steps, on the blocking face."""
-
-    def __init__(self, routine: Any) -> None:
-        self.routine = routine
-
-    def __enter__(self) -> Any:
-        return _lead(_before(self.routine))
+    def __enter__(self) -> _T:
+        return self._enter().__enter__()  # type: ignore[no-any-return]
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> bool:
-        return _lead(_behind(self.routine, error))
+    ) -> bool | None:
+        return self._inner.__exit__(kind, error, trace)  # type: ignore[no-any-return]
 
 
-class _AsyncStepBlock(AbstractAsyncContextManager[Any]):
-    """The same on the async face, in the task that enters it: functions of users may be async."""
-
-    def __init__(self, routine: Any, owner: Any) -> None:
-        self._routine = routine
-        self._owner = owner
+class AsyncBlock(_Entered, AbstractAsyncContextManager[Any]):
+    """`async with store.lease(…)`."""
 
     async def __aenter__(self) -> Any:
-        return given(await _led(_before(self._routine), self._owner), self._owner)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        left: bool = await _led(_behind(self._routine, error), self._owner)
-        return left
-
-
-def _before(routine: Steps[None]) -> Steps[Any]:
-    """The steps of a block up to the one that gives, and what that gives."""
-    step = next(routine, None)
-    while step is not None and step.how != "give":
-        try:
-            answer = yield step
-        except BaseException as error:  # whatever it is, the routine has its own handlers
-            step = routine.throw(error)
-        else:
-            step = routine.send(answer)
-    if step is None:
-        raise InvalidInputError("a block is entered once; make another")
-    return step.work()
-
-
-def _behind(routine: Steps[None], error: BaseException | None) -> Steps[bool]:
-    """The steps of a block behind it; whether an error that it ended with is dealt with."""
-    try:
-        step = next(routine) if error is None else routine.throw(error)
-        while True:
-            try:
-                answer = yield step
-            except BaseException as wrong:  # as above
-                step = routine.throw(wrong)
-            else:
-                step = routine.send(answer)
-    except StopIteration:
-        return error is not None
-    except BaseException as wrong:
-        if wrong is not error:
-            raise
-        return False
-
-
-async def _entered(manager: AbstractContextManager[Any], owner: Any) -> Any:
-    """Enter a blocking block on a thread; if nobody is there any more then, it is left again."""
-    return given(
-        await to_the_end(manager.__enter__, undo=lambda _: manager.__exit__(None, None, None)),
-        owner,
-    )
-
-
-class _Block(AbstractAsyncContextManager[Any]):
-    """`async with replicas.following()`, of a method made with `contextmanager` or `block`."""
-
-    def __init__(self, manager: AbstractContextManager[Any], owner: Any) -> None:
-        self._manager = manager
-        self._owner = owner
-
-    async def __aenter__(self) -> Any:
-        return await _entered(self._manager, self._owner)
+        return await self._enter().__aenter__()
 
     async def __aexit__(
         self,
@@ -631,20 +584,29 @@ class _Block(AbstractAsyncContextManager[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        return await surely(self._manager.__exit__, kind, error, trace)
+        return await self._inner.__aexit__(kind, error, trace)  # type: ignore[no-any-return]
 
 
-def _block(function: Any) -> Any:
-    prepare = _preparing(function, method=True)
+def block(function: Callable[_P, Iterator[_T]]) -> Callable[_P, Block[_T]]:
+    """As `contextmanager`; entered again, the block is refused with what to do."""
+    make = contextmanager(function)
 
     @wraps(function)
-    def begin(*args: Any, **named: Any) -> AbstractAsyncContextManager[Any]:
-        owner, given_args, named = prepare(args, named)
-        manager = function(*given_args, **named)
-        if isinstance(manager, _StepBlock):
-            return _AsyncStepBlock(manager.routine, owner)
-        return _Block(manager, owner)
+    def begin(*args: _P.args, **named: _P.kwargs) -> Block[_T]:
+        return Block(make(*args, **named), function.__name__)
 
+    return begin
+
+
+def step_block(function: Callable[_P, Blocks[_T]]) -> Callable[_P, Block[_T]]:
+    """Make a block of a generator of steps, one of which gives: what comes before it enters."""
+
+    @block
+    @wraps(function)
+    def begin(*args: _P.args, **named: _P.kwargs) -> Iterator[Any]:
+        return _driven(function(*args, **named))
+
+    begin.__steps__ = function  # type: ignore[attr-defined]
     return begin
 
 
@@ -652,8 +614,39 @@ def is_block(function: Any) -> bool:
     """Whether a method was made with `contextmanager`, `block` or `step_block`."""
     import inspect
 
-    inner = getattr(function, "__wrapped__", None)
-    return not hasattr(function, "__steps__") and inspect.isgeneratorfunction(inner)
+    inner = inspect.unwrap(function)
+    steps = getattr(function, "__way__", DEFAULT).name == "steps"
+    return not steps and inner is not function and inspect.isgeneratorfunction(inner)
+
+
+def _block(function: Any) -> Any:
+    @wraps(function)
+    def begin(*args: Any, **named: Any) -> AbstractAsyncContextManager[Any]:
+        own_args, own_named = _arguments(function, args, named)
+        if hasattr(function, "__steps__"):
+            routine = function.__steps__(*own_args, **own_named)
+        else:
+            routine = _around(function(*own_args, **own_named))
+        return AsyncBlock(_led_block(routine, args[0]), function.__name__)
+
+    return begin
+
+
+def _around(manager: AbstractContextManager[Any]) -> Generator[Step, Any, None]:
+    """The steps of a blocking block: it is entered and left on threads."""
+    found = yield _entry(manager)
+    try:
+        yield give(found)
+    except BaseException as error:  # what the user's block raised: the manager decides about it
+        if not (yield end(manager.__exit__, type(error), error, error.__traceback__)):
+            raise
+    else:
+        yield end(manager.__exit__, None, None, None)
+
+
+def _entry(manager: AbstractContextManager[Any]) -> Step:
+    """Enter a blocking block; if nobody is there any more then, it is left again."""
+    return write(manager.__enter__, undo=lambda _: manager.__exit__(None, None, None))
 
 
 # ---- classes -------------------------------------------------------------------------------
@@ -757,21 +750,11 @@ def _member(cls: Any, name: str, member: Any) -> Any:
         return None
     if isinstance(member, property):
         return _property(member)
-    if isinstance(member, classmethod):
-        return staticmethod(_call(_bound(member.__func__, cls), method=False))
-    if isinstance(member, staticmethod):
-        return staticmethod(_call(member.__func__, method=False))
+    if isinstance(member, classmethod | staticmethod):
+        return staticmethod(_call(member.__get__(None, cls), method=False))
     if not isinstance(member, FunctionType):
         return member if not hasattr(member, "__get__") else None  # a slot: see __getattr__
     return _block(member) if is_block(member) else _call(member, method=True)
-
-
-def _bound(function: Any, cls: Any) -> Any:
-    @wraps(function)
-    def bound(*args: Any, **named: Any) -> Any:
-        return function(cls, *args, **named)
-
-    return bound
 
 
 def _property(member: property) -> property:
@@ -790,30 +773,16 @@ def _property(member: property) -> property:
 
 def _entering(cls: Any) -> tuple[Any, Any]:
     """`async with` of a class: entering as its mark says, leaving whatever becomes of the task."""
-    enter, leave = cls.__enter__, cls.__exit__
-    way: Way = getattr(enter, "__way__", Way("writes"))
+    leave = Way("steps") if hasattr(cls.__exit__, "__steps__") else Way("ends")
+    aexit = _call(cls.__exit__, method=True, way=leave)
+    way = getattr(cls.__enter__, "__way__", None)
+    if way is not None:
+        return _call(cls.__enter__, method=True, way=way._replace(awaited=True)), aexit
 
     async def aenter(self: Any) -> Any:
-        if hasattr(enter, "__calls__"):
-            for loop in self._loops:
-                loop.use()
-        if way.name == "here":
-            return given(enter(self._blocking), self)
-        if way.name == "steps":
-            return given(await _led(enter.__steps__(self._blocking), self), self)
-        return await _entered(self._blocking, self)
-
-    async def aexit(
-        self: Any,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        if hasattr(leave, "__steps__"):
-            left = await _led(leave.__steps__(self._blocking, kind, error, trace), self)
-        else:
-            left = await surely(self._blocking.__exit__, kind, error, trace)
-        return left  # type: ignore[no-any-return]
+        for loop in self._loops:
+            loop.use()
+        return given(await _done(_entry(self._blocking), self), self)
 
     return aenter, aexit
 
@@ -821,20 +790,23 @@ def _entering(cls: Any) -> tuple[Any, Any]:
 def _making_of(cls: Any) -> Any:
     """`__init__` of the async class: it makes the blocking object."""
     function = cls.__init__
-    functions = _Functions(function) if hasattr(function, "__calls__") else None
 
     def make(self: Any, /, *args: Any, **named: Any) -> None:
-        _refuse_blocking(cls.__name__, (*args, *named.values()))
-        positional = [self, *(taken(one) for one in args)]
-        more = {name: taken(one) for name, one in named.items()}
+        for one in (*args, *named.values()):
+            # Objects of both faces over one store would commit by two ways; it is a slip, and told.
+            if type(one) in _FACES:
+                raise InvalidInputError(
+                    f"{cls.__name__} takes a {type(one).__name__.lower()} of holdfast, not one of "
+                    f"holdfast.sync, which has its own {cls.__name__}"
+                )
         loops = _loops_of(args, named)
-        if functions is not None:
-            from holdfast.store.names.threads import OnLoop
-
+        own_args: Sequence[Any] = [self, *map(taken, args)]
+        own_named: Mapping[str, Any] = {name: taken(one) for name, one in named.items()}
+        if hasattr(function, "__calls__"):
             loops.append(OnLoop())
-            functions.put(loops[-1], positional, more)
+            own_args, own_named = _with_functions(function, loops[-1], own_args, own_named)
         if loops:
             self._loops = tuple(loops)
-        self._blocking = cls(*positional[1:], **more)
+        self._blocking = cls(*own_args[1:], **own_named)
 
     return update_wrapper(make, function) if function is not object.__init__ else make

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.store.names.cause import Cause
-from holdfast.store.names.masked import MASK
 from holdfast.store.names.scope import Scope
 
 TYPES = (
@@ -301,3 +300,19 @@ class Swept:
     """Erased scopes whose rows were still there."""
     damaged: tuple[str, ...] = ()
     """Scopes that could not be swept, because something of them cannot be read."""
+
+
+# ---- masks --------------------------------------------------------------------------------------
+# What is shown in place of a value of class sensitive.
+
+
+class Masked:
+    """Stands for a value of class sensitive where it is not to be shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<sensitive>"
+
+
+MASK = Masked()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -167,7 +167,7 @@ async def read_away(
     return work.done.result()  # type: ignore[return-value]
 
 
-class _TooMuch(BaseException):
+class TooMuch(BaseException):
     """What was begun in the loop turns out to be long: it is begun anew on a thread."""
 
 
@@ -177,7 +177,7 @@ class _Here(threading.local):
     left = inf
 
 
-_here = _Here()
+HERE = _Here()
 
 
 async def here_or_away(
@@ -193,110 +193,27 @@ async def here_or_away(
     What calls functions of users goes away with `to_the_end`: they are not left at work.
     """
     if storage.limits.embedded:
-        _here.left = MUCH
+        HERE.left = MUCH
         try:
             return function(*args)
-        except _TooMuch:
+        except TooMuch:
             pass
         finally:
-            _here.left = inf
+            HERE.left = inf
     return await away(function, *args)
-
-
-LONG: Any = object()
-"""Stands for what was not found in the loop, for it takes long."""
-
-
-def here_unless_long(
-    storage: Storage,
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    named: Mapping[str, Any],
-) -> Any:
-    """The first half of it, written out for methods: what one gives, or `LONG`."""
-    if not storage.limits.embedded:
-        return LONG
-    _here.left = MUCH
-    try:
-        return function(*args, **named)
-    except _TooMuch:
-        return LONG
-    finally:
-        _here.left = inf
 
 
 def leave_loop(size: int = MUCH + 1) -> None:
     """Called before so many bytes are read: if this runs in a loop, and they are too many for it,
     all that was begun is begun anew on a thread."""
-    _here.left -= size
-    if _here.left < 0:
-        raise _TooMuch
+    HERE.left -= size
+    if HERE.left < 0:
+        raise TooMuch
 
 
 def stay_in_loop() -> None:
     """Called before what must not be done twice, though it only reads: somebody is told of it."""
-    _here.left = inf
-
-
-class _Asked(Generic[_T]):
-    """A read that a task waits for; it is made in the task's context."""
-
-    def __init__(self, function: Callable[[], _T], found: asyncio.Future[_T]) -> None:
-        self.found = found
-        self._function = function
-        self._context = copy_context()
-
-    def read(self) -> _T | BaseException:
-        if self.found.cancelled():
-            return Stopped()
-        try:
-            return self._context.run(self._function)
-        except BaseException as error:
-            return error
-
-    def tell(self, found: _T | BaseException) -> None:
-        if self.found.done():
-            return  # cancelled
-        if isinstance(found, BaseException):
-            self.found.set_exception(found)
-        else:
-            self.found.set_result(found)
-
-
-class TogetherAway(Generic[_T]):
-    """Reads on one thread, one after the other, what many tasks ask for at one moment.
-
-    For what is little as a rule and may be much: a thread for each would cost more than the reads.
-    """
-
-    def __init__(self) -> None:
-        self._asked: dict[tuple[asyncio.AbstractEventLoop, Hashable], list[_Asked[_T]]] = {}
-
-    async def read(self, about: Hashable, function: Callable[..., _T], *args: Any) -> _T:
-        """As `read_away`; reads about different things do not wait for each other."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        key = loop, about
-        if key not in self._asked:
-            self._asked[key] = []
-            loop.call_soon(self._start, key)  # behind all tasks that run now
-        found: asyncio.Future[_T] = loop.create_future()
-        self._asked[key].append(_Asked(partial(function, *args), found))
-        return await found
-
-    def _start(self, key: tuple[asyncio.AbstractEventLoop, Hashable]) -> None:
-        asked = self._asked.pop(key)
-
-        def tell(done: asyncio.Future[list[_T | BaseException] | None]) -> None:
-            for one, found in zip(asked, done.result() or (), strict=True):
-                one.tell(found)
-
-        try:
-            _Work(lambda: [one.read() for one in asked]).done.add_done_callback(tell)
-        except RuntimeError as error:  # the loop is about to close
-            for one in asked:
-                one.tell(error)
+    HERE.left = inf
 
 
 # Functions of users, which may be async.

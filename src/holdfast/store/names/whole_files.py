@@ -41,7 +41,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
                 os.fsync(target.fileno())
         if plain:
             os.replace(made, place)
-    except BaseException as error:
+    except BaseException as error:  # whatever it is, half a file is not left behind
         if plain:
             with suppress(OSError):
                 os.unlink(made)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import DamagedRecordError, Unavailable
 from holdfast.storage.rows import each
-from holdfast.store.lease.lease import Lease
+from holdfast.store.lease import Lease
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import Swap, cell_at, swap_cells
 

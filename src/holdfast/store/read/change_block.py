@@ -22,6 +22,7 @@ from holdfast.store.journal.lifetime import (
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names.arguments import check_count, check_prefixes, check_version, listed
+from holdfast.store.names.face import faced, here, quick
 from holdfast.store.names.items import Page
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.read.find import question
@@ -36,6 +37,7 @@ from holdfast.store.tree.value import copied
 _MISSING: Any = object()
 
 
+@faced
 class ScopedChange:
     """The part of a change that concerns one timeline of one scope.
 
@@ -44,14 +46,13 @@ class ScopedChange:
     Reads see the writes noted before them. The `owner` may write keys that parts of Holdfast own.
     """
 
-    repeated = False
-    """Once the block has ended: whether it was not applied now, because it had been before under
-    the same id. The state may have been put back since."""
-
     def __init__(self, reader: Reader, *, owner: bool = False) -> None:
         self._reader = reader
-        self.storage = reader.core.storage
+        self._storage = reader.core.storage
         self._owner = owner
+        self.repeated: bool = False
+        """Once the block has ended: whether it was not applied now, because it had been before
+        under the same id. The state may have been put back since."""
         self.operations: list[Operation] = []
         self.over = False
         self.looked = False
@@ -62,6 +63,7 @@ class ScopedChange:
 
     # writing
 
+    @here
     def set(
         self,
         key: str,
@@ -78,6 +80,7 @@ class ScopedChange:
         terms = asked_terms(ttl, expires, sliding, class_)
         self._note("set", key, value, if_version, terms, subject)
 
+    @here
     def expire(
         self,
         key: str,
@@ -89,22 +92,27 @@ class ScopedChange:
         """Let a key that is there expire; its value and version stay."""
         self._note("expire", key, terms=asked_expiry(ttl, expires, sliding))
 
+    @here
     def persist(self, key: str) -> None:
         """Let a key never expire."""
         self._note("expire", key, terms=NEVER)
 
+    @here
     def append(self, key: str, item: Any, *, subject: str | None = None) -> None:
         """Add an item to the end of a list, which is made if the key is absent."""
         self._note("append", key, [item], subject=subject)
 
+    @here
     def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> None:
         """Add items to the end of a list."""
         self._note("append", key, listed(items, "extend"), subject=subject)
 
+    @here
     def trim(self, key: str, *, keep_last: int | None = None, before: int | None = None) -> None:
         """Remove the oldest items of a list; see `State.trim`."""
         self._note("trim", key, trim_of(keep_last, before))
 
+    @here
     def delete(self, key: str, *, if_version: int | None = None) -> None:
         """Remove a key; one that is absent is no error."""
         self._note("delete", key, None, if_version)
@@ -139,6 +147,7 @@ class ScopedChange:
 
     # reading
 
+    @quick
     def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
         """The value of a key, which must not change until this change is applied."""
         value = self._staged(key)
@@ -152,10 +161,12 @@ class ScopedChange:
             return convert(value, as_, f"{self._reader.scope}: {key!r}")
         return value
 
+    @quick
     def exists(self, key: str) -> bool:
         """Whether a key is there, which must not change until this change is applied."""
         return self._staged(key) is not _MISSING
 
+    @quick
     def keys(self, prefix: str = "") -> list[str]:
         """Keys, none of which may change (the whole timeline) until this change is applied."""
         check_prefixes(prefix=prefix)
@@ -169,6 +180,7 @@ class ScopedChange:
                 (found.discard if operation.kind == "delete" else found.add)(operation.key)
         return sorted(found)
 
+    @quick
     def find(
         self,
         lookup: str,
@@ -195,12 +207,14 @@ class ScopedChange:
         self._expect_head()
         return self._reader.find(asked, values, False)
 
+    @quick
     def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, which must not change until this change is applied."""
         check_count(count, "the count of tail")
         items = self._items(key, self._staged(key))
         return items[-count:] if count else []
 
+    @quick
     def length(self, key: str) -> int:
         """Number of items of a list, which must not change until this change is applied."""
         return len(self._items(key, self._staged(key)))

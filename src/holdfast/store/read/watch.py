@@ -45,6 +45,7 @@ from holdfast.store.names.arguments import (
     check_text,
 )
 from holdfast.store.names.background import Closable
+from holdfast.store.names.face import faced
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.read.points import public_entry
@@ -850,6 +851,7 @@ class Watching:
                 yield True
 
 
+@faced(by_hand="holdfast.store.state_async:Watch")
 class Watch(Watching, Closable):
     """Entries as they are committed: `for entry in watch`.
 

@@ -15,7 +15,7 @@ from holdfast.store.journal.declared import NOTHING
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.lifetime import Meta, Terms
 from holdfast.store.names.cause import Cause
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 from holdfast.store.names.scope import Scope
 from holdfast.store.rules.classes import SENSITIVE, TRUSTED, class_of, inferred
 

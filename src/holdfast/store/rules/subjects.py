@@ -56,12 +56,13 @@ from holdfast.storage.rows import again, each
 from holdfast.store.journal.directory import IN_LOGS, Directory
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.slot import Slot
-from holdfast.store.lease.lease import Fence, Leases
+from holdfast.store.lease import Fence, Leases
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_prefixes, check_text
 from holdfast.store.names.cells import cell_at
 from holdfast.store.names.items import ErasedSubject
 from holdfast.store.names.scope import Scope
+from holdfast.store.names.threads import leave_loop
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.tree import refs
 from holdfast.store.tree.difference import DELETED, Diff, Difference, same, value_changes
@@ -221,9 +222,12 @@ class Subjects:
 
     # names
 
-    def holds(self, name: str) -> bool:
-        """Whether the subject of a name is known here, as far as this process has looked."""
-        return name in self._named
+    def expect(self, names: Iterable[str | None]) -> None:
+        """Called before a change for subjects is planned: making one waits for the disk, and so
+        leaves the event loop."""
+        for name in names:
+            if name is not None and check_subject(name) not in self._named:
+                leave_loop()
 
     def of(self, name: str) -> Subject:
         """The subject of a name; one that is not there is made."""

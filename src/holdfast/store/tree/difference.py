@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.seal.codec import Typed
-from holdfast.store.names.masked import MASK
+from holdfast.store.names.items import MASK
 from holdfast.store.tree.sequence import changes
 from holdfast.store.tree.tree import Element, Node, Trees
 

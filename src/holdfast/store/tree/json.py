@@ -33,8 +33,7 @@ from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Typed
 from holdfast.seal.registry import check_name
 from holdfast.seal.subject_keys import ERASED
-from holdfast.store.names.items import LongValue
-from holdfast.store.names.masked import Masked
+from holdfast.store.names.items import LongValue, Masked
 
 SAFE = (1 << 53) - 1
 _LONG = 13_000  # bits; Python refuses to print whole numbers of more than 4,300 digits

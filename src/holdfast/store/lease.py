@@ -16,15 +16,18 @@ who can put back an older token together with its beat.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import re
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -36,26 +39,26 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
     InvalidKeyError,
+    LeaseHeldError,
     LeaseLostError,
     LeaseNotFoundError,
     StoreClosedError,
-    Unavailable,
 )
 from holdfast.storage.contract import Batch
-from holdfast.store.lease.process import is_gone, shown
+from holdfast.storage.rows import again, each
 from holdfast.store.names import rowkinds as rows
+from holdfast.store.names.arguments import check_seconds, check_text, is_seconds
 from holdfast.store.names.cells import Swap, Swaps, commit_beside
+from holdfast.store.names.face import Steps, asynchronous, pause, steps, write
 from holdfast.store.names.scope import Scope, check_key, escape, unescape
 
 if TYPE_CHECKING:
     from holdfast.store.journal.directory import Directory
 
-
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
 LINGER = 1.0
 """Seconds for which the thread that renews stays when nothing is held: often there is more soon."""
-ATTEMPTS = 50
 
 _T = TypeVar("_T")
 log = logging.getLogger("holdfast.leases")
@@ -216,7 +219,8 @@ class Leases:
                 f"what is done here is under the lease {name!r} already: waiting for it could "
                 "never end; take it once, around all that needs it"
             )
-        for _ in range(ATTEMPTS):
+
+        def take() -> Lease | None:
             begun = self.core.clock.ticks()
             key, before, cells = self._as_it_stands(name, damaged=False)
             if (
@@ -229,9 +233,11 @@ class Leases:
             if along is not None:
                 seen.append(self._as_it_stands(along))
             taken = self._taken(seen, duration, owner)
-            if taken is not None or along is None:
-                return taken
-        raise Unavailable(f"the lease {along!r} does not stand still; try again")
+            if taken is None and along is not None:
+                raise Conflict("the one along is another's now, who need not hold the first")
+            return taken
+
+        return again(take, f"the lease {along!r} does not stand still; try again")
 
     def _taken(self, seen: list[Seen], duration: float, owner: str) -> Lease | None:
         """The first of these, with the other along, in one commit; None if a cell was another."""
@@ -260,7 +266,7 @@ class Leases:
         try:
             token = self._token(key, cells[0])
         except DamagedRecordError as error:
-            if not damaged:
+            if not damaged:  # who merely wants it must not take it from a holder who lives
                 text = f"the lease {name!r} is damaged ({error}): `break_lease` of it mends that"
                 raise DamagedRecordError(text, rows.describe(key)) from None
             token = Token(name, self.core.clock.claimed(), None, 0.0, b"")
@@ -293,13 +299,16 @@ class Leases:
         return self._swap_mine(lease, made)
 
     def _swap_mine(self, lease: Lease, made: Callable[[bytes | None], list[Swap]]) -> bool:
-        for _ in range(ATTEMPTS):
+        def swap() -> bool:
             token, beat = self._cells(lease.key)
-            if token != lease.cell:
-                return False
-            if self._swaps.run(made(beat)):
-                return True
-        raise Unavailable(f"the lease {lease.name!r} does not stand still; try again")
+            return token == lease.cell and self._swapped(made(beat))
+
+        return again(swap, f"the lease {lease.name!r} does not stand still; try again")
+
+    def _swapped(self, cells: list[Swap]) -> bool:
+        if not self._swaps.run(cells):
+            raise Conflict("a cell of a lease is another now")
+        return True
 
     # writing under them
 
@@ -319,7 +328,7 @@ class Leases:
         try:
             commit_beside(self.core.storage, batch)
         except Conflict:
-            self.stand()
+            self.stand()  # that a lease is lost says more than what else did not match
             raise
 
     def expected(self) -> list[Swap]:
@@ -347,7 +356,7 @@ class Leases:
                 elif found and found[-1].owner is not None:
                     beats = self._opened(key, row, beat_decoder).count
                     found[-1] = replace(found[-1], beats=beats)
-            except DamagedRecordError as error:
+            except DamagedRecordError as error:  # told beside the others, for who mends it
                 found[-1] = replace(found[-1], damage=str(error))
         return sorted(found, key=lambda info: info.name)
 
@@ -367,16 +376,18 @@ class Leases:
         One whose token is damaged is broken, too; its term goes on above all that it can have had.
         """
         self.core.check_writable()
-        for _ in range(ATTEMPTS):
+
+        def break_it() -> str | None:
             key, token, cells = self._as_it_stands(name, damaged=term is None)
             if cells[0] is None:
                 raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
             if term is not None and token.term != term:
                 return None
-            if self._swaps.run(self._freeing(token, key, cells, 1)):
-                self._broken(token.id)
-                return shown(token.owner)
-        raise Unavailable(f"the lease {name!r} does not stand still; try again")
+            self._swapped(self._freeing(token, key, cells, 1))
+            self._broken(token.id)
+            return shown(token.owner)
+
+        return again(break_it, f"the lease {name!r} does not stand still; try again")
 
     # cells
 
@@ -386,10 +397,7 @@ class Leases:
 
     def cells(self) -> Iterator[tuple[bytes, bytes]]:
         """All cells of leases, each token before its beat."""
-        low, high = rows.LEASES, rows.after(rows.LEASES)
-        while page := self.core.storage.cells(low, high, limit=1000):
-            yield from page
-            low = page[-1][0] + b"\0"
+        return each(self.core.storage.cells, rows.LEASES, rows.after(rows.LEASES))
 
     def check(self, key: bytes, row: bytes) -> None:
         """Raise if a cell is not what it should be; for `verify`."""
@@ -427,7 +435,7 @@ class Leases:
             return False
         try:
             self.check(key, row)
-        except DamagedRecordError:
+        except DamagedRecordError:  # which is the question
             return True
         return False
 
@@ -605,3 +613,189 @@ def running_lease(scope: Scope, timeline: str = "main") -> str:
     """The lease of who runs an agent; each timeline has its own."""
     parts = [scope.kind, scope.id, "" if timeline == "main" else timeline]
     return lease_name(*filter(None, parts))
+
+
+# ---- asking and waiting -------------------------------------------------------------------------
+# Asking for a lease and waiting for it.
+
+
+SHORTEST, LONGEST = 0.1, 86_400.0
+"""Seconds that a lease may last without a beat."""
+FIRST_LOOK, LAST_LOOK = 0.001, 0.05
+"""Seconds between two looks at a lease that is held: at first, and after some time."""
+
+
+class Lending(Protocol):
+    """An open store, as far as it has leases."""
+
+    @property
+    def leases(self) -> Leases:
+        """Those of it."""
+        ...
+
+
+class Asking:
+    """Somebody who wants a lease, and waits for it if need be."""
+
+    def __init__(
+        self,
+        core: Lending,
+        name: str,
+        duration: float,
+        wait: float | None,
+        owner: str | None,
+        along: str | None = None,
+    ) -> None:
+        self._core = core
+        self._along = along
+        self._name = check_name(name)
+        if not is_seconds(duration, SHORTEST, LONGEST):
+            raise InvalidInputError(f"duration is {SHORTEST} to {LONGEST:.0f} seconds")
+        check_seconds(wait, "wait")
+        if owner is not None:
+            check_text(owner, "the owner of a lease", 256, least=1)
+            if shown(owner) != owner:
+                raise InvalidInputError(
+                    "the owner of a lease ends like the name under which a process holds leases, "
+                    "and would be taken for one; leave it out, or give another"
+                )
+        self._duration = float(duration)
+        self._owner = owner or this_process()
+        self._wait = wait
+        self._end = time.monotonic() + wait if wait is not None else None
+        self._pause = FIRST_LOOK
+
+    def take(self) -> Lease | None:
+        """The lease; None if it is to be waited for."""
+        lease = self._core.leases.take(self._name, self._duration, self._owner, self._along)
+        if lease is None and self._end is not None and time.monotonic() >= self._end:
+            raise LeaseHeldError(
+                f"another holds the lease {self._name!r}; it was waited for {self._wait:g} s: "
+                "try again later, or let an operator break it if its holder is gone"
+            )
+        return lease
+
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        pause, self._pause = self._pause, min(2 * self._pause, LAST_LOOK)
+        left = self._end - time.monotonic() if self._end is not None else pause
+        return max(min(pause, left), 0)
+
+
+def check_name(name: str) -> str:
+    """The name of a lease, which follows the rules of keys."""
+    try:
+        return check_key(name)
+    except InvalidKeyError as error:
+        raise InvalidInputError(f"the name of a lease follows the rules of keys: {error}") from None
+
+
+def taking(asked: Asking) -> Steps[Lease]:
+    """The steps to a lease, which may have to be waited for."""
+    while True:
+        lease: Lease | None = yield write(asked.take, undo=given_back)
+        if lease is not None:
+            return lease
+        yield pause(asked.pause())
+
+
+taken = steps(taking)
+"""The lease, once it can be had; `LeaseHeldError` if that takes too long."""
+
+
+async def taken_async(asked: Asking) -> Lease:
+    """The same in an event loop, which goes on meanwhile."""
+    return await asynchronous(taken)(asked)  # type: ignore[no-any-return]
+
+
+def given_back(lease: Lease | None) -> None:
+    """Undo a `take`."""
+    if lease is not None:
+        lease.release()
+
+
+# ---- processes ----------------------------------------------------------------------------------
+# Which process holds a lease, and whether it is known to be no more.
+#
+# The name of a holder is `HOST/NUMBER`, and on Linux behind it `#MACHINE.START`: a hash of what
+# numbers of processes mean anything in (the kernel since it was started, the namespace of
+# processes, that of times), and when the process was started. So a process that was killed is told
+# from
+#
+# - one of another machine or container that has the same host name and number: another `MACHINE`;
+# - one that was given its number since: another `START`;
+# - one that only is not heard, stopped or slow: it is there.
+#
+# Where any of this cannot be seen, nobody is known to be gone, and time decides. One that was
+# frozen and is thawed as another process counts as gone: what it writes under its leases is
+# refused.
+
+
+_MARK = re.compile(r"/(\d{1,10})#([0-9a-f]{16})\.(\d+)$", re.ASCII)
+_ENDED = "ended"
+"""Stands for the start of a process that has ended, though its number is not free yet."""
+
+
+def this_process() -> str:
+    """The name under which this process holds leases."""
+    return _name_of(os.getpid())
+
+
+@lru_cache(1)
+def _name_of(number: int) -> str:
+    import socket  # only who takes a lease pays for loading it
+
+    name = f"{socket.gethostname()[:200]}/{number}"
+    machine, start = _machine(number), _start(number)
+    return f"{name}#{machine}.{start}" if machine and start else name
+
+
+def shown(owner: str | None) -> str | None:
+    """What people see of the name of a holder."""
+    mark = _MARK.search(owner) if owner else None
+    return owner[: mark.start(2) - 1] if owner and mark else owner
+
+
+def is_gone(owner: str | None) -> bool:
+    """Whether a holder is a process of this machine that is no more; False if that is not known."""
+    mark = _MARK.search(owner) if owner else None
+    if mark is None or mark[2] != _machine(os.getpid()):
+        return False
+    number = int(mark[1])
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass  # there is one that is another user's
+    start = _start(number)
+    return start is not None and start != mark[3]
+
+
+@lru_cache(1)
+def _machine(mine: int) -> str | None:
+    """A hash of what the numbers of processes, this one's too, are good within; None if that cannot
+    be seen."""
+    try:
+        if os.readlink("/proc/self") != str(mine):
+            return None  # it shows the numbers of another namespace
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            parts = [file.read().strip(), os.readlink("/proc/self/ns/pid")]
+        if os.path.lexists("/proc/self/ns/time"):  # starts are told as this one counts
+            parts.append(os.readlink("/proc/self/ns/time"))
+    except OSError:
+        return None
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16] if all(parts) else None
+
+
+def _start(number: int) -> str | None:
+    """When a process was started, in ticks of its kernel; None if that cannot be seen."""
+    try:
+        with open(f"/proc/{number}/stat", "rb") as file:
+            data = file.read()
+        fields = data[data.rindex(b")") + 2 :].split()  # behind its name, which may hold anything
+        state, threads, start = fields[0], int(fields[17]), int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None
+    # Nobody has asked how it ended, and none of its threads is left, which may outlive the first.
+    return _ENDED if state in (b"Z", b"X") and threads <= 1 else str(start)

@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
+from holdfast import Change
 from holdfast.store.commit.gates import Gate
 from holdfast.store.commit.meter import Metrics
 from holdfast.store.history.blame import Blame
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.history.merge import Merged, Strategy
 from holdfast.store.journal.declared import Declaration
-from holdfast.store.lease.lease import Lease, LeaseInfo
+from holdfast.store.lease import Lease, LeaseInfo
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import (
     Checkpoint,
@@ -33,12 +34,88 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path
 from holdfast.store.proof.prove import Proof
 from holdfast.store.proof.verify_report import Report
-from holdfast.store.state_async import Change, ChangePart, State, View
-from holdfast.store.store_async import Store
-from holdfast.store.streams_async import ReadStream, WriteStream
+from holdfast.store.read.reader import Reader
+from holdfast.store.rules.gate_request import Asked, Operation
+from holdfast.store.state_async import ChangePart, ReadStream, State, View, Watch, WriteStream
 from holdfast.store.tree.difference import Diff
 from holdfast.store.upkeep.rotate import Keyring, MasterRotated, Resealed
-from holdfast.store.watch_async import Watch
+
+class MadeChangePart:
+    """The part of a change that concerns one timeline of one scope.
+
+    Writes are noted and become durable when the block ends. What is read here is expected: if
+    somebody changes it before, the change fails with `Conflict` and nothing of it is applied.
+    Reads see the writes noted before them. The `owner` may write keys that parts of Holdfast own.
+    """
+    def __init__(self, reader: Reader, *, owner: bool = False) -> None: ...
+    repeated: bool
+    operations: list[Operation]
+    expects: dict[str, int]
+    head: int | None
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        if_version: int | None = None,
+        ttl: float | timedelta | None = None,
+        expires: datetime | None = None,
+        sliding: bool = False,
+        class_: str | None = None,
+        subject: str | None = None,
+    ) -> None:
+        """Set a key."""
+    def expire(
+        self,
+        key: str,
+        ttl: float | timedelta | None = None,
+        *,
+        expires: datetime | None = None,
+        sliding: bool = False,
+    ) -> None:
+        """Let a key that is there expire; its value and version stay."""
+    def persist(self, key: str) -> None:
+        """Let a key never expire."""
+    def append(self, key: str, item: Any, *, subject: str | None = None) -> None:
+        """Add an item to the end of a list, which is made if the key is absent."""
+    def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> None:
+        """Add items to the end of a list."""
+    def trim(self, key: str, *, keep_last: int | None = None, before: int | None = None) -> None:
+        """Remove the oldest items of a list; see `State.trim`."""
+    def delete(self, key: str, *, if_version: int | None = None) -> None:
+        """Remove a key; one that is absent is no error."""
+    async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+        """The value of a key, which must not change until this change is applied."""
+    async def exists(self, key: str) -> bool:
+        """Whether a key is there, which must not change until this change is applied."""
+    async def keys(self, prefix: str = "") -> list[str]:
+        """Keys, none of which may change (the whole timeline) until this change is applied."""
+    async def find(
+        self,
+        lookup: str,
+        where: Mapping[str, Any] | None = None,
+        /,
+        *,
+        order: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        values: bool = False,
+        **terms: Any,
+    ) -> Page:
+        """What a lookup leads to; nothing (of the whole timeline) may change until this is applied.
+
+        A lookup does not know what is noted here: ask before writing what it is about.
+        """
+    async def tail(self, key: str, count: int) -> list[Any]:
+        """The last items of a list, which must not change until this change is applied."""
+    async def length(self, key: str) -> int:
+        """Number of items of a list, which must not change until this change is applied."""
+    @property
+    def target(self) -> Asked:
+        """What `build_change` takes."""
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was written."""
 
 class MadeView:
     """The state of one timeline as it was at one entry; it cannot be changed."""
@@ -407,13 +484,6 @@ class MadeState(MadeView):
 class MadeStore:
     """One opened storage with its keys and its clock."""
     def __init__(self, handle: StoreHandle) -> None: ...
-    async def __aenter__(self) -> Store: ...
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
     def __repr__(self) -> str: ...
     async def close(self) -> None:
         """Commit what waits and release everything; a second call does nothing."""
@@ -632,3 +702,10 @@ class MadeStore:
         """Figures of the store: scopes, entries, bytes, caches."""
     def metrics(self) -> Metrics:
         """What was counted and timed since this store was opened, in this process."""
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -14,27 +14,31 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import Conflict, LimitExceededError, StateIntegrityError
+from holdfast.errors import (
+    Conflict,
+    LimitExceededError,
+    StateIntegrityError,
+)
 from holdfast.storage.contract import Batch
+from holdfast.storage.rows import again
 from holdfast.store.commit.core import Core
 from holdfast.store.commit.stage import Stage, stand_beside_pruning
 from holdfast.store.journal.ledger import Ledger, gone, sealed_again
-from holdfast.store.journal.slot import Slot
-from holdfast.store.journal.timeline import Timeline
-from holdfast.store.long.long_reader import ByteTree
 from holdfast.store.names import rowkinds
-from holdfast.store.rules.classes import SENSITIVE, class_of
 from holdfast.store.rules.pins import Pin
 from holdfast.store.tree import refs
 from holdfast.store.tree.split import CHUNK_MOST, Atom
 from holdfast.store.tree.tree import Builder, Element, Node, Place, Trees
 from holdfast.store.tree.value import AHEAD
+
+if TYPE_CHECKING:
+    pass
 
 PIECE = 1 << 20
 """Bytes that are cut at a time."""
@@ -42,7 +46,6 @@ PACK = 64 * 1024
 """Bytes of a pack: larger than an entry's, for its chunks are mostly read one after the other."""
 COMMIT = 4 << 20
 """Bytes of rows that are committed at a time."""
-ATTEMPTS = 50
 REPEATS = 16_384
 """Chunks of the value that are remembered, in case they repeat."""
 
@@ -59,11 +62,8 @@ class Upload:
         old: tuple[bytes, Any] | None,
         *,
         quiet: bool,
-        guard: Callable[[], None] | None = None,
     ) -> None:
-        """`guard` is asked before rows are stored, and raises if they must not be."""
         self.core = core
-        self._guard = guard
         self.ledger = ledger
         self.quiet = quiet
         """Whether it is sensitive: then its rows are not compressed."""
@@ -151,27 +151,30 @@ class Upload:
 
     def _commit(self) -> None:
         self.core.check_writable()
-        if self._guard is not None:
-            self._guard()
-        for _ in range(ATTEMPTS):
-            # Nothing may be stored under a data key that is about to leave the ring.
-            rekeyed = self.ledger.next_epoch()
+
+        def put() -> None:
             self._seal_again()
-            absent = [self.ledger.tombstone, rekeyed]
+            absent = [self.ledger.tombstone, self.ledger.next_epoch()]
             if self.pin.value is None:
                 absent.append(self._pending[0][0])  # the number is nobody else's
-            try:
-                self.core.pins.commit(self.pin, Batch(puts=self._pending, absent=absent))
-            except Conflict as conflict:
-                if self.ledger.erased():
-                    raise gone(self.ledger.scope) from None
-                if rekeyed not in conflict.keys:
-                    raise
-                self.ledger.seal.know(self.ledger.seal.epoch + 1)
-                continue
-            self._pending, self._waiting = [], 0
-            return
-        raise Conflict(f"{self.ledger.scope}: its key was rotated again and again; try again")
+            self.core.pins.commit(self.pin, Batch(puts=self._pending, absent=absent))
+
+        again(
+            put,
+            f"{self.ledger.scope}: its key was rotated again and again; try again",
+            when=self._rekeyed,
+        )
+        self._pending, self._waiting = [], 0
+
+    def _rekeyed(self, conflict: Conflict) -> bool:
+        """Whether only the data key is another now: nothing is stored under one that is about to
+        leave the ring. Else the scope is erased, or the pin gone with what was written."""
+        if self.ledger.erased():
+            raise gone(self.ledger.scope) from None
+        if self.ledger.next_epoch() not in conflict.keys:
+            return False
+        self.ledger.seal.know(self.ledger.seal.epoch + 1)
+        return True
 
     def _seal_again(self) -> None:
         """Seal rows that wait under the newest key, if it has been rotated since."""
@@ -294,50 +297,3 @@ class _Previous:
 def _mark(ref: bytes) -> int:
     """The beginning of a chunk's hash, with room for its position below."""
     return int.from_bytes(ref[1:5].ljust(4, b"\0"), "big") << 32
-
-
-# ---- merge uploads ------------------------------------------------------------------------------
-# Taking over values that are too long to be read whole, when timelines are merged.
-#
-# They are written again in pieces, before the entry, as any long value is: what is equal in the
-# value that the key has here is shared. A mere reference to the other timeline's rows would not do:
-# these go when that one is pruned.
-
-
-class Carried:
-    """The long values that a merge takes over, on their way into the scope."""
-
-    def __init__(self, core: Core, line: Timeline) -> None:
-        self._core = core
-        self._line = line
-        self.uploads: list[Upload] = []
-        self.shapes: dict[str, list[Any]] = {}
-        """By key, how the entry names its value."""
-
-    def write(self, key: str, source: Slot, class_: str) -> None:
-        """Store a value anew for a key of this timeline."""
-        line, ours = self._line, self._line.slot(key)
-        quiet = SENSITIVE in (class_, class_of(key, source.meta, line.declared))
-        shared = (ours.ref, ours.location) if ours is not None else None
-        upload = Upload(self._core, line.ledger, shared, quiet=quiet)
-        upload.anchors = line.floor.number if ours is not None else None
-        self.uploads.append(upload)
-        for piece in ByteTree(line.ledger, source.ref, source.location).pieces():
-            upload.write(piece)
-        self.shapes[key] = upload.finish()
-
-    def commit(self, run: Callable[[], int]) -> int:
-        """Commit the entry that names them; while that is tried, nobody sweeps them."""
-        with ExitStack() as locks:
-            for upload in self.uploads:
-                locks.enter_context(upload.pin.lock)
-            entry = run()
-            for upload in self.uploads:
-                self._core.pins.let_go(upload.pin)
-            self.uploads = []
-        return entry
-
-    def close(self) -> None:
-        """Drop what no entry names."""
-        for upload in self.uploads:
-            upload.abandon()

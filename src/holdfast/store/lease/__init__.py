@@ -1,1 +1,0 @@
-"""Leases: one holder at a time."""

@@ -1,1 +1,0 @@
-"""Long values: written and read in pieces."""
