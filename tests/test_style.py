@@ -405,11 +405,10 @@ def documented(module: ModuleType, name: str) -> bool:
 CYCLES: list[set[str]] = [
     {"commit.core", "commit.group_commit"},  # the committer and whose it is
 ]  # fmt: skip
-# Off until files are joined.
-LATER: list[Callable[[str], list[str]]] = [short_file, unexplained_handlers]
 EACH: list[Callable[[str], list[str]]] = [
     long_functions,
     long_file,
+    unexplained_handlers,
     undone,
     machine_paths,
     many_bases,
@@ -422,6 +421,12 @@ def test_every_module(check: Callable[[str], list[str]]) -> None:
     sources, _ = project()
     assert sources
     assert [f"{name}:{found}" for name in sources for found in check(sources[name])] == []
+
+
+def test_no_file_is_a_part_of_another() -> None:
+    sources, packages = project()
+    alone = set(sources) - packages - {"holdfast.__main__"}
+    assert [f"{name}:{found}" for name in alone for found in short_file(sources[name])] == []
 
 
 # What packages above may import of the store: its public classes, its words, and the one door.
