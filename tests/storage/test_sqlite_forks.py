@@ -274,7 +274,7 @@ import fcntl
 from holdfast.storage.sqlite import guard as sqlite_guard
 sqlite_forks.LONGEST = 0.2
 begun, end = threading.Event(), threading.Event()
-def slow(self, before, alone):
+def slow(self, alone):
     begun.set()
     end.wait(60)
     raise StoreLockedError("given up")
