@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from holdfast.storage.contract import Storage
@@ -67,6 +68,7 @@ class Slow(Counting):
         super().__init__(inner)
         self._middle = middle
 
-    def _count(self, name: str) -> None:
-        super()._count(name)
+    def calling(self, name: str) -> AbstractContextManager[object]:
+        found = super().calling(name)
         self._middle.called(name)
+        return found
