@@ -672,7 +672,7 @@ BUGS = (
     ),
     Bug(
         "rows of a long value swept while its writer lives",
-        "store/rules/pins.py",
+        "store/rules/upload_pins.py",
         "if now - self._seen[key][1] < TERM:",
         "if False:",
         "tests/store/test_uploads.py::test_killed_in_the_middle",

@@ -12,7 +12,7 @@ from cli_kit import PROGRAM, Cli
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
-from holdfast.store.rules import pins
+from holdfast.store.rules import upload_pins as pins
 
 DATA = hashlib.shake_256(b"a file").digest(3_000_000)
 

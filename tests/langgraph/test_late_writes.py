@@ -15,7 +15,7 @@ from graph_kit import SECONDS, checkpoint
 from holdfast import sync
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.langgraph.put import Draft
-from holdfast.integrations.langgraph.write_turns import Job
+from holdfast.integrations.langgraph.write_queue import Job
 
 WHERE: Any = {"configurable": {"thread_id": "one", "checkpoint_ns": ""}}
 Act = Callable[[], Any]

@@ -7,7 +7,7 @@ from holdfast.integrations.langgraph.put import put, put_writes
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.thread_records import Names, Space
 from holdfast.integrations.langgraph.types import Types
-from holdfast.integrations.langgraph.write_turns import Job
+from holdfast.integrations.langgraph.write_queue import Job
 
 SPACE = Space("")
 

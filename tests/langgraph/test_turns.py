@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidInputError
-from holdfast.integrations.langgraph.write_turns import Job, Turns
+from holdfast.integrations.langgraph.write_queue import Job, Turns
 
 
 class Notes:

@@ -245,7 +245,7 @@ def test_what_comes_to_need_it_meanwhile_leaves_it_as_it_was(
     trial.set("spent/1", 7)
     point = trial.checkpoint("precious")
     trial.set("since", 1)
-    before, last = dict(trial.items()), trial._handle.place()[2]
+    before = dict(trial.items())
     needs = {
         "hold": lambda: Retention(there).hold(point, "case 7"),
         "fork": lambda: trial.fork("child", at=point),
@@ -269,14 +269,12 @@ def test_what_comes_to_need_it_meanwhile_leaves_it_as_it_was(
         ended = True
     except StillNeededError as error:
         ended = False
-        told = str(error)
-        assert "child" in told or "case 7" in told or f"trial@{last}, to be restored" in told
+        assert "child" in str(error) or "case 7" in str(error) or "is what it was" in str(error)
     assert needed == [not ended] or not needed
     if not ended:
         for store in (here, there):
-            was = store.agent("1").at(f"trial@{last}")
-            assert dict(was.items()) == before
-            assert was.declared() == [holdfast.Sticky("spent/")]
+            assert dict(store.agent("1").on("trial").items()) == before
+            assert store.agent("1").on("trial").declared() == [holdfast.Sticky("spent/")]
             assert store.agent("1").at(point).get("spent/1") == 7
     assert there.verify().ok
 
@@ -294,7 +292,7 @@ def test_what_somebody_wrote_meanwhile_is_not_taken_back(
         return prune_state(*given, **named)
 
     monkeypatch.setattr(end, "prune_state", meanwhile)
-    with pytest.raises(StillNeededError, match=f"left empty.*the state at trial@{last}"):
+    with pytest.raises(StillNeededError, match=f"left empty .*the state at trial@{last}"):
         Retention(store).end(state, "trial")
     assert dict(trial.items()) == {"late": 1}
     assert state.at(f"trial@{last}").get("k59") == "trial 59 " * 60

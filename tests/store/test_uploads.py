@@ -24,7 +24,7 @@ from holdfast.store.commit import uploads
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core
-from holdfast.store.rules import pins
+from holdfast.store.rules import upload_pins as pins
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def left(place: Place) -> tuple[int, int]:
 STREAM = """
 import random, sys, time
 from holdfast import sync
-from holdfast.store.rules import pins
+from holdfast.store.rules import upload_pins as pins
 pins.BEAT = 0.05
 path, scope = sys.argv[1:3]
 store = sync.open("sqlite:" + path, durability="normal")

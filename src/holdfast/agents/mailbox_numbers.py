@@ -276,12 +276,13 @@ def mend_numbers(state: State) -> bool:
     standing = Standing(handle, part.get)
     done, numbers, first = standing.done, standing.numbers, standing.first
     number = done.get("number", 0)
+    own = number > first  # else none of those that are kept here was processed
     last = standing.found or min(number - 1, numbers.last)
     told = [(high, "".join(id)) for _, high, *id in Stretches(part.get(CLEARED, [])).kept]
     told += [(one, skipped_id(value)) for one, value in standing.skipped.items()]
     places = [(one, id and numbers.find(id, one)) for one, id in told]
-    lost = max([number - last, *(one - (at or numbers.last) for one, at in places)])
-    if number > first and lost > 0:
+    lost = max([own * (number - last), *(one - (at or numbers.last) for one, at in places)])
+    if own and lost > 0:
         item = numbers.at(last) or done
         processed = done | {"number": max(last, first) + lost, "id": item["id"]}
         part.operations.append(Operation("set", DONE, processed))

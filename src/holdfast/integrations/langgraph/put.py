@@ -25,7 +25,7 @@ from holdfast.integrations.langgraph.thread_records import (
     short_entries,
 )
 from holdfast.integrations.langgraph.types import LISTED, Types
-from holdfast.integrations.langgraph.write_turns import Job
+from holdfast.integrations.langgraph.write_queue import Job
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import Operation, Written, build_change
 from holdfast.store.names.cause import Cause, cause_now

@@ -61,7 +61,7 @@ from holdfast.integrations.langgraph.thread_records import (
     thread_of,
 )
 from holdfast.integrations.langgraph.types import Serialised, Types
-from holdfast.integrations.langgraph.write_turns import Queue
+from holdfast.integrations.langgraph.write_queue import Queue
 from holdfast.store.inner import Follower, StoreHandle, erase_scope
 from holdfast.store.names.arguments import listed as several
 from holdfast.store.names.scope import Scope

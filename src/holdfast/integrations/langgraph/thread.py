@@ -36,7 +36,7 @@ from holdfast.integrations.langgraph.thread_records import (
     thread_of,
 )
 from holdfast.integrations.langgraph.types import MESSAGE, Types
-from holdfast.integrations.langgraph.write_turns import Turns
+from holdfast.integrations.langgraph.write_queue import Turns
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import PATCHED, Core, LineHandle, Reader, trace
 

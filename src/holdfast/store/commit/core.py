@@ -28,9 +28,9 @@ from holdfast.store.rules.classes import Classed
 from holdfast.store.rules.ephemeral import Ephemeral, Ephemerals
 from holdfast.store.rules.keep import Keep
 from holdfast.store.rules.lookup import Lookup
-from holdfast.store.rules.pins import Pins
 from holdfast.store.rules.sticky import Sticky
 from holdfast.store.rules.subjects import Subjects
+from holdfast.store.rules.upload_pins import Pins
 from holdfast.store.tree.split import MemoCache
 
 KINDS.update({kind.kind: kind for kind in (Classed, Ephemeral, Keep, Lookup, Sticky)})

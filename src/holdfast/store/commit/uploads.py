@@ -2,7 +2,7 @@
 
 What is written is cut, hashed and laid into the very tree that setting the whole value would make,
 as it comes: chunks into packs, nodes into packs as soon as they are closed, and both are committed
-every few MiB under a pin (see `pins`). At the end all that is left is the root, which the entry
+every few MiB under a pin (see `upload_pins`). At the end all that is left is the root, which the entry
 names. So the key changes in one commit, and before it nothing is seen.
 
 A chunk or node that the value had before is not written again but named where it lies; so are
@@ -31,7 +31,7 @@ from holdfast.store.commit.core import Core
 from holdfast.store.commit.stage import Stage, stand_beside_pruning
 from holdfast.store.journal.ledger import Ledger, gone, sealed_again
 from holdfast.store.names import rowkinds
-from holdfast.store.rules.pins import Pin
+from holdfast.store.rules.upload_pins import Pin
 from holdfast.store.tree import refs
 from holdfast.store.tree.split import CHUNK_MOST, Atom
 from holdfast.store.tree.tree import Builder, Element, Node, Place, Trees

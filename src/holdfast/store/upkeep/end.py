@@ -3,7 +3,7 @@
 The chain says so itself, in three entries: one that leaves the timeline empty, the anchor of a
 pruning up to there (`prune`), and the end, behind which nobody writes. Killed in between, the
 timeline is there, perhaps empty, and is ended again. If something comes to need a state of it
-between the first two, nothing is pruned, and the error says where what it was can be had.
+between the first two, nothing is pruned, and it becomes again what it was.
 
 What stays are the envelopes of its entries, so that witnesses still fit and the feed's rows lead
 somewhere, and its name, which is not used again. Refused is one of which other timelines use
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from holdfast.errors import HoldfastError, InvalidInputError, StillNeededError
 from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.stage import Stage
+from holdfast.store.commit.stage import Stage, stand_on
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
@@ -28,6 +28,7 @@ from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import undivided
+from holdfast.store.tree.tree import Node
 from holdfast.store.upkeep.prune import Marks, Needed, mark_all, prune_state, sources_of
 
 Special = Callable[[Stage, Body], None]
@@ -56,13 +57,7 @@ def end_line(
             alone=True,
         )  # fmt: skip
     except StillNeededError as why:
-        line = handle.timeline
-        raise StillNeededError(
-            f"{why}: it was marked, forked or restored while {line} was being ended. That is not "
-            f"done: it was left empty, and what it was is the state at {line}@{empty - 1}, to be "
-            "restored. Or take the mark back (`Retention.unpin`, `Retention.lift`), or end what "
-            "began from it, and end it again"
-        ) from None
+        raise _taken_back(handle, empty, reason, why) from None
     _entry(handle, reason, _end, head=done.anchor)  # else somebody wrote to it meanwhile
     return done
 
@@ -98,11 +93,41 @@ def _entry(
 
 def _empty(stage: Stage, body: Body) -> None:
     """Go back to the state before the first entry; also what a restore leaves alone goes."""
-    root = stage.ledger.trees.empty
+    _become(stage, body, stage.ledger.trees.empty, stage.ledger.before)
+
+
+def _become(stage: Stage, body: Body, root: Node, sequence: int) -> None:
+    """Go back to the whole state at an entry of the timeline; no checkpoint keeps that of now."""
     stage.become(root, stage.sequence + 1)
     stage.save(BEFORE)
-    body.ops = [[entries.RESTORE, stage.timeline.number, stage.ledger.before, root.hash]]
+    body.ops = [[entries.RESTORE, stage.timeline.number, sequence, root.hash]]
     stage.finish(body)
+
+
+def _taken_back(
+    handle: LineHandle, empty: int, reason: str | None, why: StillNeededError
+) -> StillNeededError:
+    """Undo that a timeline was left empty; the error that tells so."""
+    points, state = handle.history.points, "its state is what it was"
+    try:
+        before = points.view(handle.timeline, empty - 1)
+        anchors = points.anchors(handle.timeline, empty - 1)
+
+        def special(stage: Stage, body: Body) -> None:
+            stand_on(stage, before, empty - 1, anchors)
+            _become(stage, body, before.folded(), empty - 1)
+
+        _entry(handle, reason, special, head=empty)
+    except HoldfastError as error:  # as if somebody wrote to it since
+        state = (
+            f"it was left empty ({type(error).__name__}); what it was is the state at "
+            f"{handle.timeline}@{empty - 1}"
+        )
+    return StillNeededError(
+        f"{why}: it was marked, forked or restored while {handle.timeline} was being ended. That "
+        f"is not done, and {state}. Take the mark back (`Retention.unpin`, `Retention.lift`), or "
+        "end what began from it, and end it again"
+    )
 
 
 def _end(stage: Stage, body: Body) -> None:

@@ -78,7 +78,7 @@ from holdfast.store.names.cells import Swap, cell_at, commit_beside
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import Breath, safe_point
 from holdfast.store.rules.classes import any_sensitive
-from holdfast.store.rules.pins import SWEPT
+from holdfast.store.rules.upload_pins import SWEPT
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Element, Node, Place
 from holdfast.store.tree.value import AHEAD
@@ -481,7 +481,7 @@ class _Pruning:
         uploads = [value[3] for value in long if value[0] == AHEAD and value[3]]
         if any(op[0] in entries.STAY for op in body.ops) or not marks.uploads.isdisjoint(uploads):
             return
-        # As with one that was never finished: who finds the cell may drop the rows; see `pins`.
+        # As with one that was never finished: who finds the cell may drop the rows: `upload_pins`.
         batch.cells += [
             (rowkinds.pin(self.ledger.number, number), None, SWEPT) for number in uploads
         ]
