@@ -2,7 +2,7 @@
 
 What is written is cut, hashed and laid into the very tree that setting the whole value would make,
 as it comes: chunks into packs, nodes into packs as soon as they are closed, and both are committed
-every few MiB under a pin (see `upload_pins`). At the end all that is left is the root, which the entry
+every few MiB under a pin (`upload_pins`). At the end all that is left is the root, which the entry
 names. So the key changes in one commit, and before it nothing is seen.
 
 A chunk or node that the value had before is not written again but named where it lies; so are
