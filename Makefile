@@ -41,7 +41,8 @@ reference: setup ## write docs/reference and the lists of docs/architecture.md a
 	@$(PY) scripts/reference
 	@$(PY) scripts/walks
 
-bench: setup ## measure
+bench: ## measure
+	@scripts/setup --bench
 	@$(PY) bench/run.py
 
 prove: ## crash, damage and race it, and check every promise
@@ -61,3 +62,5 @@ lock: setup ## lock the dependencies anew, after pyproject.toml changed
 		--format requirements-txt --output-file requirements.lock
 	$(PY) -m uv export --quiet --only-group test-servers --no-emit-project --no-header \
 		--no-annotate --format requirements-txt --output-file tests/servers.lock
+	$(PY) -m uv export --quiet --only-group bench --no-emit-project --no-header \
+		--no-annotate --format requirements-txt --output-file bench/peers.lock
