@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.agents.agent_keys import ATTEMPTS, MACHINE, again_in_steps, commit, look, sticky
+from holdfast.agents.agent_keys import (
+    ATTEMPTS,
+    DATA,
+    LOG,
+    MACHINE,
+    NOW,
+    again_in_steps,
+    commit,
+    look,
+    sticky,
+)
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
@@ -30,9 +40,6 @@ from holdfast.errors import (
     TransitionRefusedError,
 )
 from holdfast.store.inner import (
-    DATA,
-    LOG,
-    NOW,
     TRANSITIONS,
     Meter,
     Operation,

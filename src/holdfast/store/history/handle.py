@@ -40,7 +40,7 @@ from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.reader import Reader, microseconds, moment
 from holdfast.store.rules.gate_request import GateRequest, Operation
 from holdfast.store.rules.keep import going
-from holdfast.store.rules.sticky import HOLDS, check_no_holds
+from holdfast.store.rules.sticky import HOLDS, check_no_holds, sticky_along
 from holdfast.store.tree.difference import Diff
 from holdfast.store.tree.value import is_longer
 
@@ -432,6 +432,8 @@ class ChangeParts:
         self.end()
         if all(part.empty for part in self.parts.values()):
             return None
+        for part in self.parts.values():
+            part.operations += sticky_along(part.operations, part._reader.declared)
         noted = [one for part in self.parts.values() for one in part.operations]
         self._handle.core.subjects.expect({one.subject for one in noted})
         if is_longer([one.value for one in noted], MUCH):
