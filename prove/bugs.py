@@ -905,9 +905,16 @@ BUGS = (
     Bug(
         "a checkpoint in use pruned by hand",
         "store/upkeep/holds.py",
-        "        for one in held(line, passed=[])\n",
-        "        for one in held(line, passed=[])[:0]\n",
+        "    for one in held(line, passed=[]):\n",
+        "    for one in held(line, passed=[])[:0]:\n",
         "tests/store/test_marks.py::test_what_is_in_use_is_not_pruned_by_hand_by_any_process",
+    ),
+    Bug(
+        "a scope deleted though a checkpoint of it is on hold",
+        "store/rules/reasons.py",
+        "refused=(PRUNE, END, DELETE),",
+        "refused=(PRUNE, END),",
+        "tests/store/test_holds.py::test_a_scope_is_deleted_only_if_the_table_lets_it",
     ),
     Bug(
         "the right to prune taken from one who is at work",
@@ -939,7 +946,7 @@ BUGS = (
     ),
     Bug(
         "who comes to rest on a scope not noticed by who prunes it",
-        "store/upkeep/prune.py",
+        "store/upkeep/holds.py",
         '    told = held[:TOKEN] + count.to_bytes(8, "big")',
         "    told = held",
         "tests/store/test_resting.py::test_a_checkpoint_that_comes_while_retention_looks_is_seen",

@@ -77,6 +77,7 @@ HOMES = {
     "holdfast.store.rules.gate_request": "Asked GateReading Operation",
     "holdfast.store.rules.keep": "kept_past trim_of",
     "holdfast.store.rules.lookup": "BUILT TERMS count_keys derived",
+    "holdfast.store.rules.reasons": "REASONS RETENTION",
     "holdfast.store.rules.sticky": (
         "ASKING ATTACHED COLLECTED DATA DONE EFFECTS HANDOVER_LOG LOG LOOP MACHINE NOW OPEN "
         "RESTART SEEN TASKS Sticky apart companion leader sticky_prefixes"
@@ -96,11 +97,11 @@ HOMES = {
     "holdfast.store.upkeep.erase": "erase_scope finish_erasures",
     "holdfast.store.upkeep.expiry": "SWEPT",
     "holdfast.store.upkeep.holds": (
-        "DEPENDS REASONS Held Rest depends_in forget_rests held is_backup mark_key marked "
-        "marked_entries marks_of rest_on rests_on"
+        "DEPENDS Held Need depends_in forget_rests held is_backup mark_key marked marks_of needs "
+        "rest_on"
     ),
     "holdfast.store.upkeep.losses": "find_loss make_room newest_entry tell",
-    "holdfast.store.upkeep.prune": "NEEDS Needed prune_state",
+    "holdfast.store.upkeep.prune": "NEEDS prune_state",
     "holdfast.store.upkeep.rotate": "Resealed",
 }
 __getattr__, __dir__ = lazy(__name__, HOMES, blocking=True)
