@@ -14,7 +14,6 @@ from holdfast import Keep, sync
 from holdfast.errors import CheckpointValidationError, StillNeededError
 from holdfast.storage.contract import Batch
 from holdfast.store.names import rowkinds
-from holdfast.store.upkeep import holds
 from holdfast.store.upkeep import prune as pruners
 from holdfast.store.upkeep.prune import Pruner
 from holdfast.sync.checkpoints import Checkpoints, Retention
@@ -174,7 +173,7 @@ def test_a_checkpoint_that_comes_while_retention_looks_is_seen(
     b.set("k", "then")
     base = b.checkpoint("base", type="routine")
     routine(b)
-    original, came = holds.rests_of, []
+    original, came = pruners.rests_of, []
     asked = 0
 
     def late(line: Any) -> Iterator[Any]:
@@ -184,8 +183,7 @@ def test_a_checkpoint_that_comes_while_retention_looks_is_seen(
         if not came:
             came.append(Checkpoints(a).create("top", depends_on=[base]))
 
-    for module in (holds, pruners):
-        monkeypatch.setattr(module, "rests_of", late)
+    monkeypatch.setattr(pruners, "rests_of", late)
     Retention(store).run(b)
     assert came
     assert asked == 2, "all of them are read before the commit, and before it is tried again"
