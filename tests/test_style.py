@@ -467,7 +467,7 @@ def test_packages_above_use_the_door_of_the_store() -> None:
 
 
 # What the store itself keeps in a scope; all else below `$` is of features, which declare it.
-OWN_KEYS = ("$declared/", "$lookup/", "$terms/", "$retention/")
+OWN_KEYS = ("$declared/", "$lookup/", "$terms/")
 FEATURE_KEY = re.compile(r"""["'`](\$[a-z]+/)""")
 
 

@@ -182,7 +182,7 @@ def test_what_is_no_record_is_refused(store: sync.Store, todos: Owned) -> None:
     for arguments in ((store, todos, Todo), (state, "todos/", Todo), (state, todos, dict)):
         with pytest.raises(InvalidInputError):
             sync.Book(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="of holdfast.sync"):
+    with pytest.raises(InvalidInputError, match="not one of"):
         Book(state, todos, Todo)  # type: ignore[arg-type]
 
     async def step(page: Any) -> None: ...

@@ -330,15 +330,13 @@ def transitions(
 
 def _told(looker: Looker, **asked: Any) -> dict[str, Any]:
     """A machine and its transitions."""
-    from holdfast.agents.machines.log import transitions_of
-
     seen = looker.look()
     return {
         "machine": looker.name,
         "state": seen.state or None,
         "version": seen.now["version"] if seen.now is not None else None,
         "interrupted": seen.intent,
-        "transitions": transitions_of(looker, **asked),
+        "transitions": looker.transitions(**asked),
     }
 
 

@@ -168,7 +168,9 @@ from holdfast.store.rules.lookup import count_keys as count_keys
 from holdfast.store.rules.lookup import derived as derived
 from holdfast.store.rules.owned import TABLE as TABLE
 from holdfast.store.rules.owned import Owned as Owned
-from holdfast.store.rules.sticky import RESTART as RESTART
+from holdfast.store.rules.reasons import REASONS as REASONS
+from holdfast.store.rules.reasons import RESTART as RESTART
+from holdfast.store.rules.reasons import RETENTION as RETENTION
 from holdfast.store.rules.sticky import Sticky as Sticky
 from holdfast.store.rules.sticky import apart as apart
 from holdfast.store.rules.sticky import sticky_along as sticky_along
@@ -208,24 +210,21 @@ from holdfast.store.upkeep.erase import erase_scope as erase_scope
 from holdfast.store.upkeep.erase import finish_erasures as finish_erasures
 from holdfast.store.upkeep.expiry import SWEPT as SWEPT
 from holdfast.store.upkeep.holds import DEPENDS as DEPENDS
-from holdfast.store.upkeep.holds import REASONS as REASONS
 from holdfast.store.upkeep.holds import Held as Held
-from holdfast.store.upkeep.holds import Rest as Rest
+from holdfast.store.upkeep.holds import Need as Need
 from holdfast.store.upkeep.holds import depends_in as depends_in
 from holdfast.store.upkeep.holds import forget_rests as forget_rests
 from holdfast.store.upkeep.holds import held as held
 from holdfast.store.upkeep.holds import is_backup as is_backup
 from holdfast.store.upkeep.holds import mark_key as mark_key
 from holdfast.store.upkeep.holds import marked as marked
-from holdfast.store.upkeep.holds import marked_entries as marked_entries
 from holdfast.store.upkeep.holds import marks_of as marks_of
+from holdfast.store.upkeep.holds import needs as needs
 from holdfast.store.upkeep.holds import rest_on as rest_on
-from holdfast.store.upkeep.holds import rests_on as rests_on
 from holdfast.store.upkeep.losses import find_loss as find_loss
 from holdfast.store.upkeep.losses import make_room as make_room
 from holdfast.store.upkeep.losses import newest_entry as newest_entry
 from holdfast.store.upkeep.losses import tell as tell
-from holdfast.store.upkeep.prune import Needed as Needed
 from holdfast.store.upkeep.prune import prune_state as prune_state
 from holdfast.store.upkeep.rotate import Resealed as Resealed
 

@@ -40,7 +40,8 @@ from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.reader import Reader, microseconds, moment
 from holdfast.store.rules.gate_request import GateRequest, Operation
 from holdfast.store.rules.keep import going
-from holdfast.store.rules.sticky import HOLDS, check_no_holds, sticky_along
+from holdfast.store.rules.reasons import DELETE, check_unmarked
+from holdfast.store.rules.sticky import sticky_along
 from holdfast.store.tree.difference import Diff
 from holdfast.store.tree.value import is_longer
 
@@ -366,7 +367,9 @@ class StoreHandle:
 
         def special(stage: Stage, body: Body) -> None:
             if not stage.timeline.number and not despite_holds:
-                check_no_holds(core, stage.ledger, stage.range(HOLDS, behind(HOLDS)))
+                check_unmarked(
+                    core, stage.ledger, lambda low: stage.range(low, behind(low)), DELETE
+                )
             stage.gone = True
             body.ops = [[entry.GONE]]
             stage.finish(body)

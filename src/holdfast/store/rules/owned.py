@@ -267,9 +267,9 @@ class Index:
         return self._prefixes("needs", True)
 
     @cached_property
-    def marks(self) -> tuple[str, ...]:
+    def marks(self) -> str:
         """Below which checkpoints are marked."""
-        return self._prefixes("marks", True)
+        return self._prefixes("marks", True)[0]
 
     def left_behind(self, *, own: bool) -> tuple[str, ...]:
         """What no copy of a state has; or, unless it is of its `own` scope, that of another."""
