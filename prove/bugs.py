@@ -835,7 +835,7 @@ BUGS = (
     Bug(
         "the unknown outcome of taking a lease taken for another's",
         "store/names/cells.py",
-        "landed = (sent or unknown is not None) and cell_at(",
+        "landed = unknown is not None and cell_at(",
         "landed = False and cell_at(",
         "tests/store/test_leases.py::test_an_unknown_outcome_when_taking_is_settled",
     ),
@@ -1610,13 +1610,6 @@ BUGS = (
         "tests/recovery/test_procedures.py::test_one_recovery_at_a_time",
     ),
     Bug(
-        "a slot given to another step while its own is still at work",
-        "recovery/run.py",
-        "if not (idle and _had_along(self._store, self._name) is self._lease):",
-        "if _had_along(self._store, self._name) is not self._lease:",
-        "tests/recovery/test_recovery_commits.py::test_a_slot_that_is_given_up_or_busy_hands_its_lease_to_nobody",
-    ),
-    Bug(
         "a transition that is completed and undone, for another fails",
         "recovery/context.py",
         'if wrong is not None and "complete" not in settled.values():',
@@ -1678,13 +1671,6 @@ BUGS = (
         "                    self._pass_over(error)\n",
         "                    raise\n",
         "recoveries",
-    ),
-    Bug(
-        "a swap that fails because another of its group did",
-        "store/names/cells.py",
-        "                self._try([asked])\n",
-        "                asked.answer = len(group) == 1 and self._try([asked])\n",
-        "tests/store/test_swapping.py::test_swaps_that_wait_go_down_together_and_one_that_fails_fails_alone",
     ),
     Bug(
         "health that takes a state that cannot be read for history",

@@ -60,8 +60,6 @@ class Core(Directory):
         self.self_signed = self_signed
         self.ring_storage = ring_storage
         self.signer = signer
-        self.closing: list[Callable[[], None]] = []
-        """What is to be done first when the store is closed; it may still write."""
         self.meter = Meter()
         self.gates = Gates(self.meter)
         self.near: Near | None = None  # there is none, unless who opens the store is given one

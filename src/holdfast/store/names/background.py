@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from holdfast.errors import StoreClosedError, StoreForkedError
+from holdfast.store.names.face import here
 
 log = logging.getLogger("holdfast.background")
 
@@ -43,6 +44,7 @@ class Closable(ABC):
     def close(self) -> None:
         """End it."""
 
+    @here
     def __enter__(self) -> Self:
         return self
 
