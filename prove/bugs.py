@@ -1668,8 +1668,8 @@ BUGS = (
     Bug(
         "who has the store open stuck behind damage that was recovered",
         "store/journal/timeline.py",
-        "                    self.take_over(Timeline(self.ledger, self.number).load())\n            self.gone",
-        "                    raise\n            self.gone",
+        "                if stands and not isinstance(error, DamagedRecordError):\n",
+        "                if stands:\n",
         "recoveries",
     ),
     Bug(

@@ -310,7 +310,7 @@ class State(View):
         """A named point to return to. Nothing is copied, whatever the state's size."""
         more = (name, type, tags, description, metadata)
         plan = yield planned(self._handle.plan_checkpoint, *more)
-        return (yield commit(self, plan, away=True))
+        return (yield commit(self, plan, away=True))  # type: ignore[no-any-return]
 
     def checkpoints(
         self,
@@ -538,8 +538,8 @@ class State(View):
     def _last(self, key: str, terms: Terms) -> Steps[int]:
         plan = yield planned(self._handle.plan_expire, key, terms)
         if plan is None:
-            return (yield planned(self._handle.place))[2]
-        return (yield commit(self, plan))
+            return (yield planned(self._handle.place))[2]  # type: ignore[no-any-return]
+        return (yield commit(self, plan))  # type: ignore[no-any-return]
 
     @writes
     def sweep(self, *, limit: int | None = None) -> int:

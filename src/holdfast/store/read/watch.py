@@ -893,7 +893,7 @@ class Watch(Closable):
     def _read_on(self) -> Steps[bool]:
         """Read on: here if it can only be a little, else where no event loop waits for it."""
         if not self._near() or not self._storage.limits.embedded:
-            return (yield write(self._fill))
+            return (yield write(self._fill))  # type: ignore[no-any-return]
         if self._midway:
             yield pause(0)  # others have their turn between two parts
         return self._fill()
