@@ -797,16 +797,6 @@ class Watch(Closable):
     def _over(self) -> bool:
         return self._closed or bool(self._core.closed)
 
-    def _pop(self) -> Entry:
-        entry = self._ready.popleft()
-        self._position = entry.position or self._position
-        return entry
-
-    def _pause(self, end: float | None) -> float:
-        """Seconds to let pass before reading on, unless it is to end before that."""
-        due = self._tail.due() if self._tail is not None and not self._midway else 0.0
-        return due if end is None or time.monotonic() + due < end else 0.0
-
     def _stirred(self) -> bool:
         """Whether reading on is worth while."""
         try:
@@ -815,10 +805,6 @@ class Watch(Closable):
             if self._over():
                 return False
             raise
-
-    def _near(self) -> bool:
-        """Whether there can be little to read: the last look was just now."""
-        return self._tail is not None and self._tail.near()
 
     def _called(self) -> bool:
         """Whether there is a reason not to wait; only that the bell would not ring again."""
@@ -878,8 +864,11 @@ class Watch(Closable):
         rest = SHORTEST
         while not self._over():
             if self._ready:
-                return self._pop()
-            if (due := self._pause(end)) > 0:
+                entry = self._ready.popleft()
+                self._position = entry.position or self._position
+                return entry
+            due = self._tail.due() if self._tail is not None and not self._midway else 0.0
+            if due > 0 and (end is None or time.monotonic() + due < end):
                 yield pause(due)
             if (yield planned(self._stirred)) and (yield from self._read_on()):
                 continue
@@ -892,7 +881,7 @@ class Watch(Closable):
 
     def _read_on(self) -> Steps[bool]:
         """Read on: here if it can only be a little, else where no event loop waits for it."""
-        if not self._near() or not self._storage.limits.embedded:
+        if self._tail is None or not self._tail.near() or not self._storage.limits.embedded:
             return (yield write(self._fill))  # type: ignore[no-any-return]
         if self._midway:
             yield pause(0)  # others have their turn between two parts
