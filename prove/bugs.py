@@ -262,7 +262,7 @@ BUGS = (
     ),
     Bug(
         "a change id taken for another change's",
-        "store/commit/outcome.py",
+        "store/commit/change.py",
         "        elif self.content and change.content and self.content != change.content:\n",
         "        elif False:\n",
         "tests/store/test_changes.py::test_an_id_cannot_be_used_for_another_change",
@@ -426,7 +426,7 @@ BUGS = (
     ),
     Bug(
         "value sealed under a subject's key after the erase",
-        "store/commit/change_request.py",
+        "store/commit/core.py",
         "        change.fences += tuple(subjects.values())\n",
         "        pass\n",
         "tests/store/test_subjects.py::test_nobody_writes_under_an_erased_key",
@@ -440,7 +440,7 @@ BUGS = (
     ),
     Bug(
         "plain text of a sealed value in the digest of a change's content",
-        "store/commit/outcome.py",
+        "store/commit/change.py",
         ' if operation.subject is None else ["subject", operation.subject]',
         "",
         "tests/store/test_subjects.py::test_changes",

@@ -28,16 +28,20 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch, Storage
-from holdfast.store.commit.change import Change, Fork, Target, Ticket, Written
-from holdfast.store.commit.meter import COMMITS
-from holdfast.store.commit.outcome import (
+from holdfast.store.commit.change import (
+    Change,
+    Fork,
     Outcome,
+    Target,
+    Ticket,
+    Written,
     change_tag,
     find_outcome,
     id_tag,
     outcome,
     seal_outcome,
 )
+from holdfast.store.commit.meter import COMMITS
 from holdfast.store.commit.stage import Stage, staged_length
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.directory import Directory
