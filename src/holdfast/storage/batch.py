@@ -5,6 +5,7 @@ Kept in one place so that all engines refuse the same things by the same names.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from holdfast.errors import (
@@ -58,7 +59,7 @@ def check_range(low: bytes, high: bytes, limit: int) -> None:
         raise InvalidInputError("the limit of a scan must not be negative")
 
 
-class Ranges:
+class Ranges(ABC):
     """`scan` and `cells` of an engine or of a moment, by one question."""
 
     def scan(
@@ -71,10 +72,11 @@ class Ranges:
         check_range(low, high, limit)
         return self._rows("cells", low, high, limit, False)
 
+    @abstractmethod
     def _rows(
         self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        raise NotImplementedError
+        """The rows of `records` or `cells` in a range that was checked."""
 
 
 class Life:

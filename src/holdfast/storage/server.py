@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -144,16 +145,17 @@ class ServerStorage(Ranges):
             raise opened_for_reading()
         self._commit(batch)
 
+    @abstractmethod
     def _commit(self, batch: Batch) -> None:
-        raise NotImplementedError
+        """Apply a batch that was checked."""
 
     def version(self) -> object:
         self._life.check()
         return self._tally.others(self._commits)
 
+    @abstractmethod
     def _commits(self) -> tuple[int, object]:
         """How many commits the server has counted, and what else must be equal."""
-        raise NotImplementedError
 
     def settle(self) -> bool:
         # Dropped rows stay in the server's files until these are cleaned or reused, and in its log.
