@@ -108,8 +108,6 @@ class Lease:
         self.duration = token.duration
         self.over = False
         """It is known to be lost or given back."""
-        self.along: Lease | None = None
-        """Another one that was taken with it, and is given back with it."""
         self.beats = 0
         self.renewed(begun)
 
@@ -173,15 +171,12 @@ class Lease:
 
     def release(self) -> None:
         """Give it back at once. If the storage cannot serve, others get it after its duration."""
-        mine = [one for one in (self, self.along) if one is not None and not one.over]
-        for one in mine:
-            one.over = True
-        if mine:
-            with suppress(HoldfastError):
-                if not self._leases.free(*mine) and mine[1:]:  # broken by others: the first alone
-                    self._leases.free(*mine[1:])
-        for one in mine:
-            self._leases.let_go(one)
+        if self.over:
+            return
+        self.over = True
+        with suppress(HoldfastError):
+            self._leases.free(self)
+        self._leases.let_go(self)
 
 
 class Leases:
@@ -201,15 +196,9 @@ class Leases:
 
     # taking
 
-    def take(
-        self, name: str, duration: float, owner: str, along: str | None = None
-    ) -> Lease | None:
+    def take(self, name: str, duration: float, owner: str) -> Lease | None:
         """The lease, if it is free, or its holder has not renewed it in time or is known to be
-        gone; else None.
-
-        The one called `along` is of whoever holds this one: it is taken in the same commit, from
-        whoever has it.
-        """
+        gone; else None."""
         self.core.check_writable()
         if self._closing:
             raise StoreClosedError("the store is being closed; open it again")
@@ -220,43 +209,23 @@ class Leases:
                 "never end; take it once, around all that needs it"
             )
 
-        def take() -> Lease | None:
-            begun = self.core.clock.ticks()
-            key, before, cells = self._as_it_stands(name, damaged=False)
-            if (
-                before.owner
-                and not self.core.lapses.lapsed(key, cells, begun - before.duration)
-                and not is_gone(before.owner)
-            ):
-                return None
-            seen = [(key, before, cells)]
-            if along is not None:
-                seen.append(self._as_it_stands(along))
-            taken = self._taken(seen, duration, owner)
-            if taken is None and along is not None:
-                raise Conflict("the one along is another's now, who need not hold the first")
-            return taken
-
-        return again(take, f"the lease {along!r} does not stand still; try again")
-
-    def _taken(self, seen: list[Seen], duration: float, owner: str) -> Lease | None:
-        """The first of these, with the other along, in one commit; None if a cell was another."""
-        begun, swaps = self.core.clock.ticks(), list[Swap]()
-        leases: list[Lease] = []
-        for key, before, cells in seen:
-            token = Token(before.name, before.term + 1, owner, duration, os.urandom(16))
-            cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
-            swaps += [(key, cells[0], cell), (rows.beat(key), cells[1], beat)]
-            leases.append(Lease(self, key, token, cell, begun))
-        if not self._swaps.run(swaps):
+        begun = self.core.clock.ticks()
+        key, before, cells = self._as_it_stands(name, damaged=False)
+        if (
+            before.owner
+            and not self.core.lapses.lapsed(key, cells, begun - before.duration)
+            and not is_gone(before.owner)
+        ):
             return None
-        for (_, before, _), lease in zip(seen, leases, strict=True):
-            if before.owner:
-                self._broken(before.id)
-            self._hold(lease)
-        first, *others = leases
-        first.along = others[0] if others else None
-        return first
+        token = Token(before.name, before.term + 1, owner, duration, os.urandom(16))
+        cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
+        if not self._swaps.run([(key, cells[0], cell), (rows.beat(key), cells[1], beat)]):
+            return None
+        if before.owner:
+            self._broken(before.id)
+        lease = Lease(self, key, token, cell, begun)
+        self._hold(lease)
+        return lease
 
     def _as_it_stands(self, name: str, *, damaged: bool = True) -> Seen:
         """A lease, whoever has it; one whose token is damaged gets a term above all that it can
@@ -286,17 +255,11 @@ class Leases:
         same = (lease.key, lease.cell, lease.cell)
         return self._swap_mine(lease, lambda old: [(rows.beat(lease.key), old, beat), same])
 
-    def free(self, lease: Lease, *others: Lease) -> bool:
-        """Give leases back, in one commit; False if the first was another's already."""
-
-        def made(beat: bytes | None) -> list[Swap]:
-            swaps = self._freeing(lease, lease.key, (lease.cell, beat))
-            for one in others:
-                cells = self._cells(one.key)
-                swaps += self._freeing(one, one.key, cells) if cells[0] == one.cell else []
-            return swaps
-
-        return self._swap_mine(lease, made)
+    def free(self, lease: Lease) -> bool:
+        """Give a lease back; False if it was another's already."""
+        return self._swap_mine(
+            lease, lambda beat: self._freeing(lease, lease.key, (lease.cell, beat))
+        )
 
     def _swap_mine(self, lease: Lease, made: Callable[[bytes | None], list[Swap]]) -> bool:
         def swap() -> bool:
@@ -644,10 +607,8 @@ class Asking:
         duration: float,
         wait: float | None,
         owner: str | None,
-        along: str | None = None,
     ) -> None:
         self._core = core
-        self._along = along
         self._name = check_name(name)
         if not is_seconds(duration, SHORTEST, LONGEST):
             raise InvalidInputError(f"duration is {SHORTEST} to {LONGEST:.0f} seconds")
@@ -667,7 +628,7 @@ class Asking:
 
     def take(self) -> Lease | None:
         """The lease; None if it is to be waited for."""
-        lease = self._core.leases.take(self._name, self._duration, self._owner, self._along)
+        lease = self._core.leases.take(self._name, self._duration, self._owner)
         if lease is None and self._end is not None and time.monotonic() >= self._end:
             raise LeaseHeldError(
                 f"another holds the lease {self._name!r}; it was waited for {self._wait:g} s: "
