@@ -41,8 +41,8 @@ def _is_in_a_day(value: Any) -> bool:
     return _is_length(value) and milliseconds(value) <= LONGEST * 1000
 
 
-def _each_is(kind: Kind, names: str) -> dict[str, Kind]:
-    return dict.fromkeys(names.split(), kind)
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def _one_of(*known: str) -> Kind:
@@ -53,48 +53,87 @@ _TEXT: Kind = "a text", lambda value: isinstance(value, str)
 _FLAG: Kind = "true or false", lambda value: type(value) is bool
 _ALWAYS: Kind = "true: it cannot be switched off", lambda value: value is True
 _LENGTH: Kind = 'milliseconds, or a text like "30s" or "1h"', _is_length
-_COUNT: Kind = "a whole number of 1 or more", lambda value: type(value) is int and value >= 1
 _PART: Kind = "a mapping", lambda value: isinstance(value, Mapping)
-_LIST: Kind = "a list", lambda value: isinstance(value, list | tuple)
-_ANY: Kind = "", lambda _: True
-FIELDS: dict[str, dict[str, Kind]] = {
+FIELDS: dict[str, dict[str, str]] = {
     "": {
-        "agent_id": _TEXT,
-        **_each_is(_PART, "storage checkpointing recovery synchronization integrity monitoring"),
+        "agent_id": "whose state it is: the id of an agent",
+        "storage": "where the state is kept",
+        "checkpointing": "when checkpoints are made; also called `checkpoint`",
+        "recovery": "how the agent is recovered",
+        "synchronization": "which replicas follow the store; also called `sync`",
+        "integrity": "how much is checked, and when",
+        "monitoring": "what is noted; also called `audit`",
     },
-    "storage": _each_is(_PART, "primary backup cache"),
+    "storage": {
+        "primary": "the store",
+        "backup": "where `managed.backups` keeps backups of it",
+        "cache": "a cache in front of a store on a server",
+    },
     "storage.primary": {
-        **_each_is(_TEXT, "type connection key signer"),
-        "durability": _one_of("full", "normal"),
-        "pool_size": _COUNT,
-        "timeout": _LENGTH,
+        "type": "`sqlite` (default), `memory`, `postgresql` or `mongodb`",
+        "connection": "a path for `sqlite`, a URL for a server",
+        "key": "as in `holdfast.open(key=)`; the store is encrypted if it is made with one",
+        "signer": "as in `holdfast.open(signer=)`",
+        "durability": "`full` (default) or `normal`",
+        "pool_size": "connections to a server, 1 or more",
+        "timeout": "how long a server may take to answer, a duration",
     },
     "storage.backup": {
-        **_each_is(_TEXT, "type bucket prefix region endpoint path"),
-        "encryption": _FLAG,
+        "type": "`s3` or `file`; follows from `bucket` if left out",
+        "bucket": "of `s3`: the bucket",
+        "prefix": "of `s3`: what names in the bucket begin with",
+        "region": "of `s3`: the region",
+        "endpoint": "of `s3`: the address of a server that is not Amazon's",
+        "encryption": "`true` refuses to back up a plain store",
+        "path": "of `file`: the folder",
     },
-    "storage.cache": {"type": _TEXT, "connection": _TEXT, "ttl": _LENGTH},
-    "checkpointing": {"policies": _LIST},
-    "recovery": {"procedures": _LIST},
+    "storage.cache": {
+        "type": "`redis`, or `memory`, which makes no difference",
+        "connection": "the URL of the server",
+        "ttl": "how long the cache keeps what it holds, a duration; an hour if left out",
+    },
+    "checkpointing": {"policies": "a list of policies, each as `Policy.of` takes it"},
+    "recovery": {"procedures": "a list of procedures, each as `Procedure.of` takes it"},
     "synchronization": {
-        "enabled": _FLAG,
-        "replicas": ("a list of URLs", lambda some: _LIST[1](some) and all(map(_TEXT[1], some))),
-        "replication_factor": _ANY,
-        **_each_is(_TEXT, "strategy conflict_resolution consistency_level"),
+        "enabled": "`true` or `false`",
+        "replicas": "the URLs of the replicas",
+        "strategy": "`eventual_consistency`",
+        "conflict_resolution": "makes no difference: one store is written to",
+        "replication_factor": "how many stores, this one included, must hold a checkpoint",
+        "consistency_level": "`eventual`",
     },
     "integrity": {
-        "verification_level": _one_of(*LEVELS),
-        **_each_is(_ALWAYS, "tamper_detection signature_verification"),
-        "hash_algorithm": _one_of("SHA-256"),
-        "scrub_interval": (f"{_LENGTH[0]}, and a day at most", _is_in_a_day),
+        "verification_level": "what is verified when the agent is set up: `high` all that is "
+        "stored of it, `medium` its newest state, `low` (default) what is read, as always",
+        "tamper_detection": "`true`; it cannot be switched off",
+        "signature_verification": "`true`; it cannot be switched off",
+        "hash_algorithm": "`SHA-256`",
+        "scrub_interval": "how often a slice of the store is verified in the background, a "
+        "duration of a day at most; never if left out",
     },
     "monitoring": {
-        **_each_is(_FLAG, "metrics_enabled performance_tracking"),
-        "audit_logging": ("true: the journal cannot be switched off", _ALWAYS[1]),
-        "alert_thresholds": _ANY,
+        "metrics_enabled": "an open store counts in any case",
+        "audit_logging": "`true`; the journal cannot be switched off",
+        "performance_tracking": "an open store times in any case",
+        "alert_thresholds": "not available yet",
     },
 }
-"""The sections of a document, and what the fields of each are; the docs say what they mean."""
+"""The sections of a document, the fields of each, and what they mean."""
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("tamper_detection", "signature_verification"), _ALWAYS),
+    **dict.fromkeys(("encryption", "enabled", "metrics_enabled", "performance_tracking"), _FLAG),
+    **dict.fromkeys(("timeout", "ttl"), _LENGTH),
+    **dict.fromkeys(("policies", "procedures"), ("a list", _is_list)),
+    **dict.fromkeys(("replication_factor", "alert_thresholds"), ("", lambda _: True)),
+    "replicas": ("a list of URLs", lambda some: _is_list(some) and all(map(_TEXT[1], some))),
+    "durability": _one_of("full", "normal"),
+    "verification_level": _one_of(*LEVELS),
+    "hash_algorithm": _one_of("SHA-256"),
+    "audit_logging": ("true: the journal cannot be switched off", _ALWAYS[1]),
+    "pool_size": ("a whole number of 1 or more", lambda it: type(it) is int and it >= 1),
+    "scrub_interval": (f"{_LENGTH[0]}, and a day at most", _is_in_a_day),
+}
+"""What fields are to be that are neither sections nor texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,16 +294,18 @@ class _Reading:
         if not isinstance(data, Mapping):
             self.problems.append("a configuration is a mapping")
             return {}
-        known, good = FIELDS[name], {}
+        known, good = FIELDS[name], dict[str, Any]()
         for other in sorted(str(one) for one in data.keys() - known.keys()):
             self.problems.append(
                 f"{name or 'a configuration'}: {other} is none of {', '.join(known)}"
             )
-        for field_, (what, check) in known.items():
-            if field_ in data and check(data[field_]):
-                good[field_] = data[field_]
-            elif field_ in data:
-                self.problems.append(f"{name}.{field_} is {what}".removeprefix("."))
+        for one in sorted(known.keys() & data.keys()):
+            place = f"{name}.{one}".removeprefix(".")
+            what, check = _PART if place in FIELDS else KINDS.get(one, _TEXT)
+            if check(data[one]):
+                good[one] = data[one]
+            else:
+                self.problems.append(f"{place} is {what}")
         return good
 
     def _primary(self, data: Mapping[str, Any]) -> dict[str, Any]:
