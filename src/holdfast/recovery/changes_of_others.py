@@ -80,12 +80,6 @@ def _changes(handle: LineHandle, recovery: str, head: int) -> Iterator[tuple[Ent
                 yield entry, own
 
 
-def has_changed(handle: LineHandle, recovery: str, head: int, last: int) -> bool:
-    """Whether a recovery changed a state behind an entry, up to another."""
-    known = _changes(handle, recovery, head) if last > head else ()
-    return any(own and entry.sequence <= last for entry, own in known)
-
-
 def standing(handle: LineHandle, recovery: str, head: int | None) -> str:
     """What a recovery that is ended where it stands had changed, for people; empty if nothing."""
     known = _changes(handle, recovery, head) if head is not None else ()

@@ -29,6 +29,7 @@ from holdfast.errors import (
     InvalidInputError,
     MissingError,
     RecoveryValidationError,
+    ScopeErasedError,
     ScopeNotFoundError,
     StateIntegrityError,
     Unavailable,
@@ -39,7 +40,6 @@ from holdfast.recovery.changes_of_others import (
     LAST,
     changed_since,
     damage_text,
-    has_changed,
     lost_text,
     of_others,
     theirs,
@@ -49,7 +49,7 @@ from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
 from holdfast.recovery.lost_entries import MOST_NAMED, Salvage, Tails, sticky_replayed
 from holdfast.recovery.procedure import Procedure
-from holdfast.recovery.records import scope_now, unless_erased
+from holdfast.recovery.records import is_erased, scope_now, stays_erased
 from holdfast.recovery.strategies import (
     RecoveryTarget,
     check_state,
@@ -60,7 +60,15 @@ from holdfast.recovery.strategies import (
     refusal,
     unreadable,
 )
-from holdfast.store.inner import LineHandle, StoreHandle, core_of, handle_of, index_of, settle_after
+from holdfast.store.inner import (
+    LineHandle,
+    StoreHandle,
+    core_of,
+    erased_ids,
+    handle_of,
+    index_of,
+    settle_after,
+)
 from holdfast.store.store import Store
 
 
@@ -83,11 +91,11 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
             tail = Tails(context.store).lost(context.agent)
             record.note(hold=True, gone=tail)
         why = unreadable(context.handle)
+        if record.attempt == 1:  # rows that were healed are part of the state before
+            healed = context.handle.place()[2]
+            record.note(hold=True, head=healed, first=healed)
     handle = context.handle
     head = handle.place()[2]
-    before = _is_before(context, head)
-    if before:
-        record.note(hold=True, head=head, **({"first": head} if record.attempt == 1 else {}))
     if why is not None:
         return {**result, "why": why}
     if is_empty(handle):
@@ -99,18 +107,9 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     plan[0].targets[0].create = False  # an agent that is no more does not come back by this
     record.flush(along=plan)
     made = plan[1]([])
-    if before and (made.sequence == head + 1 or _is_before(context, made.sequence)):
+    if made.sequence - 1 == record.data.get("head"):
         record.note(hold=True, head=made.sequence)  # the state at an entry before it may be pruned
     return {**result, "backup": made.id, "entry": head}
-
-
-def _is_before(context: Context, last: int) -> bool:
-    """Whether the state at an entry is the one before: this recovery has not changed it yet.
-
-    Rows that were healed, and what others wrote since it began, are part of that.
-    """
-    record = context.record
-    return not has_changed(context.handle, record.id, record.data.get("head") or 0, last)
 
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,13 +265,13 @@ def _from_copy(context: Context, target: RecoveryTarget, reason: str) -> tuple[s
     assert target.copy is not None
     there = _copy(context, target.copy)
     source = there.history.points.view("main", _number(target.point))
-    handle, guard = context.handle, unless_erased(context.record, context.store.core, there)
+    handle, core = context.handle, context.store.core
+    if is_erased(context.record, core, there, erased_ids(core, context.agent)):
+        raise ScopeErasedError(stays_erased(context.agent))
     label = f"copy {target.copy}, {target.point}"
     known = (context.had("backup_current") or {}).get("backup") is not None
     if known or readable(handle):
-        bringing = Bringing(
-            handle, source, label, None, None, reason, sticky=is_empty(handle), guard=guard
-        )
+        bringing = Bringing(handle, source, label, None, None, reason, sticky=is_empty(handle))
         return _brought(context, bringing)
     with put_together(handle, 0, source, label, reason) as point:
         return _to(context, point, reason)
