@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal tests
 SABOTAGE ?=
-SCRIPTS := scripts/reference scripts/walks scripts/weight # Python without an ending, which ruff must be told of
+SCRIPTS := scripts/picture scripts/reference scripts/walks scripts/weight # Python without an ending, which ruff must be told of
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint style types reference bench prove soak lock
@@ -37,11 +37,13 @@ style: setup
 types: setup
 	$(PY) -m mypy --strict src
 
-reference: setup ## write docs/reference and the lists of docs/architecture.md anew
+reference: setup ## write docs/reference, the lists of docs/architecture.md and the picture anew
 	@$(PY) scripts/reference
 	@$(PY) scripts/walks
+	@$(PY) scripts/picture
 
-bench: setup ## measure
+bench: ## measure
+	@scripts/setup --bench
 	@$(PY) bench/run.py
 
 prove: ## crash, damage and race it, and check every promise
@@ -61,3 +63,5 @@ lock: setup ## lock the dependencies anew, after pyproject.toml changed
 		--format requirements-txt --output-file requirements.lock
 	$(PY) -m uv export --quiet --only-group test-servers --no-emit-project --no-header \
 		--no-annotate --format requirements-txt --output-file tests/servers.lock
+	$(PY) -m uv export --quiet --only-group bench --no-emit-project --no-header \
+		--no-annotate --format requirements-txt --output-file bench/peers.lock

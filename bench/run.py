@@ -21,9 +21,10 @@ import common
 from common import Row
 
 THEMES = (
+    "users",
     "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
     "retention", "keys", "forks", "streams", "lookups", "policies", "schedules", "langgraph_saver",
-    "langgraph_store", "agents", "agents_machines", "recovery", "postgres",
+    "langgraph_store", "agents_state", "agents_machines", "recovery", "postgres",
     "redis_cache",
 )  # fmt: skip
 

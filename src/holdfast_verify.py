@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 PROOF, CHAIN, WITNESS = b"holdfast-proof/1\0", b"holdfast-chain/1\0", b"holdfast-witness1:"
 LARGEST, DEEPEST = 1 << 30, 300
+LINE, ENTRY = 9, 14  # bytes that begin the keys of a timeline's entries, and of such keys
 dumps = json.JSONEncoder(default=lambda data: {"$bytes": base64.b64encode(data).decode()}).encode
 
 
@@ -246,7 +247,7 @@ def find(path: list[Any], root: bytes, key: str) -> bytes | None:
 
 def check_proof(data: bytes, options: Any) -> dict[str, Any]:
     """What a proof shows."""
-    form = "b16 b16 b14 b l l t l l"
+    form = f"b16 b16 b{ENTRY} b l l t l l"
     lineage, scope, row, envelope, body, by, key, path, records = fields(unpack(data), form)
     place, (plain, opening), parts = lineage + scope + row, fields(body, "b b"), iter(records)
     signer = trusted(options, signers_of(place, envelope, by), options.require)
@@ -263,7 +264,7 @@ def check_proof(data: bytes, options: Any) -> dict[str, Any]:
     until = datetime.fromtimestamp(end / 1e6, UTC).isoformat() if end else None
     found = {"value": value_of(parts, ref), "class": class_, "expires": until} if ref else {}
     need(next(parts, None) is None and code == 5, "there is more in it than there should be")
-    number, time = int.from_bytes(row[9:], "big"), datetime.fromtimestamp(moment / 1e6, UTC)
+    number, time = int.from_bytes(row[LINE:], "big"), datetime.fromtimestamp(moment / 1e6, UTC)
     told = f"{dumps(text)} {dumps(key)} at entry {number}, checkpoint {dumps(name)} of {time}, "
     told += f"is {dumps(found['value']):.200}" if found else "is absent"
     told += f", {'expired since' if end <= moment else 'until'} {until}" if end else ""
@@ -276,7 +277,7 @@ def check_chain(data: bytes, options: Any) -> dict[str, Any]:
     """What an exported chain shows."""
     reader, signer, vouched, points = Reader(data), "", 0, dict[int, Any]()
     gone, commitments, floor, kept, lanes = set[int](), [b""], 0, set[int](), dict[int, Any]()
-    lineage, scope, line, first, count = fields(reader.read(), "b16 b16 b9 n n")
+    lineage, scope, line, first, count = fields(reader.read(), f"b16 b16 b{LINE} n n")
     lost, until = list[int](), dict[int, int]()
     need(0 < count <= len(data) // 80 and first + count < 1 << 40, "it claims more than it holds")
     place, hashes = lineage + scope + line, [sha256(b"holdfast/first/1\0", lineage, scope, line)]

@@ -1,4 +1,4 @@
-"""docs/architecture.md lists the files that calls pass through, and no call goes to and fro."""
+"""What pages show is what a store does: files that calls pass through, an agent's timeline."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def test_the_lists_are_what_calls_pass_through() -> None:
         if walks.listed(text) == walks.listed(walks.written(text, found)):
             return
     raise AssertionError("docs/architecture.md is stale: run `make reference`")
+
+
+def test_the_picture_is_what_a_store_says() -> None:
+    picture = script("picture")
+    assert picture.FILE.read_text() == picture.picture(), "run `make reference`"
 
 
 def test_going_to_and_fro_is_found() -> None:

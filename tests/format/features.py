@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -31,6 +32,10 @@ from holdfast.agents import (
     Task,
 )
 from holdfast.checkpoints import Condition, Policy, PolicyRetention
+from holdfast.recovery.failures import AgentFailure
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.watchdog import Sighting, Sightings
+from holdfast.store.inner import Finding, handle_of
 from holdfast.sync import agents, checkpoints, recovery
 from holdfast.sync.access import Audit
 
@@ -75,6 +80,11 @@ def fill(store: sync.Store) -> None:
     loop.restart(store.agent("counter").checkpoints(type="session_start")[0], reason="a wrong turn")
     keep_checkpoints(store)
     recover(store)
+    with checkpoints.ShutdownCheckpoints(store, participants={"custom:queue": Queue()}, signals=()):
+        pass
+    with TemporaryDirectory() as folder:
+        import_a_folder(store, Path(folder))
+    find_damage(store)
     with Audit(store, wait=True):
         clerk.set("api_token", "t0p")
         clerk.get("api_token")
@@ -152,6 +162,44 @@ def recover(store: sync.Store) -> None:
     recovery.Watchdog(store, made).look()
 
 
+class Queue:
+    """Takes part when a process ends."""
+
+    def collect(self) -> list[str]:
+        return ["a", "b"]
+
+    def restore(self, kept: list[str], /) -> None:
+        raise AssertionError
+
+
+def import_a_folder(store: sync.Store, folder: Path) -> None:
+    """An agent that lived in files: a task, what it remembers, letters, how far it is."""
+    inbox = folder / "agent_comms" / "agent_mailboxes" / "filed" / "inbox"
+    data = folder / "agent_data" / "filed"
+    for one in (inbox / "processed", data):
+        one.mkdir(parents=True)
+    task = {"task_id": "T-1", "assigned_agent": "filed", "status": "in_progress", "name": "find"}
+    for path, content in {
+        folder / "working_tasks.json": [task],
+        folder / "agent_status.json": {"agents": {"filed": {"cycle_count": 12}}},
+        data / "context.json": {"goals": ["ship"]},
+        data / "memory.json": {"session": {"user": "Ada"}},
+        inbox / "processed" / "msg-1.json": {"content": "old"},
+        inbox / "msg-2.json": {"content": "look", "from": "captain"},
+    }.items():
+        path.write_text(json.dumps(content))
+    agents.import_folder(store.agent("filed"), folder, agent="filed")
+
+
+def find_damage(store: sync.Store) -> None:
+    """A row that is set aside, and what a watchdog saw that nobody has answered."""
+    state = store.agent("kept")
+    finding = Finding("damage", "agent:kept main@1", "it is damaged", row=b"E\0".hex())
+    Quarantine(handle_of(store), state.scope).add([finding])
+    seen = Sighting(state.scope, AgentFailure("error_rate", "9 of 10 failed"))
+    Sightings(handle_of(store)).add(seen)
+
+
 def told(store: sync.Store) -> dict[str, Any]:
     """What the public classes read of it, in JSON."""
     clerk, kept = store.agent("clerk"), store.agent("kept")
@@ -179,6 +227,12 @@ def told(store: sync.Store) -> dict[str, Any]:
         "dependencies": lambda: store.agent("other").checkpoints(),
         "recoveries": lambda: made.reports("agent:crashed"),
         "notices": made.notices,
+        "collected": lambda: store.custom("queue").get("$shutdown/collected"),
+        "tasks of the files": lambda: agents.AgentState(store.agent("filed")).ids("tasks"),
+        "letters of the files": agents.Mailbox(store.agent("filed")).waiting,
+        "drift of the files": agents.Drift(store.agent("filed")).status,
+        "quarantine": Quarantine(handle_of(store), kept.scope).list,
+        "sightings": recovery.Watchdog(store, made).unanswered,
         "reads": lambda: Audit(store).reads("agent:clerk"),
         "keys": lambda: {str(one.scope): keys(store, one.scope) for one in store.scopes().items},
     }

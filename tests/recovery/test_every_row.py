@@ -18,7 +18,7 @@ from holdfast.seal.signer import Signer
 from holdfast.store.names import rowkinds
 
 HOWS = ["changed", "missing"]
-HEALED = [b"D", b"T", b"E", b"V", b"S", b"N", b"R", b"C", b"K", b"A", b"B", b"U"]
+HEALED = [kind.key for kind in rowkinds.ROWS if kind.heal != rowkinds.NONE]
 SEALED = (b"K", b"U")
 """Kinds that only an encrypted store has."""
 UNSEEN = {(b"C", "missing"), (b"U", "missing")}

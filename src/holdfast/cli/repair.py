@@ -15,6 +15,7 @@ from holdfast.cli.recovery import check_page, recovery_of, write_page
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.store.inner import core_of, handle_of
+from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     return 1 if damage.left else 0 if damage.complete else 3
 
 
-_MADE = (b"T".hex(), b"R".hex())
+_MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
 """Kinds of rows some of which can be made again without a copy."""
 
 

@@ -87,8 +87,9 @@ def made_again(
 ) -> dict[bytes, bytes]:
     """Those of a scope's damaged or missing rows that can be made again; with `rename` timelines
     other than main, too, under another name."""
-    found = {key: b"" for key in keys if key[:1] == b"R" and len(key) == rowkinds.CORRELATION}
-    lines = [key for key in keys if key[:1] == b"T" and (rename or not rowkinds.line_of(key))]
+    whole = [key for key in keys if rowkinds.row_kind(key) is not None]
+    found = {key: b"" for key in whole if key[:1] == b"R"}
+    lines = [key for key in whole if key[:1] == b"T" and (rename or not rowkinds.line_of(key))]
     ledgers = ledgers_of(core, scope) if lines else {}
     for key in lines:
         ledger = ledgers.get(rowkinds.scope_of(key))
@@ -443,6 +444,9 @@ def replace(core: Core, key: bytes, row: bytes, absent: Sequence[bytes] = ()) ->
 # | that a subject is erased | it opens in its place, and lay there before |
 
 _decode = msgspec.msgpack.Decoder().decode
+OF_NO_SCOPE = [
+    kind.key for kind in rowkinds.ROWS if kind.heal == rowkinds.COPY and not kind.is_scoped
+]
 LOOKS = 100
 """Rows of a kind that are tried: one that opens is enough, and some may be damaged, too."""
 
@@ -488,7 +492,7 @@ def _fitting_directory(
     unlisted = Tails(store).unlisted() if copies else set()
     for number, other in enumerate(copies) if damaged or unlisted else ():
         there = {at: key for at, key in numbered(other) if at in unlisted}
-        wanted = {key for key in damaged if key[:1] in b"DU"} | set(there.values())
+        wanted = {key for key in damaged if key[:1] in OF_NO_SCOPE} | set(there.values())
         # Of one scope the row that names it comes before the one that says that it is deleted.
         for key, row in zip(sorted(wanted), other.storage.get(sorted(wanted)), strict=True):
             if row is not None and key not in given and _is_right(core, key, row, given, unlisted):
@@ -498,7 +502,7 @@ def _fitting_directory(
 
 def _is_right(core: Core, key: bytes, row: bytes, given: _Rows, unlisted: set[int]) -> bool:
     """Whether what lies here speaks for a copy's row, and for none that is here in its place."""
-    if len(key) != (rowkinds.DIRECTORY if key[:1] == b"D" else rowkinds.SUBJECT_TOMBSTONE):
+    if rowkinds.row_kind(key) is None:
         return False
     with suppress(HoldfastError):  # damaged: a copy's may stand here
         mine = core.storage.get([key])[0]

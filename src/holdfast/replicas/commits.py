@@ -146,7 +146,7 @@ class Commits:
             anchor = self._judge.floor(scope, timeline).anchor
             if anchor >= item.first:
                 self._owed.add((scope, timeline, anchor))
-        for kind in (b"V", b"C", b"S", b"N"):
+        for kind in (kind for kind in rows.LENGTHS if kind not in (b"E", b"B")):
             # A save stands behind the entry before the one that it came with.
             first = item.first - (kind in (b"S", b"N"))
             for key, row in self._range(kind, line, first, last):

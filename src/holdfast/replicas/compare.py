@@ -75,17 +75,17 @@ class Judge:
 
     def whole(self, key: bytes, row: bytes) -> bool:
         """Whether a row opens in its place; if the key for that is not here, it is believed."""
-        kind = key[:1]
+        kind = rowkinds.ROW.get(key[:1])
         try:
-            if kind == b"E":
+            if kind is None or kind.sealed == rowkinds.PLAIN:
+                return kind is None or kind.heal != rowkinds.DERIVED or not row
+            if kind.check == rowkinds.CHAIN:
                 self.body(key, row)
-            elif kind in rowkinds.OF_SCOPE:
-                ledger = self.ledger(rowkinds.scope_of(key))
-                if ledger is not None:
-                    ledger.seal.open(ledger.ad(key), row)
-            elif kind in (b"D", b"I", b"U"):
+            elif kind.sealed == rowkinds.STORE_KEY:
                 self.core.open_row(key, row)
-            return kind != b"R" or not row
+            elif (ledger := self.ledger(rowkinds.scope_of(key))) is not None:
+                ledger.seal.open(ledger.ad(key), row)
+            return True
         except KeyMissingError:
             return True
         except StateIntegrityError:  # that is what is asked

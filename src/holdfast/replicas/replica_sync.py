@@ -145,7 +145,11 @@ def _time(judge: Judge, key: bytes) -> int | None:
 _decode = msgspec.msgpack.Decoder().decode
 PRUNED = bytes(16)
 """What says in a replica that rows of a scope are being dropped."""
-WHOLE = (b"D", b"I", b"R", b"U")
+WHOLE = [
+    kind.key
+    for kind in rowkinds.ROWS
+    if not kind.is_scoped and (kind.sealed == rowkinds.STORE_KEY or kind.check == rowkinds.CALLED)
+]
 """Kinds of rows that belong to no scope, or whose keys do not begin with it."""
 
 
@@ -215,9 +219,14 @@ def _cells(
     Pins are of values on their way, which are not copied; those of a replica are its own.
     """
     here, there = paged(source.cells, low, high), paged(replica.cells, low, high)
-    for key, mine, theirs in differences(here, there, lambda key: key[:1] != b"P"):
-        if key != rowkinds.FOLLOWS and (pins or key[:1] != b"P"):
+    for key, mine, theirs in differences(here, there, _is_copied):
+        if _is_copied(key) or (pins and key != rowkinds.FOLLOWS):
             yield key, theirs, mine
+
+
+def _is_copied(cell: bytes) -> bool:
+    kind = rowkinds.cell_kind(cell)
+    return kind is None or kind.copied
 
 
 class _Sync:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from holdfast.errors import Conflict, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Moment, Storage
-from holdfast.storage.rows import again, each
+from holdfast.storage.rows import again
 from holdfast.store.names import rowkinds
 
 GROUP = 64
@@ -217,11 +216,3 @@ def is_same(one: Storage, other: Storage) -> bool:
 
     far = again(count, "others were always faster to change rows of the store; try again")
     return _number(cell_at(other, rowkinds.BESIDE)) >= far
-
-
-def odd_counts(storage: Storage, known: Callable[[int], bool]) -> Iterator[bytes]:
-    """Keys of cells of this kind that count nothing, or for a scope that there never was."""
-    for key, count in each(storage.cells, rowkinds.BESIDE, rowkinds.after(rowkinds.BESIDE)):
-        whole = key == rowkinds.BESIDE or (len(key) == 7 and known(rowkinds.scope_of(key)))
-        if not whole or len(count) != 8:
-            yield key

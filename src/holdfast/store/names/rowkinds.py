@@ -1,45 +1,20 @@
-"""Keys of records in storage: a kind, then numbers. Names never appear in them.
+"""Kinds of rows, as one table, and their keys: a kind, then numbers. Names never appear in them.
 
-| kind | key after the kind | what it holds |
-| --- | --- | --- |
-| M | name | what the store is: format, lineage, mode, signer |
-| D | tag(16) incarnation(4) state(1) | a scope's name and number; 1: it is deleted; 2: erased |
-| T | scope(6) timeline(2) | a timeline's name and where it starts |
-| E | scope(6) timeline(2) sequence(5) | an entry |
-| V | scope(6) timeline(2) sequence(5) ordinal(3) | a pack of the entry's atoms |
-| S | scope(6) timeline(2) sequence(5) | a save: the index, or what changed in it |
-| N | scope(6) timeline(2) sequence(5) ordinal(3) | a pack of the save's nodes |
-| F | lane(1) number(6) | a row of the feed |
-| R | tag(16) scope(6) timeline(2) block(4) | a correlation was used in this block of entries |
-| I | tag(16) | what became of a change with an id |
-| C | scope(6) timeline(2) sequence(5) key id(8) | a signature beside a checkpoint |
-| K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
-| A | scope(6) timeline(2) number(4) | which entry is the timeline's anchor of this number |
-| B | scope(6) timeline(2) sequence(5) | a base: the saved index of an entry that is kept below it |
-| U | subject id(16) | the subject is erased |
+`ROWS` are the kinds of records, `CELLS` those of cells. All that treats rows by their kind looks
+it up here: verifying, healing, erasing, sealing again, replicas, what is told to people, and the
+tables of docs/format.md, which a test compares with these.
 
 A long value is written before the entry that names it: an *upload*. Its packs (V, N) lie on the
 line `UPLOADS`, which is no timeline, under a random number in place of an entry's. While it is not
-finished, the cell P scope(6) upload(5) pins them.
-
-Cells have keys of their own:
-
-| kind | key after the kind | what it holds |
-| --- | --- | --- |
-| CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
-| A | scope(6) | who prunes the scope now, or erases it |
-| R | scope(6) timeline(2) sequence(5) twice | the checkpoint named second rests on the first |
-| CS | tag(16) | the id of the subject of a name |
-| CT | tag(16) | a schedule |
-| CT | nothing | how often a schedule was added, replaced or removed |
-| B | scope(6) | how often rows of the scope were changed without a row of the feed (`beside`) |
-| B | nothing | the same of rows that belong to no scope |
-| F | nothing | this store follows another one: it is a replica |
+finished, a pin stands for them.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from holdfast.errors import DamagedRecordError
+from holdfast.storage.contract import LAST
 
 SCOPE, TIMELINE, SEQUENCE, ORDINAL = 6, 2, 5, 3
 LAST_SEQUENCE = (1 << 40) - 1
@@ -47,12 +22,147 @@ UPLOADS = (1 << 16) - 1
 """The line of values that are written ahead; timelines have lower numbers."""
 MOST_SIGNATURES = 64
 """Beside one checkpoint."""
-LENGTHS = {b"E": 14, b"S": 14, b"V": 17, b"N": 17, b"C": 22}
-"""Bytes of the keys of rows with the number of an entry."""
-OF_SCOPE = (b"E", b"V", b"S", b"N", b"C", b"T", b"K", b"A", b"B")
-"""Kinds whose keys begin with a scope's number, and which are sealed under its data key."""
 BLOCK = 256
 """Entries of a timeline that share one row for a correlation."""
+
+# ---- kinds --------------------------------------------------------------------------------------
+
+LINE = (("scope", SCOPE), ("timeline", TIMELINE))
+ENTRY = (*LINE, ("sequence", SEQUENCE))
+PACK = (*ENTRY, ("ordinal", ORDINAL))
+TAG = (("tag", 16),)
+
+PLAIN, STORE_KEY, SCOPE_KEY = "–", "store", "scope"
+"""Whose key a row is sealed with."""
+SEAL, COMMITMENT, CHAIN, LANE = "seal", "commitment", "chain", "lane"
+CALLED, FORM = "entries", "form"
+"""How a row is checked: it opens in its place; what is signed commits to it as well; it is a link
+of its timeline's chain; it is one of its lane's; entries call for it, and for no others; or there
+is nothing to it but its form."""
+COPY, DERIVED, NONE = "copy", "made again", "–"
+"""How a row heals that is damaged or missing: from a copy of the store; or, if no copy has it, from
+what else is there; or not at all."""
+
+
+class Kind(NamedTuple):
+    """What there is to know of one kind of rows."""
+
+    key: bytes
+    """How its keys begin."""
+    name: str
+    """For people."""
+    layout: tuple[tuple[str, int], ...]
+    """The fields of its keys behind that, with their lengths."""
+    sealed: str
+    check: str
+    heal: str
+    stray: str = "nothing accounts for this row"
+    """What is said of one that belongs to nothing."""
+    copied: bool = True
+    """Whether a replica has it as its source has it. A backup takes all."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of a key."""
+        return len(self.key) + sum(size for _, size in self.layout)
+
+    @property
+    def end(self) -> bytes:
+        """The first key behind all that begin like those of this kind."""
+        return after(self.key) if self.layout else self.key + b"\0"
+
+    def place(self, field: str) -> slice | None:
+        """Where a field lies in a key; None if there is none."""
+        at = len(self.key)
+        for name, size in self.layout:
+            if name == field:
+                return slice(at, at + size)
+            at += size
+        return None
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether its keys begin with a scope's number: such rows go with their scope."""
+        return self.layout[:1] == LINE[:1]
+
+    @property
+    def is_lined(self) -> bool:
+        """Whether its keys begin with a timeline."""
+        return self.layout[:2] == LINE and len(self.layout) > 2
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether its keys begin with the number of an entry."""
+        return self.layout[:3] == ENTRY
+
+
+_DIRECTORY = (*TAG, ("incarnation", 4), ("state", 1))
+_SIGNATURE = (*ENTRY, ("key id", 8))
+_ARRIVAL = (LINE[0], ("token", 16), *ENTRY[1:], *ENTRY)
+_NO_ANCHOR = "no anchor names it"
+ROWS = (
+    Kind(b"Mstore", "store row", (), PLAIN, SEAL, NONE),
+    Kind(b"D", "directory row", _DIRECTORY, STORE_KEY, SEAL, COPY),
+    Kind(b"T", "timeline", LINE, SCOPE_KEY, SEAL, DERIVED),
+    Kind(b"E", "entry", ENTRY, SCOPE_KEY, CHAIN, COPY, "the feed knows no such entry"),
+    Kind(b"V", "values", PACK, SCOPE_KEY, COMMITMENT, COPY, "no entry names this pack"),
+    Kind(b"S", "index save", ENTRY, SCOPE_KEY, COMMITMENT, COPY, "no entry announces this save"),
+    Kind(b"N", "index nodes", PACK, SCOPE_KEY, COMMITMENT, COPY, "no save uses these nodes"),
+    Kind(b"F", "feed row", (("lane", 1), ("number", 6)), PLAIN, LANE, NONE),
+    Kind(b"R", "correlation row", (*TAG, *LINE, ("block", 4)), PLAIN, CALLED, DERIVED),
+    Kind(b"I", "change row", TAG, STORE_KEY, CALLED, NONE),
+    Kind(b"C", "signature", _SIGNATURE, SCOPE_KEY, SEAL, COPY, "it lies beside no checkpoint"),
+    Kind(b"K", "key epoch", (LINE[0], ("epoch", 4)), SCOPE_KEY, CALLED, COPY),
+    Kind(b"A", "anchor", (*LINE, ("number", 4)), SCOPE_KEY, COMMITMENT, COPY, _NO_ANCHOR),
+    Kind(b"B", "base", ENTRY, SCOPE_KEY, COMMITMENT, COPY, _NO_ANCHOR),
+    Kind(b"U", "erased subject", (("subject id", 16),), STORE_KEY, SEAL, COPY),
+)
+CELLS = (
+    Kind(b"P", "pin", (LINE[0], ("upload", 5)), PLAIN, FORM, NONE, copied=False),
+    Kind(b"A", "pruning", LINE[:1], PLAIN, FORM, NONE),
+    Kind(b"A", "pruning", _ARRIVAL, PLAIN, FORM, NONE),
+    Kind(b"R", "dependency", (*ENTRY, *ENTRY), PLAIN, CALLED, NONE),
+    Kind(b"B", "count of changes beside the feed", LINE[:1], PLAIN, FORM, NONE),
+    Kind(b"B", "count of changes beside the feed", (), PLAIN, FORM, NONE),
+    Kind(b"F", "mark of a replica", (), PLAIN, FORM, NONE, copied=False),
+    Kind(b"CL", "lease", (*TAG, ("part", 1)), STORE_KEY, SEAL, NONE),
+    Kind(b"CS", "subject", TAG, STORE_KEY, SEAL, NONE),
+    Kind(b"CT", "schedule", TAG, STORE_KEY, SEAL, NONE),
+    Kind(b"CT", "count of schedules", (), STORE_KEY, SEAL, NONE),
+)
+_ROWS, _CELLS = ({(one.key, one.length): one for one in kinds} for kinds in (ROWS, CELLS))
+ROW = {kind.key[:1]: kind for kind in ROWS}
+"""By the first byte of a row's key."""
+LENGTHS = {kind.key: kind.length for kind in ROWS if kind.is_numbered}
+"""Bytes of the keys of rows with the number of an entry."""
+OF_SCOPE = tuple(kind.key for kind in ROWS if kind.is_scoped)
+"""Kinds of rows that go with their scope, and are sealed under its data key."""
+
+
+def row_kind(key: bytes) -> Kind | None:
+    """The kind of a row; None if there is none of which this is a whole key."""
+    return _kind(_ROWS, key)
+
+
+def cell_kind(key: bytes) -> Kind | None:
+    """The kind of a cell; None if there is none of which this is a whole key."""
+    return _kind(_CELLS, key)
+
+
+def _kind(known: dict[tuple[bytes, int], Kind], key: bytes) -> Kind | None:
+    starts = (key[:1], key[:2], key)
+    return next((known[one] for start in starts if (one := (start, len(key))) in known), None)
+
+
+def gaps(kinds: tuple[Kind, ...]) -> list[tuple[bytes, bytes]]:
+    """Ranges of keys that begin like those of none of these kinds."""
+    taken = sorted({(kind.key, kind.end) for kind in kinds})
+    lows = [b"", *(high for _, high in taken)]
+    highs = [*(low for low, _ in taken), LAST]
+    return [(low, high) for low, high in zip(lows, highs, strict=True) if low < high]
+
+
+# ---- keys ---------------------------------------------------------------------------------------
 
 
 def meta(name: bytes) -> bytes:
@@ -60,8 +170,6 @@ def meta(name: bytes) -> bytes:
     return b"M" + name
 
 
-FEED = 8
-DIRECTORY = 22
 THERE, DELETED, ERASED = 0, 1, 2
 """States of a scope in the directory. Of an erased one, the row that says so is all that stays."""
 
@@ -73,7 +181,7 @@ def directory(tag: bytes, incarnation: int, state: int) -> bytes:
 
 def state_of(key: bytes) -> int:
     """What a directory row says of its scope."""
-    if len(key) != DIRECTORY:
+    if row_kind(key) is None:
         raise DamagedRecordError(f"{describe(key)}: its key has another length", describe(key))
     return key[21]
 
@@ -111,9 +219,6 @@ def signature(key: bytes, key_id: bytes) -> bytes:
 def feed(lane: int, number: int) -> bytes:
     """Key of a row of the feed."""
     return b"F" + bytes([lane]) + number.to_bytes(6, "big")
-
-
-CORRELATION = 1 + 16 + SCOPE + TIMELINE + 4
 
 
 def correlation(tag: bytes, scope: int, timeline: int, sequence: int) -> bytes:
@@ -161,9 +266,6 @@ def pruner(scope: int) -> bytes:
     return b"A" + scope.to_bytes(SCOPE, "big")
 
 
-ARRIVAL = 1 + SCOPE + 16 + 7 + 13
-
-
 def arrivals(scope: int, token: bytes) -> bytes:
     """Prefix of the cells that say what came to rest on a scope while somebody prunes it."""
     return pruner(scope) + token
@@ -185,9 +287,6 @@ def rests(scope: int) -> bytes:
     return b"R" + scope.to_bytes(SCOPE, "big")
 
 
-REST = 27
-
-
 def rest(at: bytes, by: bytes) -> bytes:
     """Key of the cell that says that a checkpoint rests on an entry; both by their keys."""
     return b"R" + at[1:] + by[1:]
@@ -199,15 +298,11 @@ def ends_of(rest: bytes) -> tuple[bytes, bytes]:
 
 
 SUBJECTS = b"CS"
-SUBJECT = len(SUBJECTS) + 16
 
 
 def subject(tag: bytes) -> bytes:
     """Key of the cell that says which id the subject of a name has."""
     return SUBJECTS + tag
-
-
-SUBJECT_TOMBSTONE = 1 + 16
 
 
 def subject_tombstone(id: bytes) -> bytes:
@@ -216,7 +311,6 @@ def subject_tombstone(id: bytes) -> bytes:
 
 
 LEASES = b"CL"
-LEASE = len(LEASES) + 16 + 1
 TOKEN, BEAT = 0, 1
 
 
@@ -237,7 +331,6 @@ def beat(key: bytes) -> bytes:
 
 SCHEDULES = b"CT"
 """Also the key of the cell that counts changes of schedules."""
-SCHEDULE = len(SCHEDULES) + 16
 
 
 def schedule(tag: bytes) -> bytes:
@@ -253,9 +346,8 @@ FOLLOWS = b"F"
 
 def beside(key: bytes) -> bytes:
     """Key of the cell that counts such changes of what the row with this key belongs to."""
-    if key[:1] == b"R":
-        return BESIDE + key[17:23]
-    return BESIDE + key[1:7] if key[:1] in OF_SCOPE else BESIDE
+    scope = ROW[key[:1]].place("scope")
+    return BESIDE + key[scope] if scope is not None else BESIDE
 
 
 def after(prefix: bytes) -> bytes:
@@ -286,51 +378,29 @@ def sequence_of(key: bytes) -> int:
 
 def describe(key: bytes) -> str:
     """A row's key for people: kind and numbers."""
-    kind = key[:1].decode("latin-1")
-    if key.startswith(SUBJECTS) and len(key) == SUBJECT:
-        return f"subject ({key[len(SUBJECTS) :].hex()})"
-    if key.startswith(LEASES) and len(key) == LEASE:
-        return f"lease ({key[len(LEASES) : -1].hex()}, {'beat' if key[-1] else 'token'})"
-    if key == SCHEDULES:
-        return "count of schedules"
-    if key.startswith(SCHEDULES) and len(key) == SCHEDULE:
-        return f"schedule ({key[len(SCHEDULES) :].hex()})"
-    if kind in "TEVSNCB" and len(key) >= 9:
-        parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}"]
-        line = key[7] * 256 + key[8]
-        if line != UPLOADS:
-            parts.append(f"timeline {line}")
-        if len(key) >= 14:
-            parts.append(f"{'entry' if line != UPLOADS else 'upload'} {sequence_of(key)}")
-        if len(key) >= 17 and kind != "C":
-            parts.append(f"pack {int.from_bytes(key[14:17], 'big')}")
-        return f"{_KINDS[kind]} ({', '.join(parts)})"
-    if kind == "R" and len(key) == REST:
+    kind = row_kind(key) or cell_kind(key) or ROW.get(key[:1])
+    if kind is None:
+        return f"row ({key.hex()})"
+    if kind.name == "dependency":
         at, by = (describe(end).removeprefix("entry ") for end in ends_of(key))
         return f"dependency (of {by} on {at})"
-    if kind == "B" and len(key) in (1, 7):
-        return "count of changes beside the feed"
-    if kind == "A" and len(key) in (7, ARRIVAL):
-        return f"pruning (scope {int.from_bytes(key[1:7], 'big'):x})"
-    if kind == "F" and len(key) == 8:
-        return f"feed row (lane {key[1]}, number {int.from_bytes(key[2:], 'big')})"
-    return f"{_KINDS.get(kind, 'row')} ({key[1:].hex()})"
+    told: list[str] = []
+    rest = key[len(kind.key) :]
+    for name, size in kind.layout:
+        if len(rest) < size:
+            break
+        told += _told(name, rest[:size], upload=line_of(key) == UPLOADS and kind.is_lined)
+        rest = rest[size:]
+    return f"{kind.name} ({', '.join(told)})" if told else kind.name
 
 
-_KINDS = {
-    "M": "store row",
-    "D": "directory row",
-    "T": "timeline",
-    "E": "entry",
-    "V": "values",
-    "S": "index save",
-    "N": "index nodes",
-    "F": "feed row",
-    "R": "correlation row",
-    "I": "change row",
-    "C": "signature",
-    "K": "key epoch",
-    "A": "anchor",
-    "B": "base",
-    "U": "erased subject",
-}
+def _told(name: str, field: bytes, *, upload: bool) -> list[str]:
+    number = int.from_bytes(field, "big")
+    if name in ("tag", "subject id"):
+        return [field.hex()]
+    if name == "part":
+        return ["beat" if number else "token"]
+    if name in ("key id", "token") or (name == "timeline" and upload):
+        return []
+    words = {"sequence": "upload" if upload else "entry", "ordinal": "pack"}
+    return [f"scope {number:x}" if name == "scope" else f"{words.get(name, name)} {number}"]

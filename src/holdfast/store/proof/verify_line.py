@@ -55,14 +55,6 @@ from holdfast.store.upkeep.prune import Marks
 PAGE = 2000
 LOOK = 100
 """Short entries after which it is looked whether the time is used up; of others, after each."""
-_BEHIND = {
-    b"E": "the feed knows no such entry",
-    b"V": "no entry names this pack",
-    b"S": "no entry announces this save",
-    b"N": "no save uses these nodes",
-    b"C": "it lies beside no checkpoint",
-}
-"""Rows with the number of an entry, and what is said of those that belong to none."""
 
 
 class LineCheck:
@@ -372,7 +364,7 @@ class LineCheck:
         line = rows.line(kind, self.ledger.number, self.line.number)
         for key, _ in each(self.storage.scan, rows.entry(line, low), rows.entry(line, high)):
             if not named(key):
-                self.find("unaccounted", key, _BEHIND[kind])
+                self.find("unaccounted", key, rows.ROW[kind].stray)
 
     def _beside(self, last: int) -> None:
         """Values and signatures that lie beside the entries that were just read."""
@@ -446,7 +438,7 @@ class LineCheck:
         line, saved = rows.line(b"N", self.ledger.number, self.line.number), self.with_nodes
         for at in saved[bisect_left(saved, self.checked) : bisect_left(saved, below)]:
             if at not in self.announced:
-                self.find("unaccounted", rows.pack(line, at, 0), _BEHIND[b"N"])
+                self.find("unaccounted", rows.pack(line, at, 0), rows.ROW[b"N"].stray)
         self.checked = below
 
     def _behind(self) -> None:
@@ -458,7 +450,7 @@ class LineCheck:
         """
         ledger, number = self.ledger, self.line.number
         first = self.head[0] + 1
-        for kind, message in _BEHIND.items():
+        for kind in (kind for kind in rows.LENGTHS if kind != b"B"):
             line = rows.line(kind, ledger.number, number)
             low = rows.entry(line, first - (kind in b"SN"))
             page = self.storage.scan(low, rows.after(line), limit=1000, reverse=True)
@@ -468,7 +460,8 @@ class LineCheck:
                 sequence = rows.sequence_of(key)
                 said = sequence >= first or rows.of_base(key) or self._announced(sequence)
                 if len(key) != rows.LENGTHS[kind] or sequence > newest or not said:
-                    self.find("feed" if kind == b"E" else "unaccounted", key, message)
+                    found = "feed" if kind == b"E" else "unaccounted"
+                    self.find(found, key, rows.ROW[kind].stray)
 
     def _announced(self, sequence: int) -> bool:
         """Whether a save at the number of the newest entry is announced, by it or the next one."""
@@ -522,7 +515,7 @@ def find_floors(check: Verification, ledger: Ledger, lines: list[int]) -> dict[i
             floor = found.get(rows.line_of(key), NO_FLOOR)
             newest = bool(floor.number) and key[9:] == floor.number.to_bytes(4, "big")
             if not (rows.sequence_of(key) in floor.bases if kind == b"B" else newest):
-                check.row("unaccounted", key, "no anchor names it", ledger)
+                check.row("unaccounted", key, rows.ROW[kind].stray, ledger)
     return found
 
 

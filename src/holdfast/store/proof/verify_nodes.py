@@ -117,7 +117,7 @@ class NodeCheck:
     def _pack(self, timeline: int, key: bytes, row: bytes) -> None:
         sequence, ordinal = rows.sequence_of(key), int.from_bytes(key[14:17], "big")
         if len(key) != rows.LENGTHS[b"N"]:
-            self.find("unaccounted", key, "no save uses these nodes")
+            self.find("unaccounted", key, rows.ROW[b"N"].stray)
             return
         if (timeline, sequence, ordinal) in self._hashes:
             return  # something led to it before

@@ -29,7 +29,7 @@ from holdfast.store.journal.feed import LANES, items_of
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.save import Floor
 from holdfast.store.names import rowkinds
-from holdfast.store.names.cells import cell_at, odd_counts
+from holdfast.store.names.cells import cell_at
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import safe_point
 from holdfast.store.proof.cosign import Trust
@@ -106,7 +106,9 @@ class Accounts:
         """Rows that entries call for: what is said if one is missing, and of which scope."""
         self._block: tuple[int, int, int] = (0, 0, -1)
         self._correlations: set[str] = set()
-        self._called = {b"I": 0, b"R": 0, b"K": 0}
+        self._called = dict.fromkeys(
+            (kind.key for kind in rowkinds.ROWS if kind.check == rowkinds.CALLED), 0
+        )
         """How many rows of each kind the entries call for."""
 
     def note(self, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
@@ -203,11 +205,11 @@ def check_correlations(check: Verification) -> None:
     stored = 0
     for key, row in each(check.core.storage.scan, b"R", b"S"):
         number = int.from_bytes(key[17:23], "big")
-        if len(key) != rowkinds.CORRELATION or row:
-            scope, what = check.directory.name_of(number), "nothing accounts for this row"
+        if rowkinds.row_kind(key) is None or row:
+            what, scope = rowkinds.ROW[b"R"].stray, check.directory.name_of(number)
             check.find("unaccounted", rowkinds.describe(key), what, scope, row=key)
         elif not check.directory.is_known(number):
-            check.directory.stray(key, number, "nothing accounts for this row")
+            check.directory.stray(key, number, rowkinds.ROW[b"R"].stray)
         else:
             stored += 1
     check.accounts.compare(b"R", stored)
@@ -219,33 +221,35 @@ def check_correlations(check: Verification) -> None:
 def check_cells(check: Verification) -> None:
     """Find cells that are none of ours, or damaged."""
     storage, knows = check.core.storage, check.directory.knows
-    kinds = (rowkinds.LEASES, rowkinds.SUBJECTS, rowkinds.SCHEDULES, rowkinds.FOLLOWS)
-    known = (rowkinds.BESIDE, *kinds, b"P", b"R")
-    bounds = [b"", *(bound for kind in known for bound in (kind, rowkinds.after(kind)))]
-    for low, high in zip(bounds[::2], [*bounds[1::2], b"\xff" * 64], strict=True):
-        for key, _ in storage.cells(low, high, limit=100):
-            pruning = key[:1] == b"A" and len(key) in (7, rowkinds.ARRIVAL)
-            if not pruning or not knows(rowkinds.scope_of(key)):  # else somebody prunes this scope
-                check.stray(key, "cell")
-    for key in odd_counts(storage, knows):
+    odd = [
+        key for low, high in rowkinds.gaps(rowkinds.CELLS) for key, _ in storage.cells(low, high)
+    ]
+    starts = {kind.key: kind for kind in rowkinds.CELLS if kind.check == rowkinds.FORM}
+    scopes = {ledger.number for ledger in check.directory.ledgers}
+    for start, kind in starts.items():
+        for key, cell in each(storage.cells, start, rowkinds.after(start)):
+            whole = rowkinds.cell_kind(key)
+            scoped = whole is not None and whole.is_scoped
+            if whole is None or (start == rowkinds.BESIDE and len(cell) != 8):
+                odd.append(key)
+            elif not kind.copied and scoped:  # a pin; also of scopes that are still to be made
+                check.report.unfinished += rowkinds.scope_of(key) not in scopes
+            elif scoped and not knows(rowkinds.scope_of(key)):
+                odd.append(key)
+    for key in odd:
         check.stray(key, "cell")
     _schedules(check)
     _rests(check)
     _leases(check)
-    scopes = {ledger.number for ledger in check.directory.ledgers}
-    for key, _ in each(storage.cells, b"P", b"Q"):  # pins; also of scopes that are still to be made
-        if len(key) != 12:
-            check.stray(key, "cell")
-        elif rowkinds.scope_of(key) not in scopes:
-            check.report.unfinished += 1
 
 
 def _leases(check: Verification) -> None:
     token = b""
     for key, row in check.core.leases.cells():
-        if len(key) == rowkinds.LEASE and key == rowkinds.token(key):
+        whole = rowkinds.cell_kind(key) is not None
+        if whole and key == rowkinds.token(key):
             token = key
-        if len(key) != rowkinds.LEASE or token != rowkinds.token(key):
+        if not whole or token != rowkinds.token(key):
             check.find("unaccounted", rowkinds.describe(key), "it belongs to no lease")
             continue
         with check.noting(key, cell=True):
@@ -261,7 +265,7 @@ def _schedules(check: Verification) -> None:
         with check.noting(key, cell=True):
             if key == rowkinds.SCHEDULES:
                 read_count(check.core, row)  # the next change of a schedule mends it
-            elif len(key) == rowkinds.SCHEDULE:
+            elif rowkinds.cell_kind(key) is not None:
                 cells.open(key, row)
             else:
                 check.find("unaccounted", rowkinds.describe(key), "it belongs to no schedule")
@@ -303,7 +307,7 @@ def _rests(check: Verification) -> None:
     directory_of = {ledger.number: ledger.tombstone for ledger in check.directory.ledgers}
     for key, directory in each(check.core.storage.cells, b"R", b"S"):
         ends = [rowkinds.scope_of(end) for end in rowkinds.ends_of(key)]
-        right = len(key) == rowkinds.REST and len(directory) == rowkinds.DIRECTORY
+        right = rowkinds.cell_kind(key) is not None and rowkinds.row_kind(directory) is not None
         if not right or not all(check.directory.knows(number) for number in ends):
             check.stray(key, "cell")
         elif directory != directory_of.get(ends[1], directory):
@@ -341,7 +345,7 @@ class DirectoryCheck:
         """Read it."""
         lives: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for key, row in each(self._core.storage.scan, b"D", b"E"):
-            if len(key) == rowkinds.DIRECTORY:
+            if rowkinds.row_kind(key) is not None:
                 lives.setdefault(key[:21], []).append((key, row))
             else:
                 self._check.stray(key)
@@ -523,8 +527,8 @@ class FeedCheck:
         low = rowkinds.feed(lane, number + 1) if number else b"F" + bytes([lane])
         high = rowkinds.after(b"F" + bytes([lane]))
         for key, row in each(self._check.core.storage.scan, low, high):
-            if len(key) != rowkinds.FEED:
-                self._check.row("unaccounted", key, "nothing accounts for this row")
+            if rowkinds.row_kind(key) is None:
+                self._check.row("unaccounted", key, rowkinds.ROW[b"F"].stray)
                 continue
             self._row(lane, key, row, number, tag)
             number, tag = int.from_bytes(key[2:], "big"), row[-32:]
@@ -670,18 +674,11 @@ def _trace(core: Core, tombstone: Tombstone, at: bytes) -> object:
 # accounted for where that is read.
 
 
-_OF_TIMELINE = (b"E", b"V", b"S", b"N", b"C", b"A", b"B")
-_WITH_UPLOADS = (b"V", b"N")
-
-
 def check_kinds(check: Verification) -> None:
     """Find rows of kinds that there are not."""
-    kinds = (b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q")
-    ranges = [*((kind, rowkinds.after(kind)) for kind in kinds), (b"", b"A"), (b"W", b"\xff" * 64)]
-    for low, high in ranges:
+    for low, high in rowkinds.gaps(rowkinds.ROWS):
         for key, _ in check.core.storage.scan(low, high, limit=100):
-            if key != b"Mstore":
-                check.stray(key)
+            check.stray(key)
 
 
 def check_scopes(check: Verification, kind: bytes) -> None:
@@ -690,7 +687,7 @@ def check_scopes(check: Verification, kind: bytes) -> None:
     while found := check.core.storage.scan(low, rowkinds.after(kind), limit=1):
         key = found[0][0]
         if len(key) < len(kind) + rowkinds.SCOPE:
-            check.row("unaccounted", key, "nothing accounts for this row")
+            check.stray(key)
             low = key + b"\0"
             continue
         number = rowkinds.scope_of(key)
@@ -704,16 +701,16 @@ def check_scopes(check: Verification, kind: bytes) -> None:
 
 def check_timelines(check: Verification, ledger: Ledger, known: set[int]) -> None:
     """Find rows of timelines that a scope does not have, or of none."""
-    for kind in _OF_TIMELINE:
+    for kind, least in ((one.key, one.length) for one in rowkinds.ROWS if one.is_lined):
         prefix = low = kind + ledger.number.to_bytes(rowkinds.SCOPE, "big")
         while found := check.core.storage.scan(low, rowkinds.after(prefix), limit=1):
             key = found[0][0]
-            line, least = rowkinds.line_of(key), rowkinds.LENGTHS.get(kind, 10)
+            line = rowkinds.line_of(key)
             if len(key) < least or (kind == b"E" and rowkinds.sequence_of(key) <= ledger.before):
                 check.row("unaccounted", key, "nothing accounts for this row", ledger)
                 low = key + b"\0"
                 continue
-            if line == rowkinds.UPLOADS and kind in _WITH_UPLOADS:
+            if line == rowkinds.UPLOADS and rowkinds.ROW[kind].layout == rowkinds.PACK:
                 break  # the last one
             if line not in known:  # it may have been forked since they were listed
                 known = known | set(readable_timelines(check.core, ledger))
@@ -731,7 +728,7 @@ def check_subjects(check: Verification) -> None:
     _tombstones(check)
     core, ring = check.core, check.core.ring
     for key, cell in core.subjects.cells():
-        if ring is None or len(key) != rowkinds.SUBJECT:
+        if ring is None or rowkinds.cell_kind(key) is None:
             check.stray(key, "cell")
             continue
         with check.noting(key, cell=True):
@@ -749,7 +746,7 @@ def check_subjects(check: Verification) -> None:
 def _tombstones(check: Verification) -> None:
     core, ring = check.core, check.core.ring
     for key, row in each(core.storage.scan, b"U", rowkinds.after(b"U")):
-        if ring is None or len(key) != rowkinds.SUBJECT_TOMBSTONE:
+        if ring is None or rowkinds.row_kind(key) is None:
             check.stray(key)
             continue
         check.report.subjects_erased += 1

@@ -85,7 +85,7 @@ class Idler:
 
 def idle(count: int) -> list[Row]:
     """Memory of a process in which agents were started and paused."""
-    found = in_child("agents:wait", count=count)
+    found = in_child("agents_state:wait", count=count)
     return [
         at_most(f"{count:,} idle agents in one process", found["memory"], 200, "MB"),
         told("of that, for each of them", (found["memory"] - found["before"]) * 1e3 / count, "kB"),
