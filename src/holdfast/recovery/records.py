@@ -29,7 +29,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.failures import AgentFailure, log
+from holdfast.recovery.failures import PREFIX, AgentFailure, log
 from holdfast.recovery.procedure import Procedure
 from holdfast.store.inner import (
     RECOVERIES,
@@ -203,7 +203,6 @@ def _is_of(one: Held, recovery: str) -> bool:
 # one recovery, and those of one agent, as they are kept
 
 OWNER = BESIDE
-PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
 Tail = dict[str, list[int]]
 """Timelines that lost entries: the first and the last of them."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.agents.agent_keys import again, own_change, sticky
+from holdfast.agents.agent_keys import again, own_change
 from holdfast.agents.handover import Handovers
 from holdfast.agents.mailbox_numbers import mend_numbers
 from holdfast.checkpoints.create import plan_request
@@ -37,7 +37,6 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.changes_of_others import (
     CHECK,
-    LAST,
     changed_since,
     damage_text,
     lost_text,
@@ -46,6 +45,7 @@ from holdfast.recovery.changes_of_others import (
     together,
 )
 from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.failures import LAST
 from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
 from holdfast.recovery.lost_entries import MOST_NAMED, Salvage, Tails, sticky_replayed
 from holdfast.recovery.procedure import Procedure
@@ -308,7 +308,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     Tasks that were handed over since its state was put back, by whomever, are made to fit.
     """
     del action
-    handle, record = context.handle, context.record
+    record = context.record
     said = {
         "recovery": record.id,
         "failure": context.failure.kind,
@@ -316,9 +316,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
         "attempt": record.attempt,
     }
     parts = own_change(context.state, reason=f"recovery {record.id}")
-    part = parts.part(handle)
-    part.set(LAST, said)
-    part.operations += sticky(handle, LAST)
+    parts.part(context.handle).set(LAST, said)
     plan = parts.plan()
     assert plan is not None
     plan[0].targets[0].create = False  # nor by this

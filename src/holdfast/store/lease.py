@@ -208,7 +208,6 @@ class Leases:
                 f"what is done here is under the lease {name!r} already: waiting for it could "
                 "never end; take it once, around all that needs it"
             )
-
         begun = self.core.clock.ticks()
         key, before, cells = self._as_it_stands(name, damaged=False)
         if (
