@@ -51,7 +51,6 @@ def _one_of(*known: str) -> Kind:
 
 _TEXT: Kind = "a text", lambda value: isinstance(value, str)
 _FLAG: Kind = "true or false", lambda value: type(value) is bool
-_ALWAYS: Kind = "true: it cannot be switched off", lambda value: value is True
 _LENGTH: Kind = 'milliseconds, or a text like "30s" or "1h"', _is_length
 _PART: Kind = "a mapping", lambda value: isinstance(value, Mapping)
 FIELDS: dict[str, dict[str, str]] = {
@@ -112,16 +111,23 @@ FIELDS: dict[str, dict[str, str]] = {
         "duration of a day at most; never if left out",
     },
     "monitoring": {
-        "metrics_enabled": "an open store counts in any case",
+        "metrics_enabled": "`true`; an open store counts, which cannot be switched off",
         "audit_logging": "`true`; the journal cannot be switched off",
-        "performance_tracking": "an open store times in any case",
+        "performance_tracking": "`true`; an open store times, which cannot be switched off",
         "alert_thresholds": "not available yet",
     },
 }
 """The sections of a document, the fields of each, and what they mean."""
+ALWAYS = {
+    "tamper_detection": "",
+    "signature_verification": "",
+    "metrics_enabled": ": an open store counts, which",
+    "audit_logging": ": the journal is kept, which",
+    "performance_tracking": ": an open store times, which",
+}
+"""What cannot be switched off, and what is said of it."""
 KINDS: dict[str, Kind] = {
-    **dict.fromkeys(("tamper_detection", "signature_verification"), _ALWAYS),
-    **dict.fromkeys(("encryption", "enabled", "metrics_enabled", "performance_tracking"), _FLAG),
+    **dict.fromkeys(("encryption", "enabled", *ALWAYS), _FLAG),
     **dict.fromkeys(("timeout", "ttl"), _LENGTH),
     **dict.fromkeys(("policies", "procedures"), ("a list", _is_list)),
     **dict.fromkeys(("replication_factor", "alert_thresholds"), ("", lambda _: True)),
@@ -129,7 +135,6 @@ KINDS: dict[str, Kind] = {
     "durability": _one_of("full", "normal"),
     "verification_level": _one_of(*LEVELS),
     "hash_algorithm": _one_of("SHA-256"),
-    "audit_logging": ("true: the journal cannot be switched off", _ALWAYS[1]),
     "pool_size": ("a whole number of 1 or more", lambda it: type(it) is int and it >= 1),
     "scrub_interval": (f"{_LENGTH[0]}, and a day at most", _is_in_a_day),
 }
@@ -256,7 +261,8 @@ class _Reading:
             name: primary[name] for name in ("key", "signer", "durability") if name in primary
         }
         replication = self._synchronization(parts["synchronization"])
-        self._monitoring(parts["monitoring"])
+        if parts["monitoring"].get("alert_thresholds"):
+            self._unavailable.append("monitoring.alert_thresholds")
         scrubs = milliseconds(integrity.get("scrub_interval"))
         return Configuration(
             agent,
@@ -302,10 +308,12 @@ class _Reading:
         for one in sorted(known.keys() & data.keys()):
             place = f"{name}.{one}".removeprefix(".")
             what, check = _PART if place in FIELDS else KINDS.get(one, _TEXT)
-            if check(data[one]):
-                good[one] = data[one]
-            else:
+            if not check(data[one]):
                 self.problems.append(f"{place} is {what}")
+            elif one in ALWAYS and not data[one]:
+                self.problems.append(f"{place}{ALWAYS[one]} cannot be switched off")
+            else:
+                good[one] = data[one]
         return good
 
     def _primary(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -435,13 +443,6 @@ class _Reading:
             )
             return None
         return Replication(tuple(urls), factor)
-
-    def _monitoring(self, data: Mapping[str, Any]) -> None:
-        for name in ("metrics_enabled", "performance_tracking"):
-            if data.get(name) is False:
-                self._notes.append(f"monitoring.{name}: an open store counts and times in any case")
-        if data.get("alert_thresholds"):
-            self._unavailable.append("monitoring.alert_thresholds")
 
     def _each(
         self, data: Mapping[str, Any], place: str, make: Callable[[Any], Any]

@@ -29,6 +29,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from hashlib import sha256
+from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -48,7 +49,8 @@ from holdfast.storage.contract import Batch
 from holdfast.storage.rows import again, each
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import check_seconds, check_text, is_seconds
-from holdfast.store.names.cells import Swap, Swaps, commit_beside
+from holdfast.store.names.background import Background
+from holdfast.store.names.cells import Swap, commit_beside, swap_cells
 from holdfast.store.names.face import Steps, asynchronous, pause, steps, write
 from holdfast.store.names.scope import Scope, check_key, escape, unescape
 
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
 
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
-LINGER = 1.0
-"""Seconds for which the thread that renews stays when nothing is held: often there is more soon."""
+IDLE = 3600.0
+"""Seconds between two looks of the thread that renews while nothing is held."""
 
 _T = TypeVar("_T")
 log = logging.getLogger("holdfast.leases")
@@ -171,12 +173,11 @@ class Lease:
 
     def release(self) -> None:
         """Give it back at once. If the storage cannot serve, others get it after its duration."""
-        if self.over:
-            return
-        self.over = True
-        with suppress(HoldfastError):
-            self._leases.free(self)
-        self._leases.let_go(self)
+        if not self.over:
+            self.over = True
+            with suppress(HoldfastError):
+                self._leases.free(self)
+            self._leases.let_go(self)
 
 
 class Leases:
@@ -184,14 +185,12 @@ class Leases:
 
     def __init__(self, core: Directory) -> None:
         self.core = core
-        self._swaps = Swaps(core.storage)
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
         self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
         self._lock = threading.RLock()
-        self._stir = threading.Event()
-        self._look = 0.0
-        """When the thread looks next, by the clock's ticks."""
-        self._thread: threading.Thread | None = None
+        self._beats = Background(core, "holdfast-leases", IDLE, self._turn)
+        self._look = inf
+        """When a lease is to be renewed next, by the clock's ticks."""
         self._closing = False
 
     # taking
@@ -208,6 +207,7 @@ class Leases:
                 f"what is done here is under the lease {name!r} already: waiting for it could "
                 "never end; take it once, around all that needs it"
             )
+
         begun = self.core.clock.ticks()
         key, before, cells = self._as_it_stands(name, damaged=False)
         if (
@@ -216,9 +216,10 @@ class Leases:
             and not is_gone(before.owner)
         ):
             return None
-        token = Token(before.name, before.term + 1, owner, duration, os.urandom(16))
+        token = Token(name, before.term + 1, owner, duration, os.urandom(16))
         cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
-        if not self._swaps.run([(key, cells[0], cell), (rows.beat(key), cells[1], beat)]):
+        begun = self.core.clock.ticks()
+        if not self._swap([(key, cells[0], cell), (rows.beat(key), cells[1], beat)]):
             return None
         if before.owner:
             self._broken(before.id)
@@ -226,7 +227,10 @@ class Leases:
         self._hold(lease)
         return lease
 
-    def _as_it_stands(self, name: str, *, damaged: bool = True) -> Seen:
+    def _swap(self, cells: list[Swap]) -> bool:
+        return swap_cells(self.core.storage, cells)
+
+    def _as_it_stands(self, name: str, *, damaged: bool = True) -> tuple[bytes, Token, Cells]:
         """A lease, whoever has it; one whose token is damaged gets a term above all that it can
         have had, if that may be."""
         key = self.key_of(name)
@@ -268,7 +272,7 @@ class Leases:
         return again(swap, f"the lease {lease.name!r} does not stand still; try again")
 
     def _swapped(self, cells: list[Swap]) -> bool:
-        if not self._swaps.run(cells):
+        if not self._swap(cells):
             raise Conflict("a cell of a lease is another now")
         return True
 
@@ -390,7 +394,7 @@ class Leases:
         token, beat = self._cells(key)
         if not self._is_damaged(key, token) and not self._is_damaged(rows.beat(key), beat):
             return False
-        return self._swaps.run([(key, token, None), (rows.beat(key), beat, None)])
+        return self._swap([(key, token, None), (rows.beat(key), beat, None)])
 
     def _is_damaged(self, key: bytes, row: bytes | None) -> bool:
         if row is None:
@@ -424,32 +428,21 @@ class Leases:
     def _hold(self, lease: Lease) -> None:
         with self._lock:
             self._held.add(lease)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._work, name="holdfast-leases", daemon=True
-                )
-                self._thread.start()
-            elif lease.due < self._look:
-                self._stir.set()
+            if not self._closing:
+                self._beats.start()
+                if lease.due < self._look:
+                    self._beats.wake()
+                return
+        lease.release()
+        raise StoreClosedError("the store is being closed; open it again")
 
     def let_go(self, lease: Lease) -> None:
-        """A lease was given back; after the last one, the thread need not wait for its beat."""
+        """A lease was given back."""
         with self._lock:
             self._held.discard(lease)
-            if not self._held:
-                self._stir.set()
 
-    def _work(self) -> None:
-        """One thread for all leases of the store; it ends soon after the last of them."""
-        while True:
-            pause = self.renew_due()
-            stirred = self._stir.wait(LINGER if pause is None else max(pause, 0))
-            self._stir.clear()
-            if pause is None and (self._closing or not stirred):
-                with self._lock:
-                    if not self._live():
-                        self._thread = None
-                        return
+    def _turn(self) -> float | None:
+        return self.renew_due()
 
     def renew_due(self) -> float | None:
         """Renew what is due; seconds until the next is, None if no lease is held."""
@@ -459,7 +452,7 @@ class Leases:
                 lease.beat()
         with self._lock:
             left, now = [lease.due for lease in self._live()], self.core.clock.ticks()
-            self._look = min(left) if left else now + LINGER
+            self._look = min(left, default=inf)
         return self._look - now if left else None
 
     def _live(self) -> list[Lease]:
@@ -468,15 +461,11 @@ class Leases:
 
     def close(self) -> None:
         """Give back what is held and end the thread."""
-        self._closing = True
-        while True:
-            for lease in self._live():
-                lease.release()
-            self._stir.set()
-            thread = self._thread
-            if thread is None or not thread.is_alive():
-                return
-            thread.join(0.1)  # another thread may just have taken one, which is given back, too
+        with self._lock:  # who takes one from now on gives it back at once
+            self._closing = True
+        for lease in self._live():
+            lease.release()
+        self._beats.stop()
 
 
 # ---- lease cells --------------------------------------------------------------------------------
@@ -508,8 +497,6 @@ class Beat(msgspec.Struct, array_like=True, frozen=True):
 
 Cells = tuple[bytes | None, bytes | None]
 """Token and beat as they are stored."""
-Seen = tuple[bytes, Token, Cells]
-"""Where a lease lies, its token, and both cells."""
 token_decoder = msgspec.msgpack.Decoder(Token)
 beat_decoder = msgspec.msgpack.Decoder(Beat)
 
