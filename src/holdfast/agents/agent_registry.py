@@ -60,6 +60,7 @@ from holdfast.store.names.face import (
     here,
     quick,
     steps,
+    steps_of,
     writes,
 )
 from holdfast.store.names.face import taken as blocking_of
@@ -137,7 +138,7 @@ class Agents:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> Steps[None]:
-        yield from self._close()
+        yield from steps_of(self.close)()
 
     # who they are
 
@@ -338,7 +339,7 @@ class Agents:
     def get(self, id: str, *, wait: float | None = 0) -> Steps[Any]:
         """The agent itself; if it does not run here, it is spawned."""
         found = self._here(id)
-        return (found or (yield from self._spawn(id, wait))).agent
+        return (found or (yield from steps_of(self.spawn)(id, wait=wait))).agent
 
     @steps
     def spawn(self, id: str, *, wait: float | None = 0) -> Steps[Attached]:
@@ -346,9 +347,6 @@ class Agents:
 
         If it runs elsewhere, that is waited for (None: without end), then `LeaseHeldError`.
         """
-        return (yield from self._spawn(id, wait))
-
-    def _spawn(self, id: str, wait: float | None) -> Steps[Attached]:
         if id in self._loops:  # its lease would be waited for in vain
             raise InvalidInputError(
                 f"agent:{id} runs here in a loop, which has an agent of its own; stop() it first, "
@@ -385,7 +383,7 @@ class Agents:
         else:
             made = attach if own is self else asynchronous(attach)
             kept = blocking_of(made(agent, state, fields=fields, lease=lease))
-        yield from kept._enter()
+        yield from steps_of(kept.__enter__)()
         return kept
 
     def _let_go(self, id: str) -> Steps[None]:
@@ -446,7 +444,7 @@ class Agents:
         kept, lease = self._running.pop(id)
         try:
             if kept.status in ALIVE:
-                yield from kept._stop()
+                yield from steps_of(kept.stop)()
         except BaseException as error:  # whatever it is, the lease is not to be left behind
             if kept.status in ALIVE and not isinstance(error, Exception):
                 self._running[id] = kept, lease  # cut short: who stops it again saves it
@@ -465,9 +463,6 @@ class Agents:
         that calls this in its step waits for no loop. If this is cut short, agents that were not
         stopped yet run on, until it is called again.
         """
-        yield from self._close()
-
-    def _close(self) -> Steps[None]:
         own = yield ask(lambda agents: agents, self)
         errors: list[Exception] = []
         with self._lock:  # who begins with one from now on is refused
