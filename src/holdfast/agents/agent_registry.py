@@ -17,7 +17,16 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.agents.agent import Keeping
-from holdfast.agents.agent_keys import EXECUTION_STATE, IDENTITY, MayWait, look, may_wait, sticky
+from holdfast.agents.agent_keys import (
+    EXECUTION_STATE,
+    IDENTITY,
+    MayWait,
+    look,
+    may_wait,
+    own_change,
+    run_parts,
+    sticky,
+)
 from holdfast.agents.attached import Attached, attach
 from holdfast.agents.loop.decide import LoopResult
 from holdfast.agents.loop.loop import Loop
@@ -34,7 +43,6 @@ from holdfast.store.inner import (
     Asking,
     Lease,
     LineHandle,
-    Operation,
     Reader,
     StoreHandle,
     core_of,
@@ -160,7 +168,10 @@ class Agents:
     def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
         """Write an identity, if it is another."""
         handle = self._line(id)
-        before = _identity(handle.reader)
+        parts = own_change(self._store.agent(id))
+        part = parts.part(handle)
+        known = part.get(IDENTITY)
+        before = build(Identity, known) if known is not None else None
         now = datetime.fromtimestamp(self._core.clock.claimed() / 1_000_000, UTC)
         born = before.created_at if before is not None else now
         data = {"created_at": born, **{name: part for name, part in given.items() if part}}
@@ -176,12 +187,9 @@ class Agents:
                 f"agent:{id} is registered as {before.kind!r}, and cannot become {made.kind!r}: "
                 "what it keeps would not fit; give the new one another id"
             )
-        known = handle.reader.now()
-        slot = handle.reader.live(known, IDENTITY) if known is not None else None
-        version = known.version(slot) if known is not None else 0
-        operations = [*sticky(handle, IDENTITY), Operation("set", IDENTITY, plain(made))]
-        plan = handle._plan(operations, lambda _: made, expects={IDENTITY: version})
-        self._store.agent(id)._run(plan)
+        part.operations += sticky(handle, IDENTITY)
+        part.set(IDENTITY, plain(made))
+        run_parts(parts)
         return made
 
     def _line(self, id: str) -> LineHandle:
@@ -234,24 +242,19 @@ class Agents:
                 break
             id = info.scope.id
             running = owners.get(running_lease(info.scope)), id in mine
+            reader = self._line(id).reader
             try:
-                seen = self._seen(id, registered)
+                identity, life = _identity(reader), reader.get(EXECUTION_STATE)
             except StateIntegrityError as error:  # who it is is not known: it may be any of them
                 found.append(AgentInfo(id, Identity(), "damaged", *running, str(error)))
                 continue
-            if seen is not None and kind in (None, seen[0].kind):
-                found.append(AgentInfo(id, *seen, *running))
+            if identity is None and (registered or life is None):
+                continue
+            identity = identity or Identity()
+            if kind in (None, identity.kind):
+                status = life.get("status", "created") if isinstance(life, dict) else "created"
+                found.append(AgentInfo(id, identity, status, *running))
         return found
-
-    def _seen(self, id: str, registered: bool) -> tuple[Identity, str] | None:
-        """Who an agent is, and its status; None if it is not registered, or was never started."""
-        reader = self._line(id).reader
-        identity = _identity(reader)
-        life = reader.get(EXECUTION_STATE, None, None, False)
-        if identity is None and (registered or life is None):
-            return None
-        status = life.get("status", "created") if isinstance(life, dict) else "created"
-        return identity or Identity(), status
 
     @writes
     def export_identities(self, path: str | os.PathLike[str], *, plain: bool = False) -> int:
@@ -557,7 +560,7 @@ def _read_file(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 
 def _identity(reader: Reader) -> Identity | None:
-    found = reader.get(IDENTITY, None, None, False)
+    found = reader.get(IDENTITY)
     return None if found is None else build(Identity, found)
 
 
