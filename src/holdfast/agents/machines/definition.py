@@ -300,25 +300,17 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         return svg(self, now)
 
 
-def check_definition(definition: object) -> None:
-    """Refuse what is no definition."""
+def check_definition(definition: object, *, awaited: bool = False) -> None:
+    """Refuse what is no definition, and, unless they are awaited, functions that are async."""
     if not isinstance(definition, MachineDefinition):
         raise InvalidInputError(
             "Machine takes a MachineDefinition; MachineDefinition.of makes one of plain data"
         )
-
-
-def check_blocking(definition: MachineDefinition) -> None:
-    """Refuse functions that nobody would await."""
-    for state in definition.states.values():
-        _check_blocking(state, "state")
-    for _, _, arrow in definition.arrows():
-        _check_blocking(arrow, "arrow")
-
-
-def _check_blocking(of: Any, kind: str) -> None:
-    for name in _FUNCTIONS[kind]:
-        check_not_async(getattr(of, name), f"{name} of a machine")
+    parts = [("state", one) for one in definition.states.values()]
+    parts += [("arrow", arrow) for _, _, arrow in definition.arrows()]
+    for kind, part in () if awaited else parts:
+        for name in _FUNCTIONS[kind]:
+            check_not_async(getattr(part, name), f"{name} of a machine")
 
 
 def _refuse(texts: Iterable[str]) -> None:

@@ -11,7 +11,6 @@ from holdfast.agents.agent_keys import MayWait, commit, may_wait
 from holdfast.agents.machines.definition import (
     MachineArrow,
     MachineDefinition,
-    check_blocking,
     check_definition,
 )
 from holdfast.agents.machines.machine_records import (
@@ -95,11 +94,9 @@ class Machine(Routines):
     ) -> None:
         if not isinstance(state, State):
             raise InvalidInputError("Machine takes a state of the same face")
-        if isinstance(definition, MayWait):
-            check_definition(definition := definition.given)
-        else:
-            check_definition(definition)
-            check_blocking(definition)
+        awaited = isinstance(definition, MayWait)
+        definition = definition.given if isinstance(definition, MayWait) else definition
+        check_definition(definition, awaited=awaited)
         super().__init__(state, definition, name)
         self._limits = limits or MachineLimits()
 
