@@ -568,7 +568,7 @@ BUGS = (
     Bug(
         "restore that takes sticky keys back",
         "store/rules/sticky.py",
-        "return apart([PREFIX, MARKS, COLLECTED, *(one.prefix for one in declared.of(Sticky))])",
+        "return apart([PREFIX, *TABLE.index.always, *(one.prefix for one in declared.of(Sticky))])",
         "return (PREFIX,)",
         "tests/store/test_sticky.py::test_a_restore_leaves_sticky_keys_alone",
     ),
@@ -905,9 +905,16 @@ BUGS = (
     Bug(
         "a checkpoint in use pruned by hand",
         "store/upkeep/holds.py",
-        "        for one in held(line, passed=[])\n",
-        "        for one in held(line, passed=[])[:0]\n",
+        "    for one in held(line, passed=[]):\n",
+        "    for one in held(line, passed=[])[:0]:\n",
         "tests/store/test_marks.py::test_what_is_in_use_is_not_pruned_by_hand_by_any_process",
+    ),
+    Bug(
+        "a scope deleted though a checkpoint of it is on hold",
+        "store/rules/reasons.py",
+        "refused=(PRUNE, END, DELETE),",
+        "refused=(PRUNE, END),",
+        "tests/store/test_holds.py::test_a_scope_is_deleted_only_if_the_table_lets_it",
     ),
     Bug(
         "the right to prune taken from one who is at work",
@@ -919,14 +926,14 @@ BUGS = (
     Bug(
         "a hold undone by a revert",
         "store/history/revert.py",
-        "if key.startswith(MARKS) and not key.startswith(RESTARTS):",
-        "if False:",
+        "rule.revert == Owned.NEVER or (",
+        "False or (",
         "tests/store/test_marks.py::test_a_revert_leaves_marks_alone",
     ),
     Bug(
         "a hold lifted by a restore",
         "store/rules/sticky.py",
-        "apart([PREFIX, MARKS, COLLECTED, *(",
+        "apart([PREFIX, *TABLE.index.always, *(",
         "apart([PREFIX, *(",
         "tests/store/test_marks.py::test_going_back_leaves_marks_alone_whatever_is_declared",
     ),
@@ -939,7 +946,7 @@ BUGS = (
     ),
     Bug(
         "who comes to rest on a scope not noticed by who prunes it",
-        "store/upkeep/prune.py",
+        "store/upkeep/holds.py",
         '    told = held[:TOKEN] + count.to_bytes(8, "big")',
         "    told = held",
         "tests/store/test_resting.py::test_a_checkpoint_that_comes_while_retention_looks_is_seen",
@@ -1142,9 +1149,9 @@ BUGS = (
     ),
     Bug(
         "the policies of one agent brought to another by an import",
-        "checkpoints/export_import.py",
-        "*(() if own else (POLICIES,))",
-        "",
+        "store/rules/owned.py",
+        "return some if own else (",
+        "return some if True else (",
         "tests/store/test_exports.py::test_the_policies_of_one_agent_never_touch_anothers",
     ),
     Bug(
@@ -1366,9 +1373,9 @@ BUGS = (
     ),
     Bug(
         "effects that a restore takes back",
-        "agents/effect_book.py",
-        "        part.operations += sticky(self._handle, EFFECTS)\n",
-        "",
+        "agents/agent_keys.py",
+        "    EFFECTS,\n    restore=Owned.STAY,\n",
+        "    EFFECTS,\n",
         "tests/agents/test_effects.py::test_a_restore_leaves_effects_alone",
     ),
     Bug(

@@ -1,5 +1,7 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
+from collections.abc import Callable
+
 from holdfast import access as access
 from holdfast import agents as agents
 from holdfast import backup as backup
@@ -15,6 +17,8 @@ from holdfast.seal.codec import ValueLimits as ValueLimits
 from holdfast.seal.registry import Registry as Registry
 from holdfast.seal.registry import register as register
 from holdfast.seal.subject_keys import ERASED as ERASED
+from holdfast.store.book import _T, R
+from holdfast.store.book import BookPage as BookPage
 from holdfast.store.commit.change import Written
 from holdfast.store.commit.gates import Gate as Gate
 from holdfast.store.history.handle import ChangeParts
@@ -39,6 +43,7 @@ from holdfast.store.rules.gate_request import GateRequest as GateRequest
 from holdfast.store.rules.gate_request import Operation as Operation
 from holdfast.store.rules.keep import Keep as Keep
 from holdfast.store.rules.lookup import Lookup as Lookup
+from holdfast.store.rules.owned import Owned as Owned
 from holdfast.store.rules.sticky import Sticky as Sticky
 from holdfast.store.state_async import ChangePart
 from holdfast.store.state_async import State as State
@@ -50,6 +55,39 @@ from holdfast.store.tree.difference import DELETED as DELETED
 from holdfast.store.tree.difference import Diff as Diff
 
 __version__: str
+
+class Book:
+    """The records of one feature in one state, by their ids.
+
+    `owned` says which keys these are, and what becomes of them when the state is restored, merged
+    or copied; `kind` is the class of the records, a `msgspec.Struct` whose fields are values.
+    """
+    def __init__(self, state: View, owned: Owned, kind: type[R]) -> None: ...
+    async def get(self, id: str) -> R | None:
+        """The record of an id; None if there is none."""
+    async def all(
+        self, prefix: str = "", *, after: str = "", limit: int | None = None, plain: bool = False
+    ) -> dict[str, R]:
+        """Records by their ids, in the order of these: those that begin with a text, some of them.
+
+        `after` is the last id of those that were given before. With `plain`, objects of registered
+        classes in them are given as data, as by `State.get`.
+        """
+    async def step(
+        self,
+        function: Callable[[BookPage[R]], _T],
+        *,
+        reason: str | None = None,
+        id: str | None = None,
+    ) -> _T:
+        """Do something to the records, in one change; returns what the function returns.
+
+        The function gets a `BookPage`. It is called again, with new reads, if somebody else changed
+        what it has read before its change was durable: it does nothing but read and write there.
+        Under an `id` it is applied once. The `reason` stands in the cause of the entry.
+        """
+    async def page(self, change: ChangePart) -> BookPage[R]:
+        """The records as a change of the caller's reads and writes them, with what else it does."""
 
 class Change:
     """A change over several scopes: `change[state]` is the part for one of them."""

@@ -12,7 +12,15 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
-from holdfast.agents.agent_keys import EXECUTION_STATE, MayWait, commit, look, may_wait, sticky
+from holdfast.agents.agent_keys import (
+    ATTACHED,
+    EXECUTION_STATE,
+    MayWait,
+    commit,
+    look,
+    may_wait,
+    sticky,
+)
 from holdfast.agents.attach_fields import (
     Fields,
     Manifest,
@@ -42,7 +50,7 @@ from holdfast.errors import (
     InvalidValueError,
     NewerFormatError,
 )
-from holdfast.store.inner import ATTACHED, Lease, LineHandle, Operation, Plan, handle_of
+from holdfast.store.inner import Lease, LineHandle, Operation, Plan, handle_of
 from holdfast.store.names.arguments import check_awaited, check_not_async, check_own
 from holdfast.store.names.face import Steps, ask, calls, end, ends, faced, here, steps, steps_of
 from holdfast.store.state import State

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from holdfast.store.history.blame import Blame
     from holdfast.store.history.merge import Merged, Strategy
     from holdfast.store.long import ReadFile, WriteFile
-    from holdfast.store.names.items import Pruned, Reverted
+    from holdfast.store.names.items import Hold, Pruned, Reverted
     from holdfast.store.names.whole_files import Path
     from holdfast.store.proof.prove import Proof
 
@@ -587,9 +587,20 @@ class State(View):
         short, prune again. A dry run says what would go, without writing. For keeping secrets use
         `erase`: copies and free pages may still hold what is dropped here.
         """
-        from holdfast.store.upkeep.holds import prune_unneeded
+        from holdfast.store.upkeep.prune import prune_by_hand
 
-        return prune_unneeded(self._handle, before, keep=keep, dry_run=dry_run, reason=reason)
+        return prune_by_hand(self._handle, before, keep=keep, dry_run=dry_run, reason=reason)
+
+    def why_kept(self, point: Any = None) -> list[Hold]:
+        """What keeps a checkpoint or another point from going, whatever removes it.
+
+        For each reason: who holds it, and what ends that. Empty: nothing does, and the rules of
+        retention decide. Without a point, all that is kept of this timeline, and long values of the
+        scope that are being written.
+        """
+        from holdfast.store.upkeep.holds import why_kept
+
+        return why_kept(self._handle, point)
 
     # rules
 
