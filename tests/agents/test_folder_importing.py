@@ -225,20 +225,30 @@ def test_a_message_may_be_rewritten_once_it_is_processed(store: sync.Store, fold
     assert not import_folder(state, folder).changed
 
 
-def test_what_the_files_no_longer_have_stays(place: Place, folder: Path) -> None:
+def test_what_the_files_no_longer_have_goes(place: Place, folder: Path) -> None:
     state = place.open().agent("agent-1")
     typed = AgentState(state)
+    typed.put("tasks", "own", {"id": "own"})
     typed.put("session_memory", "own", 1)
     import_folder(state, folder)
-    before = typed.ids("tasks")
+    typed.remove("session_memory", "habits")
     memory = folder / "runtime/agent_data/agent-1/memory.json"
-    write(memory, {"session": {"user": "Ada"}})
+    write(memory, {"short_term": ["a.py"], "session": {"user": "Ada"}})
     write(folder / "runtime/working_tasks.json", TASKS[2:])
     made = import_folder(state, folder)
-    assert (made.tasks, made.memory) == (2, 1)
-    assert typed.get("session_memory")["own"] == 1
-    assert typed.get("session_memory")["user"] == "Ada"
-    assert typed.ids("tasks") == before
+    assert (made.tasks, made.memory, made.removed) == (2, 2, 3)
+    assert typed.get("short_term_memory") == {"000001": "a.py"}
+    assert typed.get("session_memory") == {"user": "Ada", "own": 1}
+    assert typed.ids("tasks") == ["T-2", "T-3", "own"]
+    assert typed.get("tasks").current.id == "T-2", "the one before has gone"
+    write(memory, {})
+    write(folder / "runtime/working_tasks.json", [])
+    made = import_folder(state, folder)
+    assert (made.changed, made.removed) == (True, 4)
+    assert typed.get("short_term_memory") == {}
+    assert typed.get("session_memory") == {"own": 1}
+    assert typed.ids("tasks") == ["own"]
+    memory.unlink()
     assert not import_folder(state, folder).changed
     assert typed.problems() == []
 
@@ -263,14 +273,13 @@ def test_tasks_that_are_offered_or_handed_over_are_left_alone(
     of_one(folder, "T-1", "T-3", "T-4", "below")
     made = import_folder(ada, folder)
 
-    assert (made.tasks, made.kept) == (2, 2)
+    assert (made.tasks, made.removed, made.kept) == (2, 0, 3)
     assert typed.ids("tasks") == ["T-2", "T-3", "T-4"]
     assert AgentState(bob).ids("tasks") == ["T-1", "below"]
-    of_one(folder, "T-2", "T-4")
-    assert import_folder(ada, folder).kept == 1
     handovers.withdraw(ada, offer.id, reason="no")
-    of_one(folder, "T-2", "T-3", "T-4")
-    assert import_folder(ada, folder).kept == 0
+    of_one(folder, "T-4")
+    made = import_folder(ada, folder)
+    assert (made.removed, made.kept, typed.ids("tasks")) == (2, 0, ["T-4"])
     assert typed.problems() == AgentState(bob).problems() == []
 
 
@@ -287,6 +296,59 @@ def test_a_lost_record_of_a_handover_is_called_so(store: sync.Store, folder: Pat
     with pytest.raises(DamagedRecordError, match=f"handover {made.id}, .* 'T-1', is lost"):
         import_folder(ada, folder)
     assert AgentState(ada).ids("tasks") == []
+
+
+def test_tasks_that_are_named_here_stay_and_hold_no_import_up(
+    store: sync.Store, folder: Path
+) -> None:
+    state = store.agent("agent-1")
+    typed = AgentState(state)
+    of_one(folder, "done", "above", "parent", "T-1", "T-2")
+    import_folder(state, folder)
+    typed.update_task("parent", parent="above")
+    typed.update_task("T-2", parent="T-1")
+    typed.put("tasks", "own", {"id": "own", "parent": "parent"})
+    typed.append("execution_trace/commands", {"id": "c", "task_id": "done", "name": "x"})
+    of_one(folder)
+    made = import_folder(state, folder)
+    assert (made.tasks, made.removed, made.kept) == (0, 2, 3)
+    assert typed.ids("tasks") == ["above", "done", "own", "parent"]
+    assert typed.problems() == []
+    assert not import_folder(state, folder).changed
+    typed.remove("tasks", "own")
+    of_one(folder, "T-9")
+    assert import_folder(state, folder).removed == 2
+    assert typed.ids("tasks") == ["T-9", "done"]
+
+
+def test_the_last_tasks_go_also_if_the_folder_has_nothing_else(
+    store: sync.Store, tmp_path: Path
+) -> None:
+    state = store.agent("agent-1")
+    (tmp_path / "runtime").mkdir()
+    of_one(tmp_path, "T-1")
+    import_folder(state, tmp_path)
+    of_one(tmp_path)
+    with pytest.raises(InvalidInputError, match="holds nothing of the agent 'other'"):
+        import_folder(state, tmp_path, agent="other")
+    assert import_folder(state, tmp_path).removed == 1
+    assert AgentState(state).ids("tasks") == []
+    (tmp_path / "runtime/working_tasks.json").unlink()
+    with pytest.raises(InvalidInputError, match="holds nothing of the agent"):
+        import_folder(state, tmp_path)
+
+
+def test_what_came_from_another_agents_files_stays(store: sync.Store, folder: Path) -> None:
+    state = store.agent("agent-1")
+    data = folder / "runtime/agent_data/agent-10"
+    data.mkdir()
+    write(data / "memory.json", {"short_term": ["ten"], "session": {"ten": 10}})
+    import_folder(state, folder)
+    assert import_folder(state, folder, agent="agent-10").removed == 0
+    write(folder / "runtime/agent_data/agent-1/memory.json", {})
+    assert import_folder(state, folder).removed == 4
+    assert AgentState(state).get("short_term_memory") == {"000001": "ten"}
+    assert AgentState(state).get("session_memory") == {"ten": 10}
 
 
 def test_what_is_new_in_the_folder_is_added(store: sync.Store, folder: Path) -> None:

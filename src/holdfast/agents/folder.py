@@ -1,15 +1,16 @@
 """An agent that lived in a folder of files becomes a typed agent of a store: one change.
 
-What was taken up is noted under `$import/`: digests, part by part. Letters are noted under
-`$mailbox/inbox/imported`, by id and digest, which no restore undoes, as it undoes no letter. So a
-second import of the same files changes nothing, whatever the agent did meanwhile.
+What was taken up is noted under `$import/`: digests, part by part, and which tasks and things
+remembered came from which agent's files. Letters are noted under `$mailbox/inbox/imported`, by id
+and digest, which no restore undoes, as it undoes no letter. So a second import of the same files
+changes nothing, whatever the agent did meanwhile.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,9 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT, again, run_parts, sticky
+from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, TASKS, again, run_parts
 from holdfast.agents.drift import STATUS
-from holdfast.agents.handover_package import OUT, PACKAGES, STANDINGS, record_of, standing_of
+from holdfast.agents.handover_package import (
+    COMMANDS,
+    OUT,
+    PACKAGES,
+    STANDINGS,
+    record_of,
+    standing_of,
+)
 from holdfast.agents.mailbox_numbers import CLEARED, DONE, FIRST, INBOX, MESSAGES, Stretches
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.export import line_of
@@ -41,7 +49,7 @@ if TYPE_CHECKING:
     from holdfast.store.state import State
 
 
-TAKEN = "$import/folder"
+TAKEN, ITEMS = "$import/folder", "$import/items"
 LETTERS = INBOX + "imported"
 
 
@@ -62,9 +70,12 @@ class ImportedAgent:
     """Cycles that the agent counts from now on; None if that is as it was."""
     drift_threshold: int | None = None
     """Cycles after which it counts as astray, of `configuration`; None if that is as it was."""
+    removed: int = 0
+    """Tasks and things remembered that an import brought, and the files no longer have."""
     kept: int = 0
-    """Tasks that were left as they are, whatever the files say: another agent has them, or may have
-    them any moment."""
+    """Tasks that were left as they are, whatever the files say: offered or handed to another agent,
+    or gone from the files while what the agent has here names them, as its parent or in a command.
+    """
 
     @property
     def changed(self) -> bool:
@@ -79,17 +90,19 @@ def import_folder(state: State, folder: Path, *, agent: str | None = None) -> Im
     `agent` is its name there, if it is another than the id of the state. Every file is read and
     checked first; if one is bad, `AgentValidationError` lists all that are, and nothing is
     written. The same files are taken up once. Of files that have changed since, letters that are
-    new are added, and context, tasks and memory are set to what the files say; what they no longer
-    have stays, as what the agent has of its own does. Tasks that are offered or handed to another
-    agent are left alone. A letter that waits under the name of another one is refused, too. The
-    folder must not be written to meanwhile; it is not changed. At most 64 MiB at once.
+    new are added, and context, tasks and memory are set to what the files say: what an import
+    brought and they no longer have is removed, what the agent has of its own stays. Tasks that are
+    offered or handed to another agent are left alone, and those that such own things name. A letter
+    that waits under the name of another one is refused, too. The folder must not be written to
+    meanwhile; it is not changed. At most 64 MiB at once.
     """
     handle = line_of(state)
     if handle.scope.kind != "agent":
         raise InvalidInputError(f"{handle.scope} is no agent; import into store.agent(...)")
     handle.core.check_writable()
     name = handle.scope.id if agent is None else agent
-    found = _Reader(folder, name, handle.core.codec).read()
+    known = name in handle.reader.get(ITEMS, {})
+    found = _Reader(folder, name, handle.core.codec, known).read()
 
     def step() -> ImportedAgent:
         draft, parts = AgentState(state)._draft(reason="import of a folder")
@@ -113,12 +126,14 @@ class _Import:
         self._part = part
         self._found = found
         self._taken: dict[str, str] = part.get(TAKEN, {})
+        self._items: dict[str, dict[str, list[str]]] = part.get(ITEMS, {})
+        self._removed = self._kept = 0
 
     def run(self) -> ImportedAgent:
         found, before = self._found, dict(self._taken)
         made: dict[str, Any] = {}
         if found.tasks is not None and self._is_new("tasks", found.tasks):
-            made["tasks"], made["kept"] = self._tasks(found.tasks)
+            made["tasks"] = self._tasks(found.tasks)
         if found.context is not None and self._is_new("context", found.context):
             self._draft.set("operational_context", found.context)
             made["context"] = True
@@ -133,9 +148,12 @@ class _Import:
             self._draft.set("configuration", {**known, "drift_threshold": threshold})
             made["drift_threshold"] = threshold
         waiting, processed = self._letters()
+        made |= {"waiting": waiting, "processed": processed, "removed": self._removed}
+        made["kept"] = self._kept
         if self._taken != before:
             self._part.set(TAKEN, self._taken)
-        return ImportedAgent(self._handle.scope.id, waiting=waiting, processed=processed, **made)
+            self._part.set(ITEMS, self._items)
+        return ImportedAgent(self._handle.scope.id, **made)
 
     def _is_new(self, part: str, data: Any) -> bool:
         """Whether a part is not what was taken up last; if so, it is from now on."""
@@ -145,20 +163,33 @@ class _Import:
         self._taken[part] = digest
         return True
 
-    def _tasks(self, tasks: dict[str, Any]) -> tuple[int, int]:
-        """Set tasks, but for those that are away; how many of each."""
+    def _tasks(self, tasks: dict[str, Any]) -> int:
         away = self._away()
-        here = {id: task for id, task in tasks.items() if id not in away}
-        count = self._put("tasks", here)
+        count = self._put("tasks", tasks, away)
         current = self._found.current
         if current is not None and current not in away and self._part.get(CURRENT_TASK) is None:
             self._part.set(CURRENT_TASK, current)
-        return count, len(tasks) - count
+        return count
 
-    def _put(self, name: str, items: dict[str, Any]) -> int:
-        for id, item in items.items():
+    def _put(self, name: str, items: dict[str, Any], away: Set[str] = frozenset()) -> int:
+        """Set items of a component; those that these files had before, and nobody else's, go.
+
+        Of tasks, those that are away are left as they are.
+        """
+        before = self._items.setdefault(self._found.name, {}).pop(name, [])
+        others = {id for brought in self._items.values() for id in brought.get(name, [])}
+        gone = {id for id in before if id not in items and id not in others}
+        gone = {id for id in gone if self._draft.item(name, id) is not None}
+        here = {id: item for id, item in items.items() if id not in away}
+        stay = self._needed(gone, here, away) if name == "tasks" else set()
+        for id in sorted(gone - stay):
+            self._draft.remove(name, id)
+        for id, item in here.items():
             self._draft.put(name, id, item)
-        return len(items)
+        self._items[self._found.name][name] = [*items, *sorted(stay)]
+        self._removed += len(gone - stay)
+        self._kept += len(items) - len(here) + len(stay)
+        return len(here)
 
     def _away(self) -> set[str]:
         """Tasks of which a handover has a say: one that is offered, or handed over with those
@@ -181,12 +212,24 @@ class _Import:
                 found.add(task)
         return found
 
+    def _needed(self, gone: set[str], items: dict[str, Any], away: Set[str]) -> set[str]:
+        """Those of the tasks to be removed that must stay, for what stays names them."""
+        keys = self._part.keys(TASKS)
+        tasks = {key.removeprefix(TASKS): self._part.get(key) for key in keys} | items
+        named = {one["task_id"] for one in self._part.get(COMMANDS, [])}
+        stay = gone & (named | away)
+        while True:
+            left = [task for id, task in tasks.items() if id not in gone or id in stay]
+            more = {task.get("parent") for task in left} & gone - stay
+            if not more:
+                return stay
+            stay |= more
+
     def _cycles(self, count: int) -> int | None:
         """Count on from there; cycles that were counted here are not forgotten."""
         status = self._part.get(STATUS, {})
         if count <= status.get("cycles", 0):
             return None
-        self._part.operations += sticky(self._handle, DRIFT)
         self._part.set(STATUS, {**status, "cycles": count})
         return count
 
@@ -197,7 +240,6 @@ class _Import:
         if not new:
             return 0, 0
         note = self._part.operations
-        note += sticky(self._handle, INBOX)
         first = self._part.get(FIRST, 0) + self._part.length(MESSAGES)
         note.append(Operation("append", MESSAGES, [_item(letter) for letter in new]))
         names = [[letter.id, self._letter_digest(letter)] for letter in new]
@@ -313,7 +355,7 @@ class _Bad(Exception):
 class _Reader:
     """One look at one folder."""
 
-    def __init__(self, folder: Path, agent: str, codec: Codec) -> None:
+    def __init__(self, folder: Path, agent: str, codec: Codec, known: bool) -> None:
         place = os.fspath(check_path(folder))
         if not isinstance(agent, str) or agent in ("", ".", "..") or set(agent) & set("/\\\0"):
             raise InvalidInputError("an agent of a folder is named by a text without slashes")
@@ -323,6 +365,7 @@ class _Reader:
         self._root = below if os.path.isdir(below) else place
         self._agent = agent
         self._codec = codec
+        self._known = known
         self._wrong: list[str] = []
         self._bytes = 0
         self._any = False
@@ -330,7 +373,8 @@ class _Reader:
 
     def read(self) -> FoundAgent:
         """All that the folder has of an agent; `AgentValidationError` lists every file that is bad,
-        or holds what cannot be stored by this codec."""
+        or holds what cannot be stored by this codec. Of one that is known, tasks may be all gone.
+        """
         for path, take in (
             (("working_tasks.json",), self._tasks),
             (("agent_data", self._agent, "context.json"), self._context),
@@ -346,7 +390,7 @@ class _Reader:
                 f"nothing was imported from {self._root!r}: mend these files, or take them away",
                 self._wrong,
             )
-        if not self._any:
+        if not self._any and not (self._known and self.found.tasks is not None):
             raise InvalidInputError(
                 f"{self._root!r} holds nothing of the agent {self._agent!r}: name the folder that "
                 "has `runtime`, and the agent as its files do"

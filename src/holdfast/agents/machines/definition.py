@@ -306,7 +306,7 @@ def check_definition(definition: object, *, awaited: bool = False) -> None:
         raise InvalidInputError(
             "Machine takes a MachineDefinition; MachineDefinition.of makes one of plain data"
         )
-    parts = [("state", one) for one in definition.states.values()]
+    parts: list[tuple[str, Any]] = [("state", one) for one in definition.states.values()]
     parts += [("arrow", arrow) for _, _, arrow in definition.arrows()]
     for kind, part in () if awaited else parts:
         for name in _FUNCTIONS[kind]:
