@@ -125,16 +125,17 @@ class LineCheck:
         self.newest = newest_index(self.ledger, line.number, head[0])
         high = rows.entry(line.prefix, head[0] + 1)
         limit = PAGE if self.check.end is None else min(PAGE, LOOK)
-        ends = False
+        ends, read = False, self.begin
         while not ends:
-            read = line.sequence
-            page = self.storage.scan(rows.entry(line.prefix, read + 1), high, limit=limit)
+            low = rows.entry(line.prefix, line.sequence + 1)
+            page = self.storage.scan(low, high, limit=limit)
             ends = len(page) < limit
-            # The nodes first: entries and saves lead to them.
+            # The nodes first, also those up to the floor: entries and saves lead to them.
             self.nodes.read(line.number, read, None if ends else rows.sequence_of(page[-1][0]))
             self.nodes.finish()
             self._entries(self._in_time(page), head)
             ends = ends and (not page or line.sequence == rows.sequence_of(page[-1][0]))
+            read = line.sequence
             self._beside(head[0] if ends else line.sequence)
             self.check.accounts.settle()
             if not ends:
