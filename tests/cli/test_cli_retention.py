@@ -58,6 +58,9 @@ def test_pins_and_holds(cli: Cli) -> None:
     held = cli("retention hold agent:7 shipped --reason case-7 --json").json
     assert held == {"scope": "agent:7", "checkpoint": "main@2", "done": True}
     assert "case-7" in cli("retention marks agent:7 --json").json["main@2"]
+    why = cli("checkpoint why agent:7 shipped --json").json["why"]
+    assert [one["reason"] for one in why] == ["hold", "pin"]
+    assert "Retention.lift" in cli("checkpoint why agent:7 shipped").out
     refused = cli("scope delete agent:7 --yes")
     assert (refused.code != 0, "on hold" in refused.err) == (True, True)
     assert cli("retention lift agent:7 shipped").out == "main@2: lifted\n"

@@ -122,8 +122,8 @@ def test_a_transition_after_a_refused_one_costs_no_failed_save(
     for _ in range(3):
         with pytest.raises((TransitionRefusedError, ZeroDivisionError)):
             machine.fire("bad")
-        known = machine._routines.looker.last_seen()
-        assert known == machine._routines.looker.look(), "it knows the log without looking again"
+        known = machine._looker.last_seen()
+        assert known == machine._looker.look(), "it knows the log without looking again"
         machine.fire("go")
         machine.fire("back")
     found = store.metrics()

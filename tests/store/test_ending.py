@@ -169,7 +169,7 @@ def test_what_others_use_keeps_it(store: sync.Store) -> None:
         retention.end(state, "trial")
     retention.unpin(pinned)
     child = trial.fork("child")
-    with pytest.raises(StillNeededError, match="child began from its entry"):
+    with pytest.raises(StillNeededError, match="child began from it; prune that one past it"):
         retention.end(state, "trial")
     child.set("k1", 1)
     retention.end(state, "child")
@@ -189,7 +189,7 @@ def test_an_operation_that_is_not_over_keeps_it(store: sync.Store) -> None:
 def test_what_was_adopted_or_merged_stays(store: sync.Store) -> None:
     state, trial = begun(store)
     sync.checkpoints.Checkpoints(state).confirm(state.restore(trial))
-    with pytest.raises(StillNeededError, match="main began from its entry"):
+    with pytest.raises(StillNeededError, match="main began from it"):
         Retention(store).end(state, "trial")
     state.set("end", 1)
     state.prune(state._handle.place()[2], keep=[])

@@ -377,7 +377,7 @@ def test_who_prunes_later_takes_over(
     monkeypatch.setattr(pruner, "TERM", 0.01)
     handle = place.open()._handle.line("agent:1")
     mine = Pruner(handle.history.points.line().ledger)
-    first = prune._Pruning(handle, mine, 30, None, frozenset, frozenset, False)
+    first = prune._Pruning(handle, mine, 30, None, "retention", False)
     assert state.prune(30).floor == 30
     with pytest.raises(Conflict, match="another process"):
         first._commit(Batch())

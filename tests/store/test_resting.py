@@ -11,7 +11,6 @@ from store_kit import Between, Place, put_row
 
 import holdfast
 from holdfast import Keep, sync
-from holdfast.checkpoints import retention as module
 from holdfast.errors import CheckpointValidationError, StillNeededError
 from holdfast.storage.contract import Batch
 from holdfast.store.names import rowkinds
@@ -141,7 +140,7 @@ def test_a_timeline_that_others_rest_on_is_not_ended(store: sync.Store) -> None:
     Checkpoints(a).create("top", depends_on=[base])
     routine(trial)
     assert "base" in [one.name for one in _after(store, trial)]
-    with pytest.raises(StillNeededError, match=r"agent:a main@1 rests on its entry"):
+    with pytest.raises(StillNeededError, match=r"agent:a main@1 rests on it"):
         Retention(store).end(b, "trial")
     store.delete(a)
     Retention(store).end(b, "trial")
@@ -174,7 +173,7 @@ def test_a_checkpoint_that_comes_while_retention_looks_is_seen(
     b.set("k", "then")
     base = b.checkpoint("base", type="routine")
     routine(b)
-    original, came = module.rests_of, []
+    original, came = pruners.rests_of, []
     asked = 0
 
     def late(line: Any) -> Iterator[Any]:
@@ -184,7 +183,7 @@ def test_a_checkpoint_that_comes_while_retention_looks_is_seen(
         if not came:
             came.append(Checkpoints(a).create("top", depends_on=[base]))
 
-    monkeypatch.setattr(module, "rests_of", late)
+    monkeypatch.setattr(pruners, "rests_of", late)
     Retention(store).run(b)
     assert came
     assert asked == 2, "all of them are read before the commit, and before it is tried again"

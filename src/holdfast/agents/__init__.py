@@ -98,8 +98,7 @@ HOMES = {
     "holdfast.agents.machines.definition": (
         "MachineArrow MachineDefinition MachineRule MachineState"
     ),
-    "holdfast.agents.machines.log": "MachineLimits",
-    "holdfast.agents.machines.machine": "Machine",
+    "holdfast.agents.machines.machine": "Machine MachineLimits",
     "holdfast.agents.machines.machine_records": (
         "MachineIntent MachineRecovered MachineSnapshot MachineStep Replayed Transition"
     ),

@@ -31,7 +31,7 @@ from holdfast.agents.machines.definition import MachineArrow as MachineArrow
 from holdfast.agents.machines.definition import MachineDefinition as MachineDefinition
 from holdfast.agents.machines.definition import MachineRule as MachineRule
 from holdfast.agents.machines.definition import MachineState as MachineState
-from holdfast.agents.machines.log import MachineLimits as MachineLimits
+from holdfast.agents.machines.machine import MachineLimits as MachineLimits
 from holdfast.agents.machines.machine_records import MachineIntent as MachineIntent
 from holdfast.agents.machines.machine_records import MachineRecovered as MachineRecovered
 from holdfast.agents.machines.machine_records import MachineSnapshot as MachineSnapshot
@@ -575,8 +575,6 @@ class Machine:
         *,
         limits: MachineLimits | None = None,
     ) -> None: ...
-    definition: MachineDefinition
-    name: str
     def __repr__(self) -> str: ...
     async def start(self, **data: Any) -> MachineSnapshot:
         """Enter the initial state; of one that is started, tell where it is.
@@ -663,6 +661,8 @@ class Machine:
 
         The newest one stays. The versions that they made are not found any more.
         """
+    definition: MachineDefinition
+    name: str
 
 class Mailbox:
     """Letters to an agent, each processed once: what was done with it is in the same change.

@@ -27,9 +27,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agents.agent_keys import ATTACHED
 from holdfast.agents.state.checks import is_model
 from holdfast.errors import InvalidInputError, InvalidKeyError
-from holdfast.store.inner import ATTACHED, MISSING, Operation, Reader, copied
+from holdfast.store.inner import MISSING, Operation, Reader, copied
 from holdfast.store.names.scope import check_key, escape
 
 APART = 32
@@ -53,17 +54,9 @@ def _encoded(value: Any) -> bytes | None:
         return None
 
 
-@dataclass(slots=True)
-class Known:
-    """One field as it was saved."""
-
-    encoded: bytes | None = None
-    length: int = -1
-    """Of a list: how many items it had."""
-    items: dict[str, bytes | None] | None = None
-    """Of a field that lies apart."""
-    torn: bool = False
-    """Whether such a field names others than are there: then all of it is written again."""
+Known = bytes | tuple[int, bytes] | dict[str, bytes | None] | None
+"""One field as it was saved, encoded: of a list, its length and its items one behind another; of a
+field that lies apart, its items by names. None: it is written again, whatever it is."""
 
 
 @dataclass(slots=True)
@@ -89,17 +82,12 @@ class Manifest:
 
 def read_manifest(reader: Reader) -> Manifest:
     """What is stored of an attached agent."""
-    line = reader.now()
-    slot = reader.live(line, ATTACHED) if line is not None else None
-    if line is None or slot is None:
+    found = reader.versioned((ATTACHED,))
+    if not found:
         return Manifest()
-    found = reader.value(line, ATTACHED, slot)
+    said, entry = found[ATTACHED]
     return Manifest(
-        tuple(found["fields"]),
-        frozenset(found["apart"]),
-        found["version"],
-        found["saves"],
-        line.version(slot),
+        tuple(said["fields"]), frozenset(said["apart"]), said["version"], said["saves"], entry
     )
 
 
@@ -109,19 +97,23 @@ class Fields:
 
     If single keys come from another state (a recovery of damaged ones, a restore of some, a merge),
     a field may not be there, and the items of one that lies apart may be others than it names. Then
-    it holds all that are there.
+    it holds all that are there, and is written again.
     """
 
     values: dict[str, Any]
-    torn: dict[str, list[str]]
-    """Fields that name others than are there, and the names of those that are."""
+    torn: dict[str, Known]
+    """What is known of fields that name others than are there."""
+
+    def known(self, values: Mapping[str, Any]) -> dict[str, Known]:
+        """What is to be remembered of fields that hold these values now."""
+        return {name: known(name, value) for name, value in values.items()} | self.torn
 
 
 def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None) -> Fields:
     """The stored values of fields, in their order; None means all."""
     chosen = manifest.fields if wanted is None else [n for n in wanted if n in manifest.fields]
     values: dict[str, Any] = {}
-    torn: dict[str, list[str]] = {}
+    torn: dict[str, Known] = {}
     for name in chosen:
         found = reader.get(field_key(name), MISSING, None, False)
         below = field_key(name) + "/"
@@ -131,7 +123,7 @@ def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None
             continue
         values[name], whole = _agreed(found, items, name in manifest.apart)
         if not whole:
-            torn[name] = list(items)
+            torn[name] = dict.fromkeys(items)
     return Fields(values, torn)
 
 
@@ -185,33 +177,39 @@ class Saved:
         operations: list[Operation] = []
         after: dict[str, Known] = {}
         for name, live in values.items():
-            value = dict(live) if type(live) is dict else live
-            before = self.fields.get(name, Known())
-            after[name] = now = known(name, value, before)
-            write = _items if now.items is not None else _whole
-            operations += write(name, value, before, now, to_store)
+            value = live.copy() if type(live) in (dict, list) else live
+            before = self.fields.get(name)
+            write = _items if _fits_apart(name, value, before) else _whole
+            written, after[name] = write(name, value, before, to_store)
+            operations += written
         for name in self.fields.keys() - values.keys():
             operations.append(Operation("delete", field_key(name)))
             operations += _without(name, self.fields[name])
         return operations, after
 
 
-def known(name: str, value: Any, before: Known | None = None) -> Known:
+def known(name: str, value: Any) -> Known:
     """What is to be remembered of a field."""
-    if _fits_apart(name, value, before.items if before is not None else None):
-        return Known(items={one: _encoded(part) for one, part in value.items()})
+    if _fits_apart(name, value, None):
+        return {one: _encoded(part) for one, part in value.items()}
+    return _in_short(value)
+
+
+def _in_short(value: Any) -> bytes | tuple[int, bytes] | None:
     encoded = _encoded(value)
     if encoded is None or type(value) is not list:
-        return Known(encoded)
-    return Known(encoded, _length(encoded))
+        return encoded
+    # Encoded, a list is a head, which follows from its length, and its items one behind another.
+    length = len(value)
+    return length, encoded[1 if length < 16 else 3 if length < 1 << 16 else 5 :]
 
 
-def _fits_apart(name: str, value: Any, before: Mapping[str, Any] | None) -> bool:
+def _fits_apart(name: str, value: Any, before: Known) -> bool:
     """Whether it is a long mapping whose names can be parts of keys; those before were."""
     if type(value) is not dict or len(value) < APART:
         return False
     below = field_key(name) + "/"
-    new = value.keys() - before.keys() if before else value.keys()
+    new = value.keys() - before.keys() if isinstance(before, dict) else value.keys()
     try:
         return all(type(one) is str and check_key(below + one, owner=True) == below + one
                    for one in new)  # fmt: skip
@@ -219,81 +217,55 @@ def _fits_apart(name: str, value: Any, before: Mapping[str, Any] | None) -> bool
         return False
 
 
-def _whole(name: str, value: Any, before: Known, now: Known, to_store: ToStore) -> list[Operation]:
-    """What is to be written of a field that is one value; `now` becomes what is known of that."""
-    if now.encoded is None:
-        return [*_without(name, before), _set(name, value, to_store)]
-    if before.encoded == now.encoded:
-        return []
-    if before.encoded is not None and 0 < before.length < now.length and _grew(before, now):
-        more = copied(value[before.length : now.length])
-        if _behind(before, now) == (_encoded(more) or b"")[_head(len(more)) :]:
+def _whole(
+    name: str, value: Any, before: Known, to_store: ToStore
+) -> tuple[list[Operation], Known]:
+    """What is to be written of a field that is one value, and what is known of it then."""
+    now = _in_short(value)
+    if now is not None and now == before:
+        return [], now
+    if isinstance(before, tuple) and isinstance(now, tuple):
+        length, items = before
+        if 0 < length < now[0] and now[1].startswith(items):  # no item is the beginning of another
+            more = copied(value[length:])
+            behind = _in_short(more)
             stored = [to_store(name, item, True) for item in more]
-            return [Operation("append", field_key(name), stored)]
-    whole = copied(value)
-    told = known(name, whole)
-    now.encoded, now.length = told.encoded, told.length
-    return [*_without(name, before), _set(name, whole, to_store)]
-
-
-def _set(name: str, value: Any, to_store: ToStore) -> Operation:
-    return Operation("set", field_key(name), to_store(name, value, False))
-
-
-def _grew(before: Known, now: Known) -> bool:
-    """Whether a list begins with all that it was.
-
-    Encoded, a list is a head, which follows from its length, and its items one behind another;
-    no item is the beginning of another.
-    """
-    old, new = before.encoded or b"", now.encoded or b""
-    return new.startswith(old[_head(before.length) :], _head(now.length))
-
-
-def _behind(before: Known, now: Known) -> bytes:
-    """The encoded items of a list behind those that it had."""
-    old, new = before.encoded or b"", now.encoded or b""
-    return new[_head(now.length) + len(old) - _head(before.length) :]
-
-
-def _length(encoded: bytes) -> int:
-    """How many items a list has, by its encoding: the list itself may have grown since."""
-    if encoded[0] < 0xA0:
-        return encoded[0] & 0x0F
-    return int.from_bytes(encoded[1 : 3 if encoded[0] == 0xDC else 5])
-
-
-def _head(length: int) -> int:
-    """Bytes before the first item of a list."""
-    if length < 16:
-        return 1
-    return 3 if length < 1 << 16 else 5
+            if isinstance(behind, tuple):
+                now = length + behind[0], items + behind[1]
+            return [Operation("append", field_key(name), stored)], now
+    if now is not None:
+        value = copied(value)
+        now = _in_short(value)
+    whole = Operation("set", field_key(name), to_store(name, value, False))
+    return [*_without(name, before), whole], now
 
 
 def _items(
-    name: str, value: dict[str, Any], before: Known, now: Known, to_store: ToStore
-) -> list[Operation]:
-    """What is to be written of a field that lies apart; `now` becomes what is known of that."""
+    name: str, value: dict[str, Any], before: Known, to_store: ToStore
+) -> tuple[list[Operation], Known]:
+    """The same of a field that lies apart."""
     below = field_key(name) + "/"
-    old, new = before.items or {}, now.items or {}
+    old = before if isinstance(before, dict) else {}
+    now = {one: _encoded(item) for one, item in value.items()}
     operations: list[Operation] = []
-    for one, encoded in new.items():
+    for one, encoded in now.items():
         if encoded is not None and old.get(one) == encoded:
             continue
         item = value[one]
         if encoded is not None:
             item = copied(item)
-            new[one] = _encoded(item)
+            now[one] = _encoded(item)
         operations.append(Operation("set", below + one, to_store(name, item, True)))
-    operations += [Operation("delete", below + one) for one in old if one not in new]
-    was, names = list(old), list(new)
-    if before.items is None or before.torn or names[: len(was)] != was:
+    operations += [Operation("delete", below + one) for one in old if one not in now]
+    was, names = list(old), list(now)
+    if names[: len(was)] != was or None in old.values() or not was:
         operations.append(Operation("set", field_key(name), names))
     elif len(names) > len(was):
         operations.append(Operation("append", field_key(name), names[len(was) :]))
-    return operations
+    return operations, now
 
 
 def _without(name: str, before: Known) -> list[Operation]:
     """Remove the items of a field that lies apart no longer."""
-    return [Operation("delete", f"{field_key(name)}/{one}") for one in before.items or ()]
+    items = before if isinstance(before, dict) else ()
+    return [Operation("delete", f"{field_key(name)}/{one}") for one in items]

@@ -6,20 +6,26 @@ import inspect
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
-from holdfast.agents.agent_keys import EXECUTION_STATE, MayWait, commit, look, may_wait, sticky
+from holdfast.agents.agent_keys import (
+    ATTACHED,
+    EXECUTION_STATE,
+    MayWait,
+    commit,
+    look,
+    may_wait,
+    sticky,
+)
 from holdfast.agents.attach_fields import (
     Fields,
-    Known,
     Manifest,
     Saved,
     check_field,
-    known,
     read_fields,
     read_manifest,
 )
@@ -44,7 +50,7 @@ from holdfast.errors import (
     InvalidValueError,
     NewerFormatError,
 )
-from holdfast.store.inner import ATTACHED, Lease, LineHandle, Operation, Plan, handle_of
+from holdfast.store.inner import Lease, LineHandle, Operation, Plan, handle_of
 from holdfast.store.names.arguments import check_awaited, check_not_async, check_own
 from holdfast.store.names.face import Steps, ask, calls, end, ends, faced, here, steps
 from holdfast.store.state import State
@@ -370,8 +376,7 @@ METHODS = (
 """What an object may have for us to call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What is stored of an object, as it was stored."""
 
     manifest: Manifest
@@ -430,7 +435,8 @@ class Attachment(Living):
             check_field(name)
         there = read_manifest(self.handle.reader)
         if replaced:
-            self.saved = _saved(there, read_fields(self.handle.reader, there, None))
+            stored = read_fields(self.handle.reader, there, None)
+            self.saved = Saved(there, stored.known(stored.values))
         mine = self.saved.manifest
         if there.entry != mine.entry:
             raise self._overtaken(mine.entry)
@@ -441,7 +447,7 @@ class Attachment(Living):
         elif not operations and version == mine.version:
             return None
         kept = [name for name in mine.fields if name not in self.saved.fields and name not in after]
-        apart = {name for name, one in after.items() if one.items is not None}
+        apart = {name for name, one in after.items() if isinstance(one, dict)}
         new = replace(
             mine,
             fields=(*kept, *after),
@@ -519,14 +525,12 @@ class Attachment(Living):
             )
         mine = [name for name in values if self.fields is None or name in self.fields]
         built = self._built({name: values[name] for name in mine})
-        stored = replace(found.fields, values=built)
+        stored = built
         if found.manifest.version < _version(self.obj):  # not stored before the next save
             # What the upgrade leaves out is removed then; what it returns beside the fields stays.
-            known = {
-                n: one for n, one in found.fields.values.items() if n in mine or n not in values
-            }
-            stored = replace(found.fields, values=known)
-        saved = _saved(found.manifest, stored)
+            before = found.fields.values
+            stored = {n: one for n, one in before.items() if n in mine or n not in values}
+        saved = Saved(found.manifest, found.fields.known(stored))
         self.saved = Saved()
         yield built
         self.saved = saved
@@ -598,14 +602,6 @@ def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
         f"say what is kept of {type(obj).__name__}: attach(agent, state, fields=[...]), or give it "
         "get_persistent_state and apply_persistent_state"
     )
-
-
-def _saved(manifest: Manifest, fields: Fields) -> Saved:
-    told = {name: known(name, value) for name, value in fields.values.items()}
-    torn = {
-        name: Known(items=dict.fromkeys(items), torn=True) for name, items in fields.torn.items()
-    }
-    return Saved(manifest, told | torn)
 
 
 def _version(obj: Any) -> int:

@@ -259,7 +259,10 @@ class Retention:
     async def lift(self, checkpoint: Checkpoint) -> bool:
         """Lift a hold; tells whether there was one."""
     async def marked(self, scope: Any) -> dict[str, str]:
-        """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why."""
+        """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why.
+
+        `State.why_kept` tells of all that keeps one.
+        """
     async def clear(self, checkpoint: Checkpoint, reason: str = "cleared") -> None:
         """Let a checkpoint go when retention is run next, whatever its rule says.
 

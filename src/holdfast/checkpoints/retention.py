@@ -35,33 +35,30 @@ from holdfast.errors import (
     PointNotFoundError,
     PrunedError,
     StateIntegrityError,
-    StillNeededError,
     TimelineNotFoundError,
 )
 from holdfast.store.inner import (
     REASONS,
+    RETENTION,
     Body,
     Change,
     LineHandle,
-    Needed,
+    Need,
     Operation,
-    Rest,
     Stage,
     StoreHandle,
     beside_pruning,
     end_line,
     forget_rests,
     handle_of,
-    held,
     kept_past,
     mark_key,
     marked,
-    marked_entries,
     marks_of,
     microseconds,
     moment,
+    needs,
     prune_state,
-    rests_on,
     stand_on,
 )
 from holdfast.store.names import rowkinds
@@ -219,44 +216,7 @@ def importance(one: Checkpoint) -> int:
 #
 # A mark stands on the state that it keeps, as a fork does: it is committed only if that is not
 # pruned by then, and whoever prunes looks at the marks in the commit that announces what goes
-# (`needed` of `holdfast.store.upkeep.prune`). So one that was accepted is kept, whatever runs
-# beside it.
-
-
-class Marks:
-    """The marks of a scope, by the handle of its main timeline."""
-
-    def __init__(self, main: LineHandle) -> None:
-        self._main = main
-
-    def of(self, kind: str) -> Iterator[tuple[str, str]]:
-        """(id, key) of the checkpoints that are marked so, and of their marks."""
-        return marks_of(self._main, kind)
-
-    def needed(self) -> dict[str, str]:
-        """Ids of the checkpoints that are pinned, on hold or to go on from, and why."""
-        return marked(self._main)
-
-    def add(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
-        """Mark a checkpoint; refused if it is gone by the time of the commit."""
-        check_text(reason, "the reason", 1000)
-        self._main.history.points.find(checkpoint)
-        operation = Operation("set", mark_key(self._main, kind, checkpoint.id), reason)
-        beside_pruning(lambda: self._stand(operation, checkpoint))
-
-    def _stand(self, operation: Operation, checkpoint: Checkpoint) -> None:
-        change, _ = self._main._plan([operation], self._main._version)
-        stand(self._main, change, checkpoint)
-        self._main.core.run(change)
-
-    def remove(self, kind: str, checkpoint: Checkpoint) -> bool:
-        """Take a mark back; tells whether there was one."""
-        self._main.history.points.find(checkpoint)
-        key = mark_key(self._main, kind, checkpoint.id)
-        if self._main.reader.get(key) is None:
-            return False
-        self._main.core.run(self._main._plan([Operation("delete", key)], self._main._version)[0])
-        return True
+# (`holdfast.store.upkeep.prune`). So one that was accepted is kept, whatever runs beside it.
 
 
 def stand(main: LineHandle, change: Change, point: Any) -> None:
@@ -290,40 +250,29 @@ class Judged:
 class Needs:
     """The checkpoints of a timeline that are in use, and why."""
 
-    def __init__(self, main: LineHandle, line: LineHandle, marked: Mapping[str, str]) -> None:
+    def __init__(self, line: LineHandle) -> None:
         self._line = line
-        self._marked = marked
-        """Those that are pinned or on hold."""
-        self._rests = {one.sequence: one for one in rests_of(line)}
-        self.entries = set(self._rests)
-        """What others rest on and no checkpoint was found at, of those that were asked about."""
-        self._starts = {(info.parent, info.start) for info in main.history.timelines()}
         now = line.history.points.line()  # what begins after this is behind it
-        self._floor, self._before, self._newest = now.floor, now.ledger.before, now.sequence
-        found = held(line)
-        self._held = {one.checkpoint.id: REASONS[one.why] for one in found}
-        kinds = ("recovery", "operation")
-        begun = [one.checkpoint.sequence for one in found if one.why in kinds]
-        self.begun = min([*begun, self._newest])
+        self._floor, self._before = now.floor, now.ledger.before
+        self._found: dict[int, Need] = {}
+        self.begun = now.sequence
         """Behind this entry nothing is pruned: undoing an operation takes all that it wrote, and
         undoing a recovery what others wrote meanwhile."""
+        self.entries: set[int] = set()
+        """What others rest on and no checkpoint was found at, of those that were asked about."""
+        for need in needs(line, RETENTION):
+            self._found.setdefault(need.at, need)
+            if need.reason == "dependency":
+                self.entries.add(need.at)
+            if REASONS[need.reason].onward:
+                self.begun = min(self.begun, need.at)
 
     def why(self, one: Checkpoint) -> str:
         """Why a checkpoint stays whatever the rules say; empty if it need not."""
         self.entries.discard(one.sequence)
-        if one.id in self._marked:
-            return self._marked[one.id]
-        if (self._line.timeline, one.sequence) in self._starts:
-            return "a timeline starts from it"
-        if one.id in self._held:
-            return self._held[one.id]
-        if one.sequence in self._rests:
-            return f"{self._rests[one.sequence].name(self._line.core)} rests on it"
-        if one.sequence == self._newest:
-            return "it is the newest entry"
-        if one.sequence >= self.begun:
-            return "an operation or recovery that began before it is not over"
-        return ""
+        if need := self._found.get(one.sequence):
+            return need.text
+        return REASONS["since"].text if one.sequence >= self.begun else ""
 
     def released(self, one: Checkpoint) -> Iterator[str]:
         """Ids that a checkpoint lets go: what it releases, and itself once all of that is gone."""
@@ -337,12 +286,6 @@ class Needs:
         if timeline != self._line.timeline or not number.isdecimal():
             return True  # nobody here can tell
         return self._floor.holds(int(number), self._before)
-
-
-def rests_of(line: LineHandle) -> Iterator[Rest]:
-    """The checkpoints of other scopes that rest on entries of a timeline."""
-    timeline = line.history.points.line()
-    return (one for one in rests_on(timeline.ledger) if one.timeline == timeline.number)
 
 
 class Together:
@@ -469,12 +412,12 @@ class Retention:
                 f"the newest entries do not confirm that it is {now:%Y-%m-%d}, so nothing goes "
                 "because of its age"
             )
-        lines, tallies, marked = [], [], self.marked(handle.scope)
+        lines, tallies = [], []
         together = Together(self._handle, self._staying)
         for line in found:
             with suppress(TimelineNotFoundError):  # ended meanwhile
                 tally = Tally(line.timeline)
-                needs = Needs(handle, line, marked)
+                needs = Needs(line)
                 judged = map(together.judged, self._judged(handle, line, needs, trusted))
                 kept = tuple(one for one in map(tally.count, judged) if whole or one.stays)
                 lines.append(LinePlan(line.timeline, kept, _floor(line, needs, tally, trusted)))
@@ -497,10 +440,9 @@ class Retention:
         """Checkpoints of a scope that stay by what is said of them there."""
         main = self._handle.line(scope)
         found, _, trusted = self._lines(main)
-        marked = self.marked(scope)
         for line in found:
             with suppress(TimelineNotFoundError):  # ended meanwhile
-                for one in self._judged(main, line, Needs(main, line, marked), trusted):
+                for one in self._judged(main, line, Needs(line), trusted):
                     if one.stays:
                         yield one.checkpoint
 
@@ -547,8 +489,7 @@ class Retention:
                 keep=[one.checkpoint.sequence for one in plan.judged if one.stays],
                 dry_run=False,
                 reason="retention",
-                needed=self._needed(line),
-                rested=_rested(line),
+                deed=RETENTION,
             )
 
     @writes
@@ -560,22 +501,7 @@ class Retention:
         over, or if any other timeline uses something of it, or a checkpoint of another scope rests
         on it. Cut short, end it again.
         """
-        line = self._line(scope).on(timeline)
-        for id_, why in self.marked(line.scope).items():
-            if id_.rpartition("@")[0] == timeline:
-                raise StillNeededError(f"{line.scope}: {id_} is {why}; {timeline} cannot be ended")
-        for rest in rests_of(line):
-            raise StillNeededError(
-                f"{line.scope}: {timeline} cannot be ended: {rest.name(self._handle.core)} rests "
-                f"on its entry {rest.sequence}"
-            )
-        for one in held(line):
-            if one.why == "operation":
-                raise StillNeededError(
-                    f"{line.scope}: {timeline} cannot be ended: of its checkpoint "
-                    f"{one.checkpoint.id} {REASONS['operation']}"
-                )
-        return end_line(line, reason, self._needed(line), _rested(line))
+        return end_line(self._line(scope).on(timeline), reason)
 
     def _line(self, scope: Any) -> LineHandle:
         return self._handle.line(self._handle.of(scope).scope)
@@ -610,26 +536,32 @@ class Retention:
     @writes
     def pin(self, checkpoint: Checkpoint, reason: str = "pinned") -> None:
         """Keep a checkpoint whatever the rules say, until it is unpinned."""
-        self._marks(checkpoint).add("pin", checkpoint, reason)
+        self._mark("pin", checkpoint, reason)
 
     @writes
     def unpin(self, checkpoint: Checkpoint) -> bool:
         """Take a pin back; tells whether there was one."""
-        return self._marks(checkpoint).remove("pin", checkpoint)
+        return self._unmark("pin", checkpoint)
 
     @writes
     def hold(self, checkpoint: Checkpoint, reason: str) -> None:
         """Put a legal hold on a checkpoint: no rule and no unpinning removes it."""
-        self._marks(checkpoint).add("hold", checkpoint, reason)
+        self._mark("hold", checkpoint, reason)
 
     @writes
     def lift(self, checkpoint: Checkpoint) -> bool:
         """Lift a hold; tells whether there was one."""
-        return self._marks(checkpoint).remove("hold", checkpoint)
+        return self._unmark("hold", checkpoint)
 
     def marked(self, scope: Any) -> dict[str, str]:
-        """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why."""
-        return Marks(self._line(scope)).needed()
+        """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why.
+
+        `State.why_kept` tells of all that keeps one.
+        """
+        found: dict[str, str] = {}
+        for id_, need in marked(self._line(scope)):
+            found.setdefault(id_, need.text)
+        return found
 
     @writes
     def clear(self, checkpoint: Checkpoint, reason: str = "cleared") -> None:
@@ -637,36 +569,51 @@ class Retention:
 
         Not one that is pinned, on hold or needed: that stays until it no longer is.
         """
-        self._marks(checkpoint).add("clear", checkpoint, reason)
+        self._mark("clear", checkpoint, reason)
 
     def _cleared(self, scope: Any) -> dict[str, str]:
         """Ids of checkpoints that are to go, and the keys that say so."""
-        return dict(Marks(self._line(scope)).of("clear"))
+        return dict(marks_of(self._line(scope), "clear"))
 
     def _forget(self, plan: RetentionPlan) -> None:
         """Take back that checkpoints were cleared which are gone now."""
-        line = self._line(plan.scope)
         stay = {one.checkpoint.id for line in plan.lines for one in line.judged if one.stays}
         cleared = self._cleared(plan.scope)
-        ops = [Operation("delete", cleared[id_]) for id_ in sorted(cleared.keys() - stay)]
-        if ops:
-            self._run(line._plan(ops, line._version))
+        if over := sorted(cleared.keys() - stay):
+            gone = [Operation("delete", cleared[id_]) for id_ in over]
+            self._write(self._line(plan.scope), gone)
 
-    def _needed(self, line: LineHandle) -> Needed:
-        """Gives the entries of a timeline that are pinned or on hold when it is asked."""
-        return lambda: marked_entries(line)
+    def _mark(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
+        """Mark a checkpoint; refused if it is gone by the time of the commit."""
+        main = self._main(checkpoint)
+        check_text(reason, "the reason", 1000)
+        main.history.points.find(checkpoint)
+        key = mark_key(main, kind, checkpoint.id)
+        beside_pruning(lambda: self._write(main, [Operation("set", key, reason)], checkpoint))
 
-    def _marks(self, checkpoint: Checkpoint) -> Marks:
+    def _unmark(self, kind: str, checkpoint: Checkpoint) -> bool:
+        main = self._main(checkpoint)
+        main.history.points.find(checkpoint)
+        key = mark_key(main, kind, checkpoint.id)
+        if main.reader.get(key) is None:
+            return False
+        self._write(main, [Operation("delete", key)])
+        return True
+
+    def _write(
+        self, main: LineHandle, operations: list[Operation], on: Checkpoint | None = None
+    ) -> None:
+        change, _ = main._plan(operations, main._version)
+        if on is not None:
+            stand(main, change, on)
+        main.core.run(change)
+
+    def _main(self, checkpoint: Checkpoint) -> LineHandle:
         if not isinstance(checkpoint, Checkpoint):
             raise InvalidInputError(
                 "give a checkpoint, as checkpoint() and checkpoints() return it"
             )
-        return Marks(self._handle.line(checkpoint.scope))
-
-    def _run(self, plan: Any) -> None:
-        if plan is not None:
-            change, finish = plan
-            finish(self._handle.core.run(change))
+        return self._handle.line(checkpoint.scope)
 
 
 def _said(main: LineHandle) -> dict[str, dict[str, float]]:
@@ -674,11 +621,6 @@ def _said(main: LineHandle) -> dict[str, dict[str, float]]:
     if main.scope.kind != "agent":
         return {}
     return {id_: policy.retention.kept() for id_, policy in stored_policies(main).items()}
-
-
-def _rested(line: LineHandle) -> Needed:
-    """Gives the entries of a timeline that checkpoints of other scopes rest on."""
-    return lambda: {one.sequence for one in rests_of(line)}
 
 
 def _cut_short(line: LineHandle) -> int:

@@ -330,15 +330,13 @@ def transitions(
 
 def _told(looker: Looker, **asked: Any) -> dict[str, Any]:
     """A machine and its transitions."""
-    from holdfast.agents.machines.log import transitions_of
-
     seen = looker.look()
     return {
         "machine": looker.name,
         "state": seen.state or None,
         "version": seen.now["version"] if seen.now is not None else None,
         "interrupted": seen.intent,
-        "transitions": transitions_of(looker, **asked),
+        "transitions": looker.transitions(**asked),
     }
 
 
@@ -366,11 +364,11 @@ def effects(session: Session, agent: str, done: bool, reveal: bool) -> None:
 
     One that is being done in another process just now is unknown, too.
     """
-    from holdfast.agents.effect_book import Book
+    from holdfast.agents.effect_book import EffectBook
 
     scope = agent_scope(agent)
     with session.read(scope) as state:
-        found = Book(handle_of(state)).effects(done=done, plain=True)
+        found = EffectBook(handle_of(state)).effects(done=done, plain=True)
     rows = [_effect(one, reveal) for one in found] if session.json else found
     columns = "effect=name, id, status, attempts, begun=started_at, key, error, what to do=advice"
     session.table("effects", rows, columns, about={"scope": scope}, advice=_advice)
@@ -404,7 +402,7 @@ def settle(
 
     Find out first, and make sure that no process is doing it just now.
     """
-    from holdfast.agents.effect_book import HOW, Asked, Book
+    from holdfast.agents.effect_book import HOW, Asked, EffectBook
     from holdfast.store.inner import json
 
     said = [how for how in HOW if ends[how]]
@@ -414,7 +412,7 @@ def settle(
     given = json.loads(result) if result is not None else None
     scope = agent_scope(agent)
     with session.change(scope) as state:
-        settled = Book(handle_of(state)).settle(Asked.of(name, id, None), how, given)
+        settled = EffectBook(handle_of(state)).settle(Asked.of(name, id, None), how, given)
     word = "dropped" if how == "drop" else settled.status
     session.tell({"scope": scope, "how": how, "effect": settled}, f"{scope} {settled}: {word}")
 

@@ -139,6 +139,18 @@ def held(session: Session, scope: str) -> None:
 
 @checkpoint.verb()
 @scope_argument
+@which_argument
+def why(session: Session, scope: str, which: str) -> None:
+    """What keeps a checkpoint from going: pins, holds, operations, forks, dependencies, …"""
+    with session.read(scope) as state:
+        found = state.why_kept(_find(state, which))
+    session.table("why", found, "reason, text, by, until")
+    if not found:
+        session.note("nothing keeps it: the rules of retention decide")
+
+
+@checkpoint.verb()
+@scope_argument
 @click.argument("backup", metavar="BACKUP")
 def confirm(session: Session, scope: str, backup: str) -> None:
     """Say that a restore is good: its backup (by its id) is no longer held."""

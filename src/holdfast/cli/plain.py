@@ -38,6 +38,7 @@ SHAPES = {
     "answered=answered_at, messages, before, returns, term",
     "Healed": "scope, place, copy, lost?",
     "Health": "score, complete, entries, concerns, omitted",
+    "Hold": "point, reason, text, by, until",
     "Imported": "scope, timeline, entry=sequence, staged, root, backup=backup.id, left, "
     "declarations, export",
     "Item": "version, time, class=class_, expires, cause",

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast import Change
+from holdfast import Change, Watch
 from holdfast.store.commit.gates import Gate
 from holdfast.store.commit.meter import Metrics
 from holdfast.store.history.blame import Blame
@@ -21,6 +21,7 @@ from holdfast.store.names.items import (
     Entry,
     Erased,
     ErasedSubject,
+    Hold,
     Item,
     Page,
     Position,
@@ -36,7 +37,7 @@ from holdfast.store.proof.prove import Proof
 from holdfast.store.proof.verify_report import Report
 from holdfast.store.read.reader import Reader
 from holdfast.store.rules.gate_request import Asked, Operation
-from holdfast.store.state_async import ChangePart, ReadStream, State, View, Watch, WriteStream
+from holdfast.store.state_async import ChangePart, ReadStream, State, View, WriteStream
 from holdfast.store.tree.difference import Diff
 from holdfast.store.upkeep.rotate import Keyring, MasterRotated, Resealed
 
@@ -428,6 +429,13 @@ class MadeState(MadeView):
         that `verify` tells it from damage. Done in small commits beside readers and writers; cut
         short, prune again. A dry run says what would go, without writing. For keeping secrets use
         `erase`: copies and free pages may still hold what is dropped here.
+        """
+    async def why_kept(self, point: Any = None) -> list[Hold]:
+        """What keeps a checkpoint or another point from going, whatever removes it.
+
+        For each reason: who holds it, and what ends that. Empty: nothing does, and the rules of
+        retention decide. Without a point, all that is kept of this timeline, and long values of the
+        scope that are being written.
         """
     async def declare(self, *declarations: Declaration, rebuild: bool = False) -> int:
         """Set rules that every writer of this timeline follows from now on; see `holdfast.Sticky`.

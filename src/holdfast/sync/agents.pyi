@@ -28,8 +28,8 @@ from holdfast.agents.machines.definition import MachineArrow as MachineArrow
 from holdfast.agents.machines.definition import MachineDefinition as MachineDefinition
 from holdfast.agents.machines.definition import MachineRule as MachineRule
 from holdfast.agents.machines.definition import MachineState as MachineState
-from holdfast.agents.machines.log import MachineLimits as MachineLimits
 from holdfast.agents.machines.machine import Machine as Machine
+from holdfast.agents.machines.machine import MachineLimits as MachineLimits
 from holdfast.agents.machines.machine_records import MachineIntent as MachineIntent
 from holdfast.agents.machines.machine_records import MachineRecovered as MachineRecovered
 from holdfast.agents.machines.machine_records import MachineSnapshot as MachineSnapshot

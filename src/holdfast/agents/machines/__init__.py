@@ -5,5 +5,5 @@
 - **Snapshot**, **transition**, **intent**: what is kept: where a machine is, what was tried, what
   was begun (`machine_records`).
 - **Step**: one transition on its way: what guards and actions are given (`machine_records`).
-- **Routines**: what a machine does, in steps of both faces (`routines`; `log`: the past).
+- **Machine**: what it does, and its past (`machine`, on the steps of `routines`).
 """

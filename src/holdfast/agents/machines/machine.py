@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.agents.agent_keys import MayWait, may_wait
-from holdfast.agents.machines.definition import MachineDefinition, check_blocking, check_definition
-from holdfast.agents.machines.log import MachineLimits, Past, transitions_of
+from holdfast.agents.agent_keys import MayWait, commit, may_wait
+from holdfast.agents.machines.definition import (
+    MachineArrow,
+    MachineDefinition,
+    check_blocking,
+    check_definition,
+)
 from holdfast.agents.machines.machine_records import (
+    INTERRUPTED,
     MAIN,
+    PAGE,
+    MachineIntent,
     MachineRecovered,
     MachineSnapshot,
     MachineStep,
     Replayed,
+    Seen,
     Transition,
-    problems_of,
+    wrong_in_log,
+    wrong_with,
 )
-from holdfast.errors import InvalidInputError
-from holdfast.store.inner import handle_of
-from holdfast.store.names.arguments import check_flag, check_function
+from holdfast.agents.machines.routines import Routines, call, refusals
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    LimitExceededError,
+    PointNotFoundError,
+    RefusedError,
+    ReplayError,
+    TransitionRefusedError,
+)
+from holdfast.store.inner import Operation, copied
+from holdfast.store.names.arguments import (
+    check_count,
+    check_flag,
+    check_function,
+    check_limit,
+    check_moment,
+    check_text,
+)
 from holdfast.store.names.face import (
     Blocks,
     Steps,
@@ -28,14 +54,33 @@ from holdfast.store.names.face import (
     faced,
     give,
     quick,
+    read,
     step_block,
     steps,
 )
 from holdfast.store.state import State
 
 
+@dataclass(frozen=True, slots=True)
+class MachineLimits:
+    """How far recovery goes without being asked twice."""
+
+    checkpoint_age: timedelta | None = timedelta(hours=24)
+    """A machine is rolled back to no checkpoint that is older; None: to any."""
+    replayed: int = 100
+    """A replay of more transitions is refused, and says how many there are."""
+    log_age: timedelta = timedelta(days=7)
+    """What `clean` keeps of the log."""
+
+    def __post_init__(self) -> None:
+        check_count(self.replayed, "replayed")
+        for age in (self.checkpoint_age, self.log_age):
+            if age is not None and (not isinstance(age, timedelta) or age <= timedelta(0)):
+                raise InvalidInputError("an age is a timedelta, such as timedelta(hours=24)")
+
+
 @faced
-class Machine:
+class Machine(Routines):
     """A machine of a definition, kept in a state under its name. Making one touches nothing."""
 
     @calls(definition=may_wait)
@@ -54,11 +99,8 @@ class Machine:
         else:
             check_definition(definition)
             check_blocking(definition)
-        self._state = state
-        self._storage = handle_of(state).core.storage
-        self.definition = definition
-        self.name = name
-        self._routines = Past(state, definition, name, limits or MachineLimits())
+        super().__init__(state, definition, name)
+        self._limits = limits or MachineLimits()
 
     def __repr__(self) -> str:
         return f"<Machine {self.name} of {self._state.scope}>"
@@ -71,7 +113,18 @@ class Machine:
 
         The first trigger starts a machine by itself. Giving data to one that is started is refused.
         """
-        return (yield from self._routines.start(data))
+        seen = yield self._look(self._looker.look_whole)
+        if seen.now is None:
+            self._refuse_open(seen)
+            seen = yield from self._started(seen, data)
+        elif data:
+            raise TransitionRefusedError(
+                f"{self._where} is started already; `save` changes its data",
+                ["it is started already"],
+            )
+        snapshot = self._looker.shown(self.definition, seen.now, seen.data or {}, seen.intent)
+        assert snapshot is not None
+        return snapshot
 
     @steps
     def fire(self, trigger: str, /, **input: Any) -> Steps[Transition]:
@@ -82,7 +135,18 @@ class Machine:
         machine where it was, and are in its log. If the arrow has work, the intent is stored first;
         while it is open, others get `IncompleteTransitionError`.
         """
-        return (yield from self._routines.fire(trigger, input))
+        quick = self._quick(trigger, input)
+        if quick is not None:
+            seen, step = quick
+            try:
+                return (yield from self._apply(seen, step, "step", done_again=True))
+            except Conflict:
+                pass  # it is elsewhere by now: look
+            except RefusedError as error:
+                yield from self._failed(step, error)
+                raise
+        step, seen, arrow = yield from self._begin(trigger, input)
+        return (yield from self._carry_out(step, seen, arrow, work=arrow.work))
 
     @step_block
     def working(self, trigger: str, /, **input: Any) -> Blocks[MachineStep]:
@@ -92,13 +156,13 @@ class Machine:
         by something that is no `Exception`, the intent stays open; so it does if the block ends
         well, the transition is not made all the same, and its arrow has no `undo`.
         """
-        step, seen, arrow = yield from self._routines.begin(trigger, input, intent=True)
+        step, seen, arrow = yield from self._begin(trigger, input, intent=True)
         try:
             yield give(step)
         except Exception as error:
-            yield from self._routines.fail(step, error, seen.intent, arrow.undo)
+            yield from self._fail(step, error, seen.intent, arrow.undo)
             raise
-        yield from self._routines.finish(step, seen, arrow)
+        yield from self._carry_out(step, seen, arrow, work=None)
 
     @steps
     def save(
@@ -112,7 +176,22 @@ class Machine:
 
         With `if_version` only if the machine still has that version, else `Conflict`.
         """
-        return (yield from self._routines.save(data, metadata, if_version))
+        seen = yield from self._look_at_rest()
+        assert seen.now is not None
+        if if_version is not None and seen.now["version"] != if_version:
+            raise Conflict(
+                f"{self._where} has version {seen.now['version']}, not {if_version}; look again",
+                [self._keys.now],
+            )
+        step = self._step(seen.state, seen.state)
+        step.data = _checked_fields(seen.data if data is None else data, "data")
+        step.metadata = _checked_fields(
+            seen.now.get("metadata", {}) if metadata is None else metadata, "metadata"
+        )
+        self._check_data(seen.state, step.data)
+        yield from self._apply(seen, step, "save")
+        saved: MachineSnapshot = yield self._look(self._snapshot)
+        return saved
 
     # what was interrupted
 
@@ -123,30 +202,100 @@ class Machine:
         For when nobody else works on the machine (a lease tells): who takes a transition over
         keeps the other from ending it, not from working. With the choice `ask` it stays open.
         """
-        return (yield from self._routines.recover())
+        seen = yield self._look(self._looker.look)
+        how, intent = "nothing", seen.intent
+        if intent is not None:
+            arrow = self._arrow_of(intent)
+            # If a restore has put the machine elsewhere, nobody declared what then.
+            here = arrow is not None and seen.state == intent.from_state
+            how = arrow.recover if arrow is not None and here else "ask"
+        if how in ("nothing", "ask"):
+            return MachineRecovered(how, intent, (yield self._look(self._snapshot)))
+        return (yield from self._settle(how, {}))
 
     @steps
     def settle(self, how: str, /, **data: Any) -> Steps[MachineRecovered]:
         """End an interrupted transition as you say: `complete` does the work again, `done` takes it
         as done (data are what it would have given), `roll_back` undoes it.
         """
-        return (yield from self._routines.settle(how, data))
+        return (yield from self._settle(how, data))
+
+    def _settle(self, how: str, data: Mapping[str, Any]) -> Steps[MachineRecovered]:
+        if how not in ("complete", "done", "roll_back"):
+            raise InvalidInputError(f"settle takes complete, done or roll_back, not {how!r}")
+        seen = yield self._look(self._looker.look)
+        intent = seen.intent
+        if intent is None:
+            raise InvalidInputError(f"{self._where}: nothing was interrupted")
+        arrow = self._arrow_of(intent)
+        if how != "roll_back":
+            self._check_completable(seen, intent, arrow, how)
+        again = replace(intent, attempt=intent.attempt + 1)
+        given = copied(intent.input)  # functions may change theirs
+        step = self._step(intent.from_state, intent.to_state, intent.trigger, given, intent.id)
+        step.attempt = again.attempt
+        # Who works on it from now on says so first: whoever did before cannot end it any more.
+        try:
+            yield from self._put_intent(seen, again)
+        except Conflict as conflict:  # only one of two may work on it
+            text = f"{self._where}: somebody else settles {intent.trigger!r}; look again"
+            raise Conflict(text, conflict.keys) from conflict
+        if arrow is not None and seen.now is not None:
+            yield from self._give_data(seen, step, arrow)
+        step.data.update(copied(dict(data)))
+        if how == "roll_back":
+            if arrow is not None and arrow.undo is not None:
+                try:
+                    yield call(arrow.undo, step)
+                except Exception as error:  # it stays open
+                    yield from self._failed(step, error)
+                    raise
+            yield from self._log_failure(step, INTERRUPTED, "step", again)
+        else:
+            assert arrow is not None
+            known = how == "done"
+            work = None if known else arrow.work
+            yield from self._carry_out(step, seen, arrow, work=work, known=known)
+        snapshot = yield self._look(self._snapshot)
+        return MachineRecovered("roll_back" if how == "roll_back" else "complete", again, snapshot)
+
+    def _arrow_of(self, intent: MachineIntent) -> MachineArrow | None:
+        arrow = self.definition.arrow(intent.from_state, intent.trigger)
+        return arrow if arrow is not None and arrow.to == intent.to_state else None
+
+    def _check_completable(
+        self, seen: Seen, intent: MachineIntent, arrow: MachineArrow | None, how: str
+    ) -> None:
+        if arrow is None:
+            text = "the definition has no such arrow any more; roll it back"
+        elif seen.state != intent.from_state:
+            text = f"the machine is not in {intent.from_state!r} any more; roll it back"
+        elif how == "complete" and arrow.work is None:
+            text = "no work is declared that could be done again; settle it as done, or roll back"
+        else:
+            return
+        raise TransitionRefusedError(f"{self._where}: {text}", [text])
 
     # looking
 
     @quick
     def now(self) -> MachineSnapshot | None:
         """Where the machine is; None if it was never started."""
-        return self._routines.snapshot()
+        return self._snapshot()
 
     @quick
     def can(self, trigger: str, /, **input: Any) -> bool:
         """Whether an arrow and all rules allow a trigger now; guards are not asked."""
-        return self._routines.can(trigger, input)
+        check_text(trigger, "a trigger", 128, least=1)
+        seen = self._looker.look()
+        state = seen.state or self.definition.initial
+        return seen.intent is None and not any(refusals(self.definition, state, trigger, input))
 
     def validate(self) -> tuple[str, ...]:
         """What is wrong with what is stored, as texts; empty if nothing is."""
-        return problems_of(self._routines)
+        snapshot = self._snapshot()
+        found = wrong_with(self.definition, snapshot) if snapshot is not None else ()
+        return (*found, *wrong_in_log(self._looker.newest_first()))
 
     def transitions(
         self,
@@ -157,19 +306,22 @@ class Machine:
         limit: int | None = 100,
     ) -> list[Transition]:
         """The newest transitions that fit, oldest first; bounds are numbers or times, inclusive."""
-        return transitions_of(
-            self._routines.looker, since=since, until=until, success=success, limit=limit
-        )
+        return self._looker.transitions(since=since, until=until, success=success, limit=limit)
 
     # versions
 
     def version(self, version: int) -> MachineSnapshot:
         """The machine at one of its versions, as far as history is kept."""
-        return self._routines.snapshot_of(version)
+        return self._version(version)
+
+    def _version(self, version: int) -> MachineSnapshot:
+        found = self._looker.snapshot_at(self.definition, self._looker.entry_of(version))
+        assert found is not None
+        return replace(found, version=version)  # on another timeline it was another one
 
     def entry(self, version: int) -> str:
         """The entry that made a version, as a point: for `at`, `diff`, `fork`, `prune`."""
-        return self._routines.looker.entry_of(version)
+        return self._looker.entry_of(version)
 
     @steps
     def roll_back(self, point: Any) -> Steps[MachineSnapshot]:
@@ -177,7 +329,30 @@ class Machine:
 
         The machine alone: `State.restore` puts back all of an agent.
         """
-        return (yield from self._routines.roll_back(point))
+        wanted = yield read(lambda: self._at(point))
+        seen = yield from self._look_at_rest()
+        yield from self._put(seen, wanted, "roll_back")
+        snapshot: MachineSnapshot = yield self._look(self._snapshot)
+        return snapshot
+
+    def _at(self, point: Any) -> MachineSnapshot:
+        """The machine at a version, or at a checkpoint that is not too old."""
+        if isinstance(point, int) and not isinstance(point, bool):
+            return self._version(point)
+        line, sequence = self._handle.history.points.find(point)
+        entry = self._handle.on(line).history.log(since=sequence, until=sequence, limit=1)
+        age, most = self._looker.time() - entry[0].time, self._limits.checkpoint_age
+        if most is not None and age > most:
+            raise InvalidInputError(
+                f"{self._looker.agent}: that point is {age} old, and checkpoint_age is {most}; "
+                "give Machine(limits=MachineLimits(checkpoint_age=None)) if it may be older"
+            )
+        found = self._looker.snapshot_at(self.definition, f"{line}@{sequence}")
+        if found is None:
+            raise PointNotFoundError(
+                f"{self._looker.agent}: at that point there was no machine {self.name!r}"
+            )
+        return found
 
     @steps
     def replay(
@@ -198,8 +373,64 @@ class Machine:
         if apply is not None:
             check_function(apply, "apply")
         check_flag(dry_run, "dry_run")
-        routine = self._routines.replay(version, until=until, apply=apply, dry_run=dry_run)
-        return (yield from routine)
+        check_count(version, "a version")
+        check_limit(until, "until")
+        seen = yield from self._look_at_rest()
+        start = yield read(lambda: self._version(version))
+        made: list[Transition] = yield read(lambda: self._following(version, until))
+        self._check_origins(start, made)
+        end, last = start, made[-1] if made else None
+        if last is not None:
+            end = yield read(lambda: self._version(last.version))
+        data = end.data
+        if apply is not None:
+            data = start.data
+            for one in made:
+                data = apply(data, one)
+        told = {
+            "from_version": version,
+            "transitions": len(made),
+            "until": last.number if last is not None else None,
+            "time": self._looker.time(),
+        }
+        more = {"last_transition": last.id if last is not None else None, "replay_info": told}
+        wanted = replace(end, data=data, metadata={**end.metadata, **more})
+        if not dry_run:
+            yield from self._put(seen, wanted, "replay")
+            wanted = yield self._look(self._snapshot)
+        return Replayed(version, tuple(made), wanted, dry_run)
+
+    def _following(self, version: int, until: int | None) -> list[Transition]:
+        """Transitions after a version that succeeded; refused if there are too many."""
+        looker, most = self._looker, self._limits.replayed
+        place, end = looker.place_of(version, after=True), looker.length()
+        found: list[Transition] = []
+        while place < end:
+            for one in looker.slice(place, min(place + PAGE, end)):
+                if until is not None and one.number > until:
+                    return found
+                if one.success:
+                    found.append(one)
+            if len(found) > most:
+                raise LimitExceededError(
+                    f"{looker.agent}: more than {most} transitions follow version {version} of the "
+                    f"machine {looker.name!r}; give until=, or Machine(limits=MachineLimits("
+                    "replayed=…))"
+                )
+            place += PAGE
+        return found
+
+    def _check_origins(self, start: MachineSnapshot, made: list[Transition]) -> None:
+        state = start.state
+        for one in made:
+            if one.from_state != state:
+                raise ReplayError(
+                    f"{self._looker.agent}: transition {one.number} of the machine {self.name!r} "
+                    f"begins in {one.from_state!r}, and the one before it ended in {state!r}; "
+                    f"replay until {one.number - 1}",
+                    one,
+                )
+            state = one.to_state
 
     @steps
     def clean(self, before: datetime | None = None) -> Steps[int]:
@@ -207,4 +438,29 @@ class Machine:
 
         The newest one stays. The versions that they made are not found any more.
         """
-        return (yield from self._routines.clean(before))
+        log = self._keys.transitions
+        if before is not None:
+            check_moment(before, "before")
+        oldest = before or self._looker.time() - self._limits.log_age
+        seen = yield self._look(self._looker.look)
+        going: int = yield read(lambda: self._older(oldest))
+        if going:
+            plan = self._plan([Operation("trim", log, {"before": going})], {log: seen.expects[log]})
+            yield commit(self._state, plan)
+        return going
+
+    def _older(self, time: datetime) -> int:
+        """How many transitions, from the oldest on, are from before a time."""
+        last = max(self._looker.length() - 1, 0)
+        for start in range(0, last, PAGE):
+            for place, one in enumerate(self._looker.slice(start, min(start + PAGE, last)), start):
+                if one.timestamp >= time:
+                    return place
+        return last
+
+
+def _checked_fields(given: Any, what: str) -> dict[str, Any]:
+    """A copy of a mapping whose names are texts."""
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInputError(f"{what} is a mapping of names to values")
+    return copied(dict(given))

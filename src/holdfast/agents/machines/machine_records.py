@@ -10,50 +10,43 @@ transition, which every change of a machine expects, so that nobody else takes t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.agents.agent_keys import ATTEMPTS, MACHINE, again_in_steps, commit, look, sticky
+from holdfast.agents.agent_keys import DATA, LOG, MACHINE, NOW
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
-    HoldfastError,
-    IncompleteTransitionError,
     InvalidInputError,
-    MachineDataError,
     PointNotFoundError,
     TransitionRefusedError,
 )
 from holdfast.store.inner import (
-    DATA,
-    LOG,
-    NOW,
     TRANSITIONS,
     Meter,
     Operation,
     ScopedChange,
-    build_change,
     copied,
-    handle_of,
     microseconds,
     moment,
-    same,
 )
-from holdfast.store.names.arguments import check_count, check_text
-from holdfast.store.names.cause import cause_now
-from holdfast.store.names.face import Step, Steps
+from holdfast.store.names.arguments import (
+    check_count,
+    check_flag,
+    check_limit,
+    check_moment,
+    check_text,
+)
 from holdfast.store.names.scope import check_key
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineDefinition
-    from holdfast.agents.machines.routines import Routines
-    from holdfast.store.inner import LineHandle, Plan
-    from holdfast.store.state import State
+    from holdfast.store.inner import LineHandle
 
 
 MAIN = "main"
@@ -102,8 +95,7 @@ class Transition(msgspec.Struct, frozen=True):
     """The scope, as text."""
     machine: str
     kind: str
-    """start, step (a trigger), save (data without a trigger), roll_back, replay or adopt (a state
-    that another timeline made was restored)"""
+    """start, step (a trigger), save (data without a trigger), roll_back or replay"""
     from_state: str
     """Empty where a machine begins."""
     to_state: str
@@ -124,6 +116,14 @@ class Transition(msgspec.Struct, frozen=True):
         """succeeded, refused (no arrow, a guard or a rule), overtaken (by another), rolled_back
         (it was interrupted) or failed"""
         return "succeeded" if self.error is None else _ENDS.get(self.error.split(":")[0], "failed")
+
+    def within(self, since: datetime | int | None, until: datetime | int | None) -> bool:
+        """Whether it lies between two bounds, numbers or times."""
+        for bound, late in ((since, False), (until, True)):
+            place: Any = self.number if isinstance(bound, int) else self.timestamp
+            if bound is not None and (place > bound if late else place < bound):
+                return False
+        return True
 
     def counted(self, meter: Meter, seconds: float | None = None) -> None:
         """Tell a meter of it. A trigger that no arrow fits may be any text, and is not told."""
@@ -203,8 +203,7 @@ class MachineSnapshot:
     pending: MachineIntent | None = None
     """A transition that was begun and never ended; `recover` or `settle` ends it."""
     unnumbered: bool = False
-    """Another timeline made it, and the next transition gives it its number here; until then its
-    version is below 0."""
+    """Whether another timeline made it: it has no number here, and its version is below 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +262,6 @@ class MachineStep:
 PAGE = 256
 
 
-_Known = tuple[list[int], dict[str, Any] | None, MachineIntent | None, int, int, bool]
-"""Versions of its keys, what they are, number and version of the newest transition, whether the
-state is adopted."""
-
-
 def machines_of(handle: LineHandle) -> list[str]:
     """The names of the machines of a scope."""
     found = handle.reader.keys(MACHINE)
@@ -290,10 +284,7 @@ class Seen:
     """Of its newest transition."""
     version: int
     """The newest one that was given away."""
-    adopted: bool = False
-    """Whether the state was made on another timeline and restored here, where the log does not
-    know it: it is a version of its own, and gets its number with the next transition."""
-    expects: dict[str, int] = field(default_factory=dict)
+    expects: dict[str, int]
     data: dict[str, Any] | None = None
     """None if nobody needed it yet."""
 
@@ -311,7 +302,9 @@ class Looker:
         self.name = name
         self.keys = Keys.of(name)
         self.agent = str(handle.scope)
-        self._known: _Known = ([-1, -1, -1], None, None, 0, 0, False)
+        # Also where it is: merging, undoing or restoring some keys leaves the log alone.
+        self._expected = (self.keys.now, self.keys.intent, self.keys.transitions)
+        self._last = Seen(None, None, 0, 0, dict.fromkeys(self._expected, -1))
 
     def time(self) -> datetime:
         """The store's time, for people."""
@@ -319,24 +312,17 @@ class Looker:
 
     def look(self) -> Seen:
         """All but the data; what has not changed since it was last seen is not read again."""
-        keys = self.keys
-        versions = self.handle.reader.versions((keys.now, keys.intent, keys.transitions))
-        if versions != self._known[0]:
-            self._known = self._read(versions[2])
+        versions = self.handle.reader.versions(self._expected)
+        if versions != [*self._last.expects.values()]:
+            self._last = self._read(versions[2])
         return self.last_seen()
 
     def last_seen(self) -> Seen:
         """What was last seen or made here, without looking; somebody may have changed it since."""
-        versions, now, intent, number, version, adopted = self._known
-        keys = self.keys
-        expects = {
-            keys.now: versions[0],  # merging, undoing or restoring some keys leaves the log alone
-            keys.intent: versions[1],
-            keys.transitions: versions[2],
-        }
-        return Seen(now, intent, number, version, adopted, expects)
+        last = self._last
+        return Seen(last.now, last.intent, last.number, last.version, last.expects.copy())
 
-    def _read(self, log: int) -> _Known:
+    def _read(self, log: int) -> Seen:
         keys = self.keys
         found = self.handle.reader.versioned((keys.now, keys.intent), False)
         now, now_version = found.get(keys.now, (None, 0))
@@ -346,51 +332,30 @@ class Looker:
         newest = self.handle.reader.tail(keys.transitions, 1)
         last = self.transition(newest[0]) if newest else None
         number, version = (last.number, last.version) if last is not None else (0, 0)
-        adopted = now is not None and not self._logged(now, last)
-        if now is not None and adopted:
-            # Not numbered yet: the number of the entry that brought it here names it, and none of
-            # the versions that the log gives, also if another state is adopted before then.
+        if now is not None and not self._logged(now, last):
+            # Another timeline made it: the entry that brought it here tells it from all others.
             now = {**now, "version": -now_version}
-        return [now_version, intent_version, log], now, intent, number, version, adopted
+        versions = (now_version, intent_version, log)
+        expects = dict(zip(self._expected, versions, strict=True))
+        return Seen(now, intent, number, version, expects)
 
     def _logged(self, now: dict[str, Any], last: Transition | None) -> bool:
         """Whether the log has what made a state; if it was cleaned, nobody can tell."""
         version = now.get("version", 0)
         if last is None or version > last.version:
             return False
-        if last.version == version and last.success:
-            return last.id == now.get("id")
-        place = self.place_of(version)
-        found = self.slice(place, place + 1)
-        made = [one for one in found if one.version == version and one.success]
-        return not made or made[0].id == now.get("id")
+        made = last if last.version == version and last.success else self._maker(version)
+        return made is None or made.id == now.get("id")
 
-    def adoption(self, seen: Seen) -> Transition:
-        """What the log says of a state that is adopted: when it was made, and what it is."""
-        assert seen.now is not None
-        now, made = seen.now, moment(seen.now["updated"])
-        way = ("adopt", "", now["state"], "")
-        id = now.get("id", "")
-        return Transition(seen.number + 1, id, self.agent, self.name, *way, made, seen.version + 1)
-
-    def wrote(self, seen: Seen, entry: int, last: Transition, now: dict[str, Any]) -> None:
+    def wrote(self, seen: Seen, entry: int, last: Transition, written: list[Operation]) -> None:
         """Remember what a change has just made, unless a gate may have made it something else."""
         if self.handle.core.gates.front:
             return
-        ended = seen.now is None or seen.intent is not None
-        intent = entry if ended else seen.expects[self.keys.intent]
-        self._known = [entry, intent, entry], now, None, last.number, last.version, False
-
-    def noted(self, seen: Seen, entry: int, last: Transition, *, closed: bool) -> None:
-        """The same of a change that has only added a failed attempt to the log, or also ended its
-        intent."""
-        if self.handle.core.gates.front:
-            return
-        versions = [seen.expects[self.keys.now], seen.expects[self.keys.intent], entry]
-        intent = seen.intent
-        if closed:
-            versions[1], intent = entry, None
-        self._known = versions, seen.now, intent, last.number, last.version, seen.adopted
+        values = {one.key: one.value for one in written}
+        expects = {key: entry if key in values else seen.expects[key] for key in self._expected}
+        intent = None if self.keys.intent in values else seen.intent
+        now = values.get(self.keys.now, seen.now)
+        self._last = Seen(now, intent, last.number, last.version, expects)
 
     def look_whole(self) -> Seen:
         """All of it."""
@@ -409,13 +374,11 @@ class Looker:
     def snapshot(self, definition: MachineDefinition) -> MachineSnapshot | None:
         """Where the machine is."""
         seen = self.look_whole()
-        shown = self.shown(definition, seen.now, seen.data or {}, seen.intent)
-        return replace(shown, unnumbered=True) if shown is not None and seen.adopted else shown
+        return self.shown(definition, seen.now, seen.data or {}, seen.intent)
 
     def snapshot_at(self, definition: MachineDefinition, point: Any) -> MachineSnapshot | None:
         """Where the machine was at a point of its scope."""
-        view = Looker(self.handle.view(point), self.name)
-        found = view.handle.reader.get_many((self.keys.now, self.keys.data))
+        found = self.handle.view(point).reader.get_many((self.keys.now, self.keys.data))
         return self.shown(definition, found.get(self.keys.now), found.get(self.keys.data, {}))
 
     def shown(
@@ -440,6 +403,7 @@ class Looker:
                 copied(now.get("metadata", {})),
                 definition.prompt(now["state"], data),
                 pending,
+                now["version"] < 0,
             )
         except (KeyError, TypeError):
             raise DamagedRecordError(
@@ -470,6 +434,33 @@ class Looker:
             yield from reversed(self.slice(start, end))
             end = start
 
+    def transitions(
+        self,
+        *,
+        since: datetime | int | None = None,
+        until: datetime | int | None = None,
+        success: bool | None = None,
+        limit: int | None = None,
+    ) -> list[Transition]:
+        """Transitions that fit all that is given, the newest `limit` of them, oldest first."""
+        for bound in (since, until):
+            if isinstance(bound, int):
+                check_count(bound, "the number of a transition")
+            elif bound is not None:
+                check_moment(bound, "a time")
+        if success is not None:
+            check_flag(success, "success")
+        check_limit(limit)
+        found: list[Transition] = []
+        for one in self.newest_first():
+            if limit is not None and len(found) >= limit:
+                break
+            if isinstance(since, int) and one.number < since:
+                break
+            if one.within(since, until) and success in (None, one.success):
+                found.append(one)
+        return found[::-1]
+
     def place_of(self, version: int, *, after: bool = False) -> int:
         """The place in the log of what made a version; with `after`, of what came after it."""
         low, high = 0, self.length()
@@ -482,45 +473,33 @@ class Looker:
 
     # versions
 
-    def maker(self, version: int) -> Transition:
-        """The transition that made a version."""
-        seen = self.look()
-        if seen.adopted and seen.now is not None and version == seen.now["version"]:
-            return self.adoption(seen)
+    def _maker(self, version: int) -> Transition | None:
+        """The transition that made a version; None if the log has none."""
         place = self.place_of(version)
-        for one in self.slice(place, place + 1):
-            if one.version == version and one.success:
-                return one
-        raise PointNotFoundError(
-            f"{self.agent}: the log of the machine {self.name!r} knows no version {version}; "
-            "see transitions()"
-        )
+        found = self.slice(place, place + 1)
+        made = [one for one in found if one.version == version and one.success]
+        return made[0] if made else None
 
     def entry_of(self, version: int) -> str:
         """The entry (TIMELINE@NUMBER) that made a version."""
-        check_number(version)
-        made = self.maker(version)
-        for line in self._lines():
+        check_count(abs(version) if type(version) is int else version, "a version")
+        made = self._maker(version)
+        if made is None:
+            raise PointNotFoundError(
+                f"{self.agent}: the log of the machine {self.name!r} knows no version {version}; "
+                "see transitions()"
+            )
+        own = self.handle.timeline
+        lines = [one.name for one in self.handle.history.timelines() if one.name != own]
+        for line in (own, *lines):
             handle = self.handle.on(line)
-            found = self._entry(handle, made, _begin(handle, made.timestamp))
-            if found is None:  # the clock was set back since
-                found = self._entry(handle, made, 1)
-            if found is not None:
-                return f"{line}@{found}"
+            for since in (_begin(handle, made.timestamp), 1):  # the clock may have been set back
+                if (found := self._entry(handle, made, since)) is not None:
+                    return f"{line}@{found}"
         raise PointNotFoundError(
             f"{self.agent}: version {version} of the machine {self.name!r} is in no history that "
             "is kept"
         )
-
-    def _lines(self) -> list[str]:
-        """The timelines of the scope: this one, those that it comes from, then the others."""
-        infos = {one.name: one for one in self.handle.history.timelines()}
-        found: list[str] = []
-        line: str | None = self.handle.timeline
-        while line is not None:
-            found.append(line)
-            line = infos[line].parent if line in infos else None
-        return [*found, *(name for name in infos if name not in found)]
 
     def _entry(self, handle: LineHandle, made: Transition, since: int) -> int | None:
         low = since
@@ -535,11 +514,6 @@ class Looker:
         return None
 
 
-def check_number(version: object) -> None:
-    """Refuse what can be no version; that of a state that is not numbered yet is below 0."""
-    check_count(-version if type(version) is int and version < 0 else version, "a version")
-
-
 def _begin(handle: LineHandle, time: datetime) -> int:
     """An entry before which nothing of a time is to be found, if clocks never step."""
     try:
@@ -548,252 +522,8 @@ def _begin(handle: LineHandle, time: datetime) -> int:
         return 1
 
 
-# ---- record changes -----------------------------------------------------------------------------
-# Changes of a machine's keys: a step, an intent, a failed attempt; and what is refused.
-
-
-class Storing:
-    """What one machine of one timeline can have stored."""
-
-    def __init__(self, state: State, definition: MachineDefinition, name: str) -> None:
-        self.state = state
-        self.handle = handle = handle_of(state)
-        self.meter = handle.core.meter
-        self.definition = definition
-        self.looker = Looker(handle, name)
-        self.keys = self.looker.keys
-        self.where = f"{self.looker.agent}: the machine {name!r}"
-        self._declared = False
-        """Whether its log was seen to be sticky: that is asked until it is so, for it is a read."""
-
-    def snapshot(self) -> MachineSnapshot | None:
-        """Where the machine is."""
-        return self.looker.snapshot(self.definition)
-
-    def look(self, function: Callable[[], Any]) -> Step:
-        """A step that looks at what is stored."""
-        return look(self.state, function)
-
-    def step(
-        self, origin: str, target: str, trigger: str, input: dict[str, Any], id: str
-    ) -> MachineStep:
-        """What functions of the user are given."""
-        change = ScopedChange(self.handle.reader)
-        return MachineStep(id, self.looker.name, trigger, origin, target, input, change)
-
-    def plan(
-        self, operations: list[Operation], expects: dict[str, int], step: MachineStep | None = None
-    ) -> Plan:
-        """A change of the machine's keys, and of what an action has written besides; its entry.
-
-        Restores leave the log alone from then on, also if it came here with a state from elsewhere.
-        """
-        head = None
-        if not self._declared:
-            declaring = sticky(self.handle, self.keys.sticky)
-            self._declared = not declaring
-            operations = [*operations, *declaring]
-        if step is not None:
-            step.change.over = True
-            operations = [*operations, *step.change.operations]
-            expects = {**step.change.expects, **expects}
-            head = step.change.head
-        target = (self.handle.scope, self.handle.timeline, operations, expects, head)
-        change = build_change(self.handle.core, [target], cause=cause_now())
-        return change, lambda written: written[0].sequence
-
-    def apply(
-        self, seen: Seen, step: MachineStep, kind: str, *, done_again: bool = False
-    ) -> Steps[Transition]:
-        """The one change: the new state, the data if they differ, the log, the intent's end.
-
-        `done_again`: whether the caller looks and tries once more if it is overtaken.
-        """
-
-        def plan() -> Plan:
-            made, operations = self._operations(seen, step, kind)
-            now = operations[0].value
-            change, entry_of = self.plan(operations, seen.expects, step)
-            change.done_again = done_again
-
-            def finish(written: Any) -> Transition:  # also if who waits for it was cancelled
-                self.looker.wrote(seen, entry_of(written), made, now)
-                made.counted(self.meter, perf_counter() - step.begun)
-                return made
-
-            return change, finish
-
-        made: Transition = yield from self._commit(seen, plan)
-        return made
-
-    def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Steps[Any]:
-        """Commit a plan, again while others only add failed attempts to the log; what it gives."""
-        own = {self.keys.now, self.keys.transitions, self.keys.intent}
-        for _ in range(ATTEMPTS):
-            try:
-                return (yield commit(self.state, plan()))
-            except Conflict as conflict:  # failed attempts of others are in nobody's way
-                if not conflict.keys or not own.issuperset(conflict.keys):
-                    raise
-                again = yield self.look(self.looker.look)
-                if not same(again.now, seen.now) or again.intent != seen.intent:
-                    raise
-                seen.number, seen.version = again.number, again.version
-                seen.expects |= again.expects
-        raise Conflict(f"{self.where}: others were always faster; try again", [self.keys.now])
-
-    def _operations(
-        self, seen: Seen, step: MachineStep, kind: str
-    ) -> tuple[Transition, list[Operation]]:
-        keys, before = self.keys, seen.now
-        if before is None:  # the scope may be another one of that name by now
-            self._declared = False
-        records = []
-        if seen.adopted:
-            adopted = self.looker.adoption(seen)
-            records.append(adopted.stored())
-            seen = replace(seen, number=adopted.number, version=adopted.version)
-        made = self._transition(seen, step, kind, seen.version + 1)
-        record = made.stored()
-        time = record[TIME]
-        created = before["created"] if before is not None else time
-        now = {
-            "state": step.target,
-            "version": made.version,
-            "id": made.id,
-            "created": created,
-            "updated": max(created, time),
-        }
-        # Without data nobody was given metadata, either.
-        metadata = before.get("metadata") if before and seen.data is None else step.metadata
-        if metadata:
-            now["metadata"] = metadata
-        operations = [
-            Operation("set", keys.now, now),
-            Operation("append", keys.transitions, [*records, record]),
-        ]
-        if before is None or (seen.data is not None and not same(seen.data, step.data)):
-            operations.append(Operation("set", keys.data, step.data))
-        if before is None or seen.intent is not None:
-            operations.append(Operation("set", keys.intent, None))
-        return made, operations
-
-    def _transition(
-        self, seen: Seen, step: MachineStep, kind: str, version: int, error: str | None = None
-    ) -> Transition:
-        return Transition(
-            seen.number + 1,
-            step.id,
-            self.looker.agent,
-            self.looker.name,
-            kind,
-            step.origin,
-            step.target,
-            step.trigger,
-            self.looker.time(),
-            version,
-            error,
-        )
-
-    def store_intent(self, seen: Seen, step: MachineStep) -> Steps[None]:
-        """Say that a step is about to be worked on."""
-        given = copied(step.input)  # functions may change theirs
-        intent = MachineIntent(
-            step.id, step.trigger, step.origin, step.target, given, self.looker.time()
-        )
-        yield from self.put_intent(seen, intent)
-
-    def put_intent(self, seen: Seen, intent: MachineIntent) -> Steps[None]:
-        """Say that this transition is being worked on; what it rests on must still be so."""
-        operation = Operation("set", self.keys.intent, intent.stored())
-        entry = yield from self._commit(seen, lambda: self.plan([operation], seen.expects))
-        seen.expects[self.keys.intent] = entry
-        seen.intent = intent
-
-    def failed(
-        self,
-        step: MachineStep,
-        error: Exception,
-        kind: str = "step",
-        *,
-        close: MachineIntent | None = None,
-    ) -> Steps[None]:
-        """Note a failed attempt; never in the way of its error."""
-        try:
-            yield from self.log_failure(step, f"{type(error).__name__}: {error}", kind, close)
-        except HoldfastError as wrong:
-            error.add_note(f"{self.where}: the attempt is not in its log: {type(wrong).__name__}")
-
-    def log_failure(
-        self, step: MachineStep, why: str, kind: str, close: MachineIntent | None
-    ) -> Steps[None]:
-        """Add a failed attempt to the log, and end its intent if it is still the one."""
-        keys = self.keys
-        told = False
-        seconds = perf_counter() - step.begun
-
-        def add() -> Steps[None]:
-            nonlocal told
-            seen = yield self.look(self.looker.look)
-            made = self._transition(seen, step, kind, seen.version, why[:MOST_ERROR])
-            if not told:  # it failed, whether or not that can be written down
-                told = True
-                made.counted(self.meter, seconds)
-            operations = [Operation("append", keys.transitions, [made.stored()])]
-            expects = {keys.transitions: seen.expects[keys.transitions]}
-            if close is not None and seen.intent == close:
-                operations.append(Operation("set", keys.intent, None))
-                expects[keys.intent] = seen.expects[keys.intent]
-            entry = yield commit(self.state, self.plan(operations, expects))
-            self.looker.noted(seen, entry, made, closed=keys.intent in expects)
-
-        yield from again_in_steps(add)
-
-    def overtaken(self, step: MachineStep, conflict: Conflict) -> Conflict:
-        """The error for who was slower than somebody else."""
-        return Conflict(
-            f"{self.where}: somebody changed what {step.trigger!r} rests on before it was done; "
-            "look again and retry",
-            conflict.keys,
-        )
-
-    def check_data(self, state: str, data: dict[str, Any]) -> None:
-        """Refuse data that do not fit a state."""
-        problems = self.definition.validate_data(state, data)
-        if problems:
-            error = MachineDataError(
-                f"{self.where}: its data do not fit the state {state!r}: {'; '.join(problems)}",
-                problems,
-            )
-            raise self.meter.invalid("machine", error)
-
-    def refuse_idle(self, seen: Seen) -> None:
-        """Refuse what needs a machine that was started."""
-        if seen.now is None:
-            text = "it was never started"
-            raise TransitionRefusedError(f"{self.where}: {text}; start() it", [text])
-
-    def refuse_open(self, seen: Seen) -> None:
-        """Refuse what would go over the head of who works on a transition."""
-        if seen.intent is not None:
-            raise IncompleteTransitionError(
-                f"{self.where} is between {seen.intent.from_state!r} and "
-                f"{seen.intent.to_state!r}, by {seen.intent.trigger!r}: somebody works on it, or "
-                "was interrupted; then recover() or settle() it",
-                seen.intent,
-            )
-
-
 # ---- record check -------------------------------------------------------------------------------
 # Whether what a machine keeps is whole: its state, version, times, data, and its log.
-
-
-def problems_of(routines: Routines) -> tuple[str, ...]:
-    """What is wrong with a machine, as texts."""
-    snapshot = routines.snapshot()
-    found = list(wrong_with(routines.definition, snapshot)) if snapshot is not None else []
-    newest = routines.looker.newest_first()
-    return (*found, *_log(newest))
 
 
 def wrong_with(definition: MachineDefinition, snapshot: MachineSnapshot) -> Iterator[str]:
@@ -809,7 +539,8 @@ def wrong_with(definition: MachineDefinition, snapshot: MachineSnapshot) -> Iter
     yield from definition.validate_data(snapshot.state, snapshot.data)
 
 
-def _log(newest_first: Iterator[Transition]) -> Iterator[str]:
+def wrong_in_log(newest_first: Iterator[Transition]) -> Iterator[str]:
+    """What is wrong with a log, as texts: numbers and versions are given one after the other."""
     later: Transition | None = None
     for one in newest_first:
         if later is not None and one.number + 1 != later.number:

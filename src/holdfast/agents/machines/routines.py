@@ -1,108 +1,107 @@
-"""What a machine does, in steps that serve both faces."""
+"""What a machine does beneath its face: one transition, step by step, and how it is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from secrets import token_hex
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from holdfast.agents.agent_keys import ATTEMPTS, again_in_steps, commit, look, sticky
 from holdfast.agents.machines.definition import broken
 from holdfast.agents.machines.machine_records import (
-    INTERRUPTED,
+    MOST_ERROR,
+    TIME,
+    Looker,
     MachineIntent,
-    MachineRecovered,
     MachineSnapshot,
     MachineStep,
     Seen,
-    Storing,
     Transition,
 )
 from holdfast.errors import (
     Conflict,
+    HoldfastError,
+    IncompleteTransitionError,
     InvalidInputError,
     LeaseLostError,
+    MachineDataError,
     RefusedError,
     TransitionRefusedError,
 )
-from holdfast.store.inner import copied
+from holdfast.store.inner import Operation, ScopedChange, build_change, copied, handle_of, same
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.face import Step, Steps, ask
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineArrow, MachineDefinition
+    from holdfast.store.inner import Plan
     from holdfast.store.state import State
 
 
-class Routines(Storing):
-    """What one machine of one timeline does."""
+class Routines:
+    """One machine of one timeline: what its public methods are made of."""
 
     def __init__(self, state: State, definition: MachineDefinition, name: str) -> None:
-        super().__init__(state, definition, name)
+        self._state = state
+        self._handle = handle_of(state)
+        self._storage = self._handle.core.storage
+        self._meter = self._handle.core.meter
+        self.definition = definition
+        self.name = name
+        self._looker = Looker(self._handle, name)
+        self._keys = self._looker.keys
+        self._where = f"{self._looker.agent}: the machine {name!r}"
+        self._declared = False
+        """Whether its log was seen to be sticky: that is asked until it is so, for it is a read."""
         self._bare = {
             (origin, trigger): arrow.to
             for origin, trigger, arrow in definition.arrows()
             if is_bare(definition, origin, arrow)
         }
 
-    # beginning
+    def _snapshot(self) -> MachineSnapshot | None:
+        return self._looker.snapshot(self.definition)
 
-    def start(self, data: Mapping[str, Any]) -> Steps[MachineSnapshot]:
-        """Enter the initial state, unless it is started; then it must not be given data."""
-        seen = yield self.look(self.looker.look_whole)
-        if seen.now is None:
-            self.refuse_open(seen)
-            seen = yield from self._started(seen, data)
-        elif data:
-            raise TransitionRefusedError(
-                f"{self.where} is started already; `save` changes its data",
-                ["it is started already"],
-            )
-        snapshot = self.looker.shown(self.definition, seen.now, seen.data or {}, seen.intent)
-        assert snapshot is not None
-        return snapshot
+    def _look(self, function: Callable[[], Any]) -> Step:
+        """A step that looks at what is stored."""
+        return look(self._state, function)
+
+    def _step(
+        self, origin: str, target: str, trigger: str = "", input: Any = None, id: str = ""
+    ) -> MachineStep:
+        """What functions of the user are given."""
+        change = ScopedChange(self._handle.reader)
+        id = id or token_hex(8)
+        return MachineStep(id, self.name, trigger, origin, target, input or {}, change)
+
+    # a transition
 
     def _started(self, seen: Seen, data: Mapping[str, Any]) -> Steps[Seen]:
+        """Enter the initial state."""
         initial = self.definition.initial
         here = self.definition.states[initial]
-        step = self.step("", initial, "", {}, token_hex(8))
+        step = self._step("", initial)
         step.data = copied({**here.data, **data})
         try:
             if here.enter is not None:
-                merge(step, (yield _call(here.enter, step)))
-            self.check_data(initial, step.data)
+                merge(step, (yield call(here.enter, step)))
+            self._check_data(initial, step.data)
         except Exception as error:
-            yield from self.failed(step, error, "start")
+            yield from self._failed(step, error, "start")
             raise
         # What the log of an earlier life left is gone on from; the data are not.
         seen.data = None
         try:
-            yield from self.apply(seen, step, "start")
+            yield from self._apply(seen, step, "start")
         except Conflict:  # perhaps because somebody else has just started it
-            seen = yield self.look(self.looker.look_whole)
+            seen = yield self._look(self._looker.look_whole)
             if seen.now is None or data:
                 raise
             return seen
-        started: Seen = yield self.look(self.looker.look_whole)
+        started: Seen = yield self._look(self._looker.look_whole)
         return started
-
-    # transitions
-
-    def fire(self, trigger: str, input: Mapping[str, Any]) -> Steps[Transition]:
-        """Follow a trigger to its end."""
-        quick = self._quick(trigger, input)
-        if quick is not None:
-            seen, step = quick
-            try:
-                return (yield from self.apply(seen, step, "step", done_again=True))
-            except Conflict:
-                pass  # it is elsewhere by now: look
-            except RefusedError as error:
-                yield from self.failed(step, error)
-                raise
-        step, seen, arrow = yield from self.begin(trigger, input)
-        return (yield from self.carry_out(step, seen, arrow, work=arrow.work))
 
     def _quick(self, trigger: str, input: Mapping[str, Any]) -> tuple[Seen, MachineStep] | None:
         """A transition that asks for nothing, from where the machine was last seen.
@@ -111,58 +110,58 @@ class Routines(Storing):
         """
         if input or not isinstance(trigger, str):
             return None
-        seen = self.looker.last_seen()
+        seen = self._looker.last_seen()
         to = self._bare.get((seen.state, trigger))
         if to is None or seen.intent is not None:
             return None
-        return seen, self.step(seen.state, to, trigger, {}, token_hex(8))
+        return seen, self._step(seen.state, to, trigger)
 
-    def begin(
+    def _begin(
         self, trigger: str, input: Mapping[str, Any], *, intent: bool = False
     ) -> Steps[tuple[MachineStep, Seen, MachineArrow]]:
         """All that comes before actions and work; if there is work, the intent is stored."""
         check_text(trigger, "a trigger", 128, least=1)
         given = copied(dict(input))
-        seen = yield self.look(self.looker.look)
-        self.refuse_open(seen)
+        seen = yield self._look(self._looker.look)
+        self._refuse_open(seen)
         if seen.now is None:
             seen = yield from self._started(seen, {})
-            self.refuse_open(seen)
+            self._refuse_open(seen)
         arrow = self.definition.arrow(seen.state, trigger)
-        step = self.step(seen.state, arrow.to if arrow else "", trigger, given, token_hex(8))
+        step = self._step(seen.state, arrow.to if arrow else "", trigger, given)
         try:
             problems = list(refusals(self.definition, seen.state, trigger, given))
             if arrow is not None and any(unaccepted(self.definition, seen.state, arrow, given)):
-                raise self.meter.invalid("machine", self._refused(trigger, problems))
+                raise self._meter.invalid("machine", self._refused(trigger, problems))
             if problems or arrow is None:
                 raise self._refused(trigger, problems)
             if concerns_data(self.definition, seen.state, arrow) or intent:
-                yield from self.give_data(seen, step, arrow)
+                yield from self._give_data(seen, step, arrow)
             if arrow.guard is not None:
-                no = wanted((yield _call(arrow.guard, step)))
+                no = wanted((yield call(arrow.guard, step)))
                 if no is not None:
                     raise self._refused(trigger, [no])
             if arrow.work is not None or intent:
-                yield from self.store_intent(seen, step)
-        except Conflict as conflict:  # the slower one is told, and its attempt noted
-            slower = self.overtaken(step, conflict)
-            yield from self.failed(step, slower)
-            raise slower from conflict
+                begun = self._looker.time()
+                given = copied(step.input)  # functions may change theirs
+                now = MachineIntent(step.id, trigger, step.origin, step.target, given, begun)
+                yield from self._put_intent(seen, now)
         except Exception as error:
-            yield from self.failed(step, error)
-            raise
+            told = self._overtaken(step, error)
+            yield from self._failed(step, told)
+            raise told from told.__cause__
         return step, seen, arrow
 
-    def give_data(self, seen: Seen, step: MachineStep, arrow: MachineArrow) -> Steps[None]:
+    def _give_data(self, seen: Seen, step: MachineStep, arrow: MachineArrow) -> Steps[None]:
         """Let a step have the data, as functions get them."""
-        yield self.look(lambda: self.looker.read_data(seen))
+        yield self._look(lambda: self._looker.read_data(seen))
         assert seen.now is not None
         kept = {name: copied(step.input[name]) for name in arrow.keep if name in step.input}
         there = self.definition.states[arrow.to]
         step.data = {**copied(there.data), **copied(seen.data or {}), **kept}
         step.metadata = copied(seen.now.get("metadata", {}))
 
-    def carry_out(
+    def _carry_out(
         self,
         step: MachineStep,
         seen: Seen,
@@ -182,29 +181,22 @@ class Routines(Storing):
         try:
             for function in (exit, arrow.action, work, there.enter):
                 if function is not None:
-                    answer = yield _call(function, step)
+                    answer = yield call(function, step)
                     happened = happened or function is work
                     merge(step, answer)
             if seen.data is not None:
-                self.check_data(arrow.to, step.data)
+                self._check_data(arrow.to, step.data)
         except Exception as error:
-            yield from self.fail(step, error, seen.intent, undo, happened=happened)
+            yield from self._fail(step, error, seen.intent, undo, happened=happened)
             raise
         try:
-            return (yield from self.apply(seen, step, "step"))
-        except Conflict as conflict:  # the slower one is told, and its attempt noted
-            slower = self.overtaken(step, conflict)
-            yield from self.fail(step, slower, seen.intent, undo, happened=True)
-            raise slower from conflict
-        except RefusedError as error:  # it cannot be stored, or a gate says no
-            yield from self.fail(step, error, seen.intent, undo, happened=True)
-            raise
+            return (yield from self._apply(seen, step, "step"))
+        except (Conflict, RefusedError) as error:  # it cannot be stored, or others were faster
+            told = self._overtaken(step, error)
+            yield from self._fail(step, told, seen.intent, undo, happened=True)
+            raise told from told.__cause__
 
-    def finish(self, step: MachineStep, seen: Seen, arrow: MachineArrow) -> Steps[Transition]:
-        """End a transition whose work was done by the caller."""
-        return (yield from self.carry_out(step, seen, arrow, work=None))
-
-    def fail(
+    def _fail(
         self,
         step: MachineStep,
         error: Exception,
@@ -222,7 +214,7 @@ class Routines(Storing):
         if intent is not None and (undo is not None or happened):
             nothing_left = yield from self._undone(step, error, intent, undo)
             intent = intent if nothing_left else None
-        yield from self.failed(step, error, close=intent)
+        yield from self._failed(step, error, close=intent)
 
     def _undone(
         self,
@@ -237,158 +229,227 @@ class Routines(Storing):
         """
         wrong = "what it has begun could not be read"
         try:
-            seen = yield self.look(self.looker.look)
+            seen = yield self._look(self._looker.look)
             if seen.intent != intent:
                 return False  # another has taken it over
             if undo is not None:
                 wrong = "its undo failed, too"
-                yield _call(undo, step)
+                yield call(undo, step)
                 return True
             why = "its work may have been done"
         except Exception as failed:
             why = f"{wrong} ({type(failed).__name__})"
         error.add_note(
-            f"{self.where}: {why}, so that {step.trigger!r} is still open: recover() or settle() it"
+            f"{self._where}: {why}, so that {step.trigger!r} is still open: recover() or settle() "
+            "it"
         )
         return False
 
-    def can(self, trigger: str, input: Mapping[str, Any]) -> bool:
-        """Whether a trigger would be followed now, if its guard said yes."""
-        check_text(trigger, "a trigger", 128, least=1)
-        seen = self.looker.look()
-        state = seen.state or self.definition.initial
-        return seen.intent is None and not any(
-            refusals(self.definition, state, trigger, dict(input))
-        )
-
-    # without a trigger
-
-    def save(
-        self,
-        data: Mapping[str, Any] | None,
-        metadata: Mapping[str, Any] | None,
-        if_version: int | None,
-    ) -> Steps[MachineSnapshot]:
-        """Set data, metadata or both, as a version of its own."""
-        seen = yield self.look(self.looker.look_whole)
-        self.refuse_idle(seen)
-        self.refuse_open(seen)
-        assert seen.now is not None
-        if if_version is not None and seen.now["version"] != if_version:
-            raise Conflict(
-                f"{self.where} has version {seen.now['version']}, not {if_version}; look again",
-                [self.keys.now],
-            )
-        step = self.step(seen.state, seen.state, "", {}, token_hex(8))
-        step.data = checked_fields(seen.data if data is None else data, "data")
-        step.metadata = checked_fields(
-            seen.now.get("metadata", {}) if metadata is None else metadata, "metadata"
-        )
-        self.check_data(seen.state, step.data)
-        yield from self.apply(seen, step, "save")
-        saved: MachineSnapshot = yield self.look(self.snapshot)
-        return saved
-
-    def put(self, seen: Seen, wanted: MachineSnapshot, kind: str) -> Steps[Transition]:
+    def _put(self, seen: Seen, wanted: MachineSnapshot, kind: str) -> Steps[Transition]:
         """Make the machine what it was at another version, as a new one."""
-        step = self.step(seen.state, wanted.state, "", {}, token_hex(8))
+        step = self._step(seen.state, wanted.state)
         step.data, step.metadata = wanted.data, wanted.metadata
         if wanted.state not in self.definition:
             text = f"the state {wanted.state!r} is not in the definition any more"
-            raise TransitionRefusedError(f"{self.where}: {text}", [text])
-        self.check_data(wanted.state, step.data)
-        return (yield from self.apply(seen, step, kind))
+            raise TransitionRefusedError(f"{self._where}: {text}", [text])
+        self._check_data(wanted.state, step.data)
+        return (yield from self._apply(seen, step, kind))
+
+    # what is stored
+
+    def _plan(
+        self, operations: list[Operation], expects: dict[str, int], step: MachineStep | None = None
+    ) -> Plan:
+        """A change of the machine's keys, and of what an action has written besides; its entry.
+
+        Restores leave the log alone from then on, also if it came here with a state from elsewhere.
+        """
+        head = None
+        if not self._declared:
+            declaring = sticky(self._handle, self._keys.sticky)
+            self._declared = not declaring
+            operations = [*operations, *declaring]
+        if step is not None:
+            step.change.over = True
+            operations = [*operations, *step.change.operations]
+            expects = {**step.change.expects, **expects}
+            head = step.change.head
+        target = (self._handle.scope, self._handle.timeline, operations, expects, head)
+        change = build_change(self._handle.core, [target], cause=cause_now())
+        return change, lambda written: written[0].sequence
+
+    def _apply(
+        self, seen: Seen, step: MachineStep, kind: str, *, done_again: bool = False
+    ) -> Steps[Transition]:
+        """The one change: the new state, the data if they differ, the log, the intent's end.
+
+        `done_again`: whether the caller looks and tries once more if it is overtaken.
+        """
+
+        def plan() -> Plan:
+            made, operations = self._operations(seen, step, kind)
+            change, entry_of = self._plan(operations, seen.expects, step)
+            change.done_again = done_again
+
+            def finish(written: Any) -> Transition:  # also if who waits for it was cancelled
+                self._looker.wrote(seen, entry_of(written), made, operations)
+                made.counted(self._meter, perf_counter() - step.begun)
+                return made
+
+            return change, finish
+
+        made: Transition = yield from self._commit(seen, plan)
+        return made
+
+    def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Steps[Any]:
+        """Commit a plan, again while others only add failed attempts to the log; what it gives."""
+        own = {self._keys.now, self._keys.transitions, self._keys.intent}
+        for _ in range(ATTEMPTS):
+            try:
+                return (yield commit(self._state, plan()))
+            except Conflict as conflict:  # failed attempts of others are in nobody's way
+                if not conflict.keys or not own.issuperset(conflict.keys):
+                    raise
+                again = yield self._look(self._looker.look)
+                if not same(again.now, seen.now) or again.intent != seen.intent:
+                    raise
+                seen.number, seen.version = again.number, again.version
+                seen.expects |= again.expects
+        raise Conflict(f"{self._where}: others were always faster; try again", [self._keys.now])
+
+    def _operations(
+        self, seen: Seen, step: MachineStep, kind: str
+    ) -> tuple[Transition, list[Operation]]:
+        keys, before = self._keys, seen.now
+        if before is None:  # the scope may be another one of that name by now
+            self._declared = False
+        made = self._transition(seen, step, kind, seen.version + 1)
+        record = made.stored()
+        time = record[TIME]
+        created = before["created"] if before is not None else time
+        now = {
+            "state": step.target,
+            "version": made.version,
+            "id": made.id,
+            "created": created,
+            "updated": max(created, time),
+        }
+        # Without data nobody was given metadata, either.
+        metadata = before.get("metadata") if before and seen.data is None else step.metadata
+        if metadata:
+            now["metadata"] = metadata
+        operations = [
+            Operation("set", keys.now, now),
+            Operation("append", keys.transitions, [record]),
+        ]
+        if before is None or (seen.data is not None and not same(seen.data, step.data)):
+            operations.append(Operation("set", keys.data, step.data))
+        if before is None or seen.intent is not None:
+            operations.append(Operation("set", keys.intent, None))
+        return made, operations
+
+    def _transition(
+        self, seen: Seen, step: MachineStep, kind: str, version: int, error: str | None = None
+    ) -> Transition:
+        way = (kind, step.origin, step.target, step.trigger)
+        agent, time = self._looker.agent, self._looker.time()
+        return Transition(seen.number + 1, step.id, agent, self.name, *way, time, version, error)
+
+    def _put_intent(self, seen: Seen, intent: MachineIntent) -> Steps[None]:
+        """Say that this transition is being worked on; what it rests on must still be so."""
+        operation = Operation("set", self._keys.intent, intent.stored())
+        entry = yield from self._commit(seen, lambda: self._plan([operation], seen.expects))
+        seen.expects[self._keys.intent] = entry
+        seen.intent = intent
+
+    def _failed(
+        self,
+        step: MachineStep,
+        error: Exception,
+        kind: str = "step",
+        *,
+        close: MachineIntent | None = None,
+    ) -> Steps[None]:
+        """Note a failed attempt; never in the way of its error."""
+        try:
+            yield from self._log_failure(step, f"{type(error).__name__}: {error}", kind, close)
+        except HoldfastError as wrong:
+            error.add_note(f"{self._where}: the attempt is not in its log: {type(wrong).__name__}")
+
+    def _log_failure(
+        self, step: MachineStep, why: str, kind: str, close: MachineIntent | None
+    ) -> Steps[None]:
+        """Add a failed attempt to the log, and end its intent if it is still the one."""
+        keys = self._keys
+        told = False
+        seconds = perf_counter() - step.begun
+
+        def add() -> Steps[None]:
+            nonlocal told
+            seen = yield self._look(self._looker.look)
+            made = self._transition(seen, step, kind, seen.version, why[:MOST_ERROR])
+            if not told:  # it failed, whether or not that can be written down
+                told = True
+                made.counted(self._meter, seconds)
+            operations = [Operation("append", keys.transitions, [made.stored()])]
+            expects = {keys.transitions: seen.expects[keys.transitions]}
+            if close is not None and seen.intent == close:
+                operations.append(Operation("set", keys.intent, None))
+                expects[keys.intent] = seen.expects[keys.intent]
+            entry = yield commit(self._state, self._plan(operations, expects))
+            self._looker.wrote(seen, entry, made, operations)
+
+        yield from again_in_steps(add)
+
+    # what is refused
+
+    def _overtaken(self, step: MachineStep, error: Exception) -> Exception:
+        """The error for who was slower than somebody else; any other as it is."""
+        if not isinstance(error, Conflict):
+            return error
+        text = f"{self._where}: somebody changed what {step.trigger!r} rests on before it was done"
+        told = Conflict(f"{text}; look again and retry", error.keys)
+        told.__cause__ = error
+        return told
 
     def _refused(self, trigger: str, problems: list[str]) -> TransitionRefusedError:
         return TransitionRefusedError(
-            f"{self.where} does not follow {trigger!r}: {'; '.join(problems)}", problems
+            f"{self._where} does not follow {trigger!r}: {'; '.join(problems)}", problems
         )
 
-    # transitions that were interrupted, and how they end
+    def _check_data(self, state: str, data: dict[str, Any]) -> None:
+        """Refuse data that do not fit a state."""
+        problems = self.definition.validate_data(state, data)
+        if problems:
+            error = MachineDataError(
+                f"{self._where}: its data do not fit the state {state!r}: {'; '.join(problems)}",
+                problems,
+            )
+            raise self._meter.invalid("machine", error)
 
-    def recover(self) -> Steps[MachineRecovered]:
-        """Settle an open intent by the choice that its arrow declares."""
-        seen = yield self.look(self.looker.look)
-        if seen.intent is None:
-            snapshot = yield self.look(self.snapshot)
-            return MachineRecovered("nothing", None, snapshot)
-        arrow = self._arrow_of(seen.intent)
-        how = arrow.recover if arrow is not None else "ask"
-        if seen.state != seen.intent.from_state:
-            how = "ask"  # a restore has put the machine elsewhere: nobody declared what then
-        if how == "ask":
-            snapshot = yield self.look(self.snapshot)
-            return MachineRecovered("ask", seen.intent, snapshot)
-        return (yield from self.settle(how, {}))
+    def _look_at_rest(self) -> Steps[Seen]:
+        """All of a machine that was started and is not at work; any other is refused."""
+        seen: Seen = yield self._look(self._looker.look_whole)
+        if seen.now is None:
+            text = "it was never started"
+            raise TransitionRefusedError(f"{self._where}: {text}; start() it", [text])
+        self._refuse_open(seen)
+        return seen
 
-    def settle(self, how: str, data: Mapping[str, Any]) -> Steps[MachineRecovered]:
-        """End an open intent: do the work again, take it as done, or roll it back."""
-        if how not in ("complete", "done", "roll_back"):
-            raise InvalidInputError(f"settle takes complete, done or roll_back, not {how!r}")
-        seen = yield self.look(self.looker.look)
-        intent = seen.intent
-        if intent is None:
-            raise InvalidInputError(f"{self.where}: nothing was interrupted")
-        arrow = self._arrow_of(intent)
-        if how != "roll_back":
-            self._check_completable(seen, intent, arrow, how)
-        again = replace(intent, attempt=intent.attempt + 1)
-        given = copied(intent.input)  # functions may change theirs
-        step = self.step(intent.from_state, intent.to_state, intent.trigger, given, intent.id)
-        step.attempt = again.attempt
-        # Who works on it from now on says so first: whoever did before cannot end it any more.
-        try:
-            yield from self.put_intent(seen, again)
-        except Conflict as conflict:  # only one of two may work on it
-            text = f"{self.where}: somebody else settles {intent.trigger!r}; look again"
-            raise Conflict(text, conflict.keys) from conflict
-        if arrow is not None and seen.now is not None:
-            yield from self.give_data(seen, step, arrow)
-        step.data.update(copied(dict(data)))
-        if how == "roll_back":
-            if arrow is not None and arrow.undo is not None:
-                try:
-                    yield _call(arrow.undo, step)
-                except Exception as error:  # it stays open
-                    yield from self.failed(step, error)
-                    raise
-            yield from self.log_failure(step, INTERRUPTED, "step", again)
-        else:
-            assert arrow is not None
-            known = how == "done"
-            work = None if known else arrow.work
-            yield from self.carry_out(step, seen, arrow, work=work, known=known)
-        snapshot = yield self.look(self.snapshot)
-        return MachineRecovered("roll_back" if how == "roll_back" else "complete", again, snapshot)
-
-    def _arrow_of(self, intent: MachineIntent) -> MachineArrow | None:
-        arrow = self.definition.arrow(intent.from_state, intent.trigger)
-        return arrow if arrow is not None and arrow.to == intent.to_state else None
-
-    def _check_completable(
-        self, seen: Seen, intent: MachineIntent, arrow: MachineArrow | None, how: str
-    ) -> None:
-        if arrow is None:
-            text = "the definition has no such arrow any more; roll it back"
-        elif seen.state != intent.from_state:
-            text = f"the machine is not in {intent.from_state!r} any more; roll it back"
-        elif how == "complete" and arrow.work is None:
-            text = "no work is declared that could be done again; settle it as done, or roll back"
-        else:
-            return
-        raise TransitionRefusedError(f"{self.where}: {text}", [text])
+    def _refuse_open(self, seen: Seen) -> None:
+        """Refuse what would go over the head of who works on a transition."""
+        if seen.intent is not None:
+            raise IncompleteTransitionError(
+                f"{self._where} is between {seen.intent.from_state!r} and "
+                f"{seen.intent.to_state!r}, by {seen.intent.trigger!r}: somebody works on it, or "
+                "was interrupted; then recover() or settle() it",
+                seen.intent,
+            )
 
 
-def _call(function: Callable[..., Any], step: MachineStep) -> Step:
+def call(function: Callable[..., Any], step: MachineStep) -> Step:
     """A step that calls a function of the user."""
     return ask(function, step, what="a function of a machine")
-
-
-def checked_fields(given: Any, what: str) -> dict[str, Any]:
-    """A copy of a mapping whose names are texts."""
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise InvalidInputError(f"{what} is a mapping of names to values")
-    return copied(dict(given))
 
 
 def merge(step: MachineStep, answer: Any) -> None:

@@ -285,6 +285,28 @@ class LongValue:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Something that keeps a point from going."""
+
+    point: str
+    """TIMELINE@NUMBER; empty for a long value that no entry names yet."""
+    reason: str
+    """pin, hold (a legal one), restart, fork, operation, restore, recovery, dependency, newest,
+    since, source, restored or upload"""
+    text: str
+    """The same for people, with what was said of it."""
+    by: str
+    """Who holds it: an actor, an operation, a recovery, a timeline or another checkpoint; empty if
+    nobody said."""
+    until: str
+    """What ends it."""
+
+    def __str__(self) -> str:
+        by = f" ({self.by})" if self.by and self.by not in self.text else ""
+        return f"{self.point or 'the scope'}: {self.text}{by}; {self.until}"
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """What a sweep removed: keys that have expired, values that were never finished, and rows of
     scopes whose erase was not waited for or cut short."""

@@ -20,8 +20,8 @@ from holdfast.errors import (
 )
 from holdfast.seal.subject_keys import holds_subject, read_subject, says_erased
 from holdfast.storage.rows import each
+from holdfast.store.commit.change import id_tag
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.outcome import id_tag
 from holdfast.store.journal import entry
 from holdfast.store.journal.directory import Tombstone, read_tombstone
 from holdfast.store.journal.entry import Body

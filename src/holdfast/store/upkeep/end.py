@@ -21,26 +21,22 @@ from holdfast.store.commit.stage import Stage, stand_on
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import floor_of
 from holdfast.store.journal.save import BEFORE
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import undivided
+from holdfast.store.rules.reasons import END
 from holdfast.store.tree.tree import Node
-from holdfast.store.upkeep.prune import Marks, Needed, mark_all, prune_state, sources_of
+from holdfast.store.upkeep.holds import refuse_end
+from holdfast.store.upkeep.prune import Marks, mark_all, prune_state
 
 Special = Callable[[Stage, Body], None]
 
 
-def end_line(
-    handle: LineHandle,
-    reason: str | None,
-    needed: Needed = frozenset,
-    rested: Needed | None = None,
-) -> Pruned:
-    """End a timeline; what it cost is given back. `needed` and `rested`: see `prune_state`."""
+def end_line(handle: LineHandle, reason: str | None) -> Pruned:
+    """End a timeline of which nothing is kept (`holds`); what it cost is given back."""
     if handle.timeline == "main":
         raise InvalidInputError(
             f"{handle.scope}: main cannot be ended; a scope is deleted as a whole, and its past "
@@ -49,13 +45,13 @@ def end_line(
     if reason is not None:
         check_text(reason, "the reason of a change")
     handle.ask("prune", handle.timeline)
+    refuse_end(handle)
     _check_unused(handle, handle.history.points.line())
     empty = _entry(handle, reason, _empty)
     try:
         done = prune_state(
-            handle, empty, keep=(), dry_run=False, reason=reason, needed=needed, rested=rested,
-            alone=True,
-        )  # fmt: skip
+            handle, empty, keep=(), dry_run=False, reason=reason, deed=END, alone=True
+        )
     except StillNeededError as why:
         raise _taken_back(handle, empty, reason, why) from None
     _entry(handle, reason, _end, head=done.anchor)  # else somebody wrote to it meanwhile
@@ -142,10 +138,6 @@ def _check_unused(handle: LineHandle, line: Timeline) -> None:
         if number == line.number:
             continue
         others.append(number)
-        floor = floor_of(ledger, number)
-        for source, entry in sources_of(ledger, number, floor.sequence + 1):
-            if source == line.number and entry > ledger.before:
-                raise _needed(handle, f"{name} began from its entry {entry}")
         if _merged(handle.core.timeline(ledger, name), line.number):
             raise _needed(handle, f"{name} was merged with it")
     marks = Marks(ledger, line.number, line.sequence)

@@ -1,19 +1,21 @@
-"""Checkpoints that something still needs: nothing may remove them until they are released.
+"""What keeps an entry or a checkpoint from going: one function, asked by all that remove.
 
-Three kinds are held from the moment they are made: the checkpoint before an operation, until the
-operation is over, the backup of a restore, until the restore is confirmed, and the state before a
-recovery, until the recovery is over. A release is a checkpoint itself, of type `post_operation`,
-that names in its metadata (`releases`) what it releases: it is an entry of the same history, so it
-is signed, verified and never half there, and no restore takes it back. Others are marked: pinned,
-on hold, or to go on from (`store.rules.sticky`). The layer above makes and releases them;
-here is what has to look at them.
+`REASONS` (`store.rules.reasons`) is the table; here is where each reason is found. Marks are keys
+of the main timeline: pinned, on hold, or to go on from. Three kinds of checkpoints are held from
+the moment they are made: the one before an operation, until the operation is over, the backup of a
+restore, until the restore is confirmed, and the state before a recovery, until the recovery is
+over. A release is a checkpoint itself, of type `post_operation`, that names in its metadata
+(`releases`) what it releases: it is an entry of the same history, so it is signed, verified and
+never half there, and no restore takes it back. What checkpoints of other scopes rest on is said by
+cells. The layer above makes and releases all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import (
@@ -24,17 +26,26 @@ from holdfast.errors import (
     StateIntegrityError,
     StillNeededError,
 )
-from holdfast.storage.contract import Batch
-from holdfast.storage.rows import pages
+from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import each, pages
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry
+from holdfast.store.journal.floor import floor_of
+from holdfast.store.journal.save import BEFORE, Save, read_save
 from holdfast.store.names import rowkinds
-from holdfast.store.names import rowkinds as rows
-from holdfast.store.names.items import Checkpoint, Pruned, said
+from holdfast.store.names.cells import Swap, cell_at
+from holdfast.store.names.items import Checkpoint, Hold, said
 from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import Breath
-from holdfast.store.rules.sticky import MARKS, NEEDED, marked_id, on_hold
-from holdfast.store.upkeep.prune import notices, prune_state
+from holdfast.store.rules.reasons import (
+    DELETE,
+    END,
+    REASONS,
+    check_unmarked,
+    mark_prefix,
+    marked_id,
+)
+from holdfast.store.rules.upload_pins import SWEPT
 
 if TYPE_CHECKING:
     from holdfast.store.commit.core import Core
@@ -43,19 +54,71 @@ if TYPE_CHECKING:
     from holdfast.store.journal.timeline import Timeline
 
 
-REASONS = {
-    "operation": "its operation is not over",
-    "restore": "the backup of a restore that is not confirmed",
-    "recovery": "the state before a recovery that is not over",
-}
+class Need(NamedTuple):
+    """Something that is kept."""
 
-_RELEASED = {
-    "mark": "take that back first (`Retention.unpin`, `Retention.lift`)",
-    "restore": "confirm that first (`Checkpoints.confirm`)",
-    "operation": "let it end, or decide about it first (`Checkpoints.finish`)",
-    "recovery": "let it end first (`Recovery.resume`, `Recovery.abandon`)",
-}
-"""How what keeps a checkpoint is ended."""
+    reason: str
+    """Its row in the table."""
+    at: int
+    """The entry; 0: none, but rows that no entry names."""
+    said: str = ""
+    by: Callable[[], str] = str
+    """Who needs it; asked only if it is told."""
+
+    @property
+    def text(self) -> str:
+        """What is told of it."""
+        text = REASONS[self.reason].text
+        return text.format(said=self.said, by=self.by() if "{by}" in text else "")
+
+    @property
+    def until(self) -> str:
+        """What ends it."""
+        return REASONS[self.reason].until
+
+
+def needs(line: LineHandle, deed: str | None = None) -> Iterator[Need]:
+    """What of a timeline is kept, whatever would remove it, or from one deed, by which reason.
+
+    All who remove anything ask here. Who is at work for long asks again for what may come
+    meanwhile: see `prune`.
+    """
+    for names, find in _FIND.items():
+        if any(REASONS[name].stops(deed) for name in names):
+            yield from (need for need in find(line) if REASONS[need.reason].stops(deed))
+
+
+def why_kept(handle: LineHandle, point: Any) -> list[Hold]:
+    """What keeps a point, or anything of the timeline; see `State.why_kept`."""
+    at = None
+    if point is not None:
+        timeline, at = handle.history.points.find(point)
+        handle = handle.on(timeline)
+    found = list(needs(handle))
+    if at is not None:
+        begun = any(REASONS[one.reason].onward and one.at < at for one in found)
+        found = [one for one in found if one.at == at] + [Need("since", at)] * begun
+    ids = [f"{handle.timeline}@{one.at}" if one.at else "" for one in found]
+    return [
+        Hold(id_, one.reason, one.text, one.by(), one.until)
+        for id_, one in zip(ids, found, strict=True)
+    ]
+
+
+def refuse_end(line: LineHandle) -> None:
+    """Refuse to end a timeline of which something is kept."""
+    for need in needs(line, END):
+        raise StillNeededError(
+            f"{line.scope}: {line.timeline} cannot be ended because of {line.timeline}@{need.at}: "
+            f"{need.text}; {need.until}"
+        )
+
+
+def refuse_held(main: LineHandle) -> None:
+    """Refuse to erase a scope of which something is kept, before anything is done."""
+    line = main.reader.now()
+    if line is not None:
+        check_unmarked(main.core, line.ledger, line.scan, DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,85 +191,114 @@ def is_backup(handle: LineHandle, one: Checkpoint) -> bool:
 
 def mark_key(main: LineHandle, kind: str, id_: str) -> str:
     """The key of a mark on a checkpoint of a scope."""
-    key = f"{MARKS}{kind}/{id_}"
+    key = f"{mark_prefix(kind)}{id_}"
     try:
         if check_key(key, owner=True) == key:
             return key
     except InvalidKeyError:
         pass
     timeline, _, number = id_.rpartition("@")
-    return f"{MARKS}{kind}/@{main.history.points.line(timeline).number}@{number}"
+    return f"{mark_prefix(kind)}@{main.history.points.line(timeline).number}@{number}"
 
 
 def marks_of(main: LineHandle, kind: str) -> Iterator[tuple[str, str]]:
     """(id, key) of the marks of a kind that a scope has."""
     line = main.reader.now()
     if line is not None:
-        for key, _ in line.scan(f"{MARKS}{kind}/"):
+        for key, _ in line.scan(mark_prefix(kind)):
             yield marked_id(main.core, line.ledger, key), key
 
 
-def marked(main: LineHandle) -> dict[str, str]:
-    """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why."""
-    return {
-        id_: f"{word}: {main.reader.get(key)}"
-        for kind, word in NEEDED.items()
-        for id_, key in marks_of(main, kind)
-    }
+def marked(main: LineHandle) -> Iterator[tuple[str, Need]]:
+    """The ids of the checkpoints of a scope that are marked to stay, and why each is."""
+    for name, reason in REASONS.items():
+        for id_, key in marks_of(main, name) if reason.mark else ():
+            at, told = int(id_.rpartition("@")[2]), str(main.reader.get(key))
+            yield id_, Need(name, at, told, partial(_actor, main, key))
 
 
-def marked_entries(line: LineHandle) -> dict[int, str]:
-    """The same of one timeline, by the number of the checkpoint's entry."""
-    split = ((id_.rpartition("@"), why) for id_, why in marked(line.on("main")).items())
-    return {int(at[2]): why for at, why in split if at[0] == line.timeline}
+def _actor(main: LineHandle, key: str) -> str:
+    """Who put a mark there."""
+    item = main.reader.item(key)
+    return item.cause.actor or "" if item is not None else ""
 
 
-def refuse_held(main: LineHandle) -> None:
-    """The same, before anything is done."""
-    for id_, _ in marks_of(main, "hold"):
-        raise on_hold(main.scope, id_)
+def marked_entries(line: LineHandle) -> set[int]:
+    """Entries of a timeline that are marked to stay."""
+    return {need.at for need in _marked(line)}
 
 
-def _needed(line: LineHandle) -> dict[int, str]:
-    """Entries of the checkpoints of a timeline that somebody needs: why, and who lets them go."""
-    found = {
-        one.checkpoint.sequence: f"held: {REASONS[one.why]}; {_RELEASED[one.why]}"
-        for one in held(line, passed=[])
-    }
-    marks = marked_entries(line).items()
-    return found | {number: f"{why}; {_RELEASED['mark']}" for number, why in marks}
+def _marked(line: LineHandle) -> Iterator[Need]:
+    for id_, need in marked(line.on("main")):
+        if id_.rpartition("@")[0] == line.timeline:
+            yield need
 
 
-def prune_unneeded(
-    handle: LineHandle,
-    before: Any,
-    *,
-    keep: Iterable[Any] | None,
-    dry_run: bool,
-    reason: str | None,
-) -> Pruned:
-    """Prune as somebody asks for it: refused if what is needed would go; see `State.prune`.
+def _forked(line: LineHandle) -> Iterator[Need]:
+    for info in line.on("main").history.timelines():
+        if info.parent == line.timeline:
+            yield Need("fork", info.start, by=partial(str, info.name))
 
-    What comes to be held meanwhile lies behind the point, where nothing goes; what is marked
-    meanwhile may not, and stays, too.
-    """
-    if isinstance(keep, Iterable) and not isinstance(keep, str):
-        keep = list(keep)
-        points = handle.history.points
-        last, kept = points.find(before)[1], {points.find(point)[1] for point in keep}
-        for number, why in sorted(_needed(handle).items()):
-            if number < last and number not in kept:
-                raise StillNeededError(
-                    f"{handle.scope}: {handle.timeline}@{number} is {why}, or name it in keep="
-                )
-    return prune_state(
-        handle,
-        before,
-        keep=keep,
-        dry_run=dry_run,
-        reason=reason,
-        needed=lambda: marked_entries(handle),
-    )
+
+def _held(line: LineHandle) -> Iterator[Need]:
+    for one in held(line, passed=[]):
+        made = one.checkpoint
+        by = one.operation or said(made.metadata, "recovery", "") or made.cause.actor or ""
+        yield Need(one.why, made.sequence, by=partial(str, by))
+
+
+def _rested(line: LineHandle) -> Iterator[Need]:
+    for one in rests_of(line):
+        yield Need("dependency", one.sequence, by=partial(one.name, line.core))
+
+
+def _newest(line: LineHandle) -> Iterator[Need]:
+    yield Need("newest", line.history.points.line().sequence)
+
+
+def _sources(line: LineHandle) -> Iterator[Need]:
+    own = line.history.points.line()
+    ledger = own.ledger
+    for number, name, _, _ in line.core.timelines(ledger):
+        for source, at in sources_of(ledger, number, floor_of(ledger, number).sequence + 1):
+            if source == own.number and at > ledger.before:
+                reason = "restored" if number == own.number else "source"
+                yield Need(reason, at, by=partial(str, name))
+
+
+def _uploads(line: LineHandle) -> Iterator[Need]:
+    scope = rowkinds.pin(line.history.points.line().ledger.number, 0)[:7]
+    for _, cell in each(line.core.storage.cells, scope, rowkinds.after(scope)):
+        if cell != SWEPT:
+            yield Need("upload", 0, by=cell[:-8].hex)
+
+
+_FIND: dict[tuple[str, ...], Callable[[LineHandle], Iterator[Need]]] = {
+    ("hold", "pin", "restart"): _marked,
+    ("fork",): _forked,
+    ("operation", "restore", "recovery"): _held,
+    ("dependency",): _rested,
+    ("newest",): _newest,
+    ("source", "restored"): _sources,
+    ("upload",): _uploads,
+}
+"""Where each reason is found."""
+
+
+def saves_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, Save]]:
+    """(sequence, save) of the saved indexes of a timeline from an entry on."""
+    line = rowkinds.line(b"S", ledger.number, timeline)
+    start, high = rowkinds.entry(line, low), rowkinds.after(line)
+    for key, row in each(ledger.storage.scan, start, high, limit=64):
+        yield rowkinds.sequence_of(key), read_save(ledger.open_row(key, row))
+
+
+def sources_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, int]]:
+    """(timeline, entry) that restores and forks of a timeline, from an entry on, begin from."""
+    for sequence, save in saves_of(ledger, timeline, low):
+        if save.kind == BEFORE:
+            *_, body = ledger.entry_at(timeline, sequence)
+            yield body.ops[0][1], body.ops[0][2]
 
 
 # ---- dependencies -------------------------------------------------------------------------------
@@ -250,14 +342,14 @@ class Rest(NamedTuple):
 
     def name(self, core: Core) -> str:
         """What people call the checkpoint; which row it is if its scope cannot be told."""
-        key = self.directory[:21] + bytes([rows.THERE])
-        number = rows.line_of(self.by)
+        key = self.directory[:21] + bytes([rowkinds.THERE])
+        number = rowkinds.line_of(self.by)
         try:
             ledger = core.ledger_of(key, core.storage.get([key])[0] or b"")
             names = {line: name for line, name, _, _ in core.timelines(ledger)} if number else {}
         except (ScopeNotFoundError, StateIntegrityError):  # erased since, or `verify` names it
-            return f"a scope that cannot be told, {rows.describe(self.by)},"
-        return f"{ledger.scope} {names.get(number, 'main')}@{rows.sequence_of(self.by)}"
+            return f"a scope that cannot be told, {rowkinds.describe(self.by)},"
+        return f"{ledger.scope} {names.get(number, 'main')}@{rowkinds.sequence_of(self.by)}"
 
 
 def rest_on(core: Core, stage: Stage, line: Timeline, sequence: int, anchors: int) -> None:
@@ -268,19 +360,40 @@ def rest_on(core: Core, stage: Stage, line: Timeline, sequence: int, anchors: in
     other = line.ledger
     if other.number in core.announcing:
         raise Conflict(f"{other.scope}: it is being pruned; try again")
-    at = rows.entry(line.prefix, sequence)
-    by = rows.entry(stage.timeline.prefix, stage.sequence + 1)
-    stage.absent.append(rows.anchor(other.number, line.number, anchors + 1))
+    at = rowkinds.entry(line.prefix, sequence)
+    by = rowkinds.entry(stage.timeline.prefix, stage.sequence + 1)
+    stage.absent.append(rowkinds.anchor(other.number, line.number, anchors + 1))
     stage.cells += notices(core.storage, other.number, at, by)
-    stage.cells.append((rows.rest(at, by), None, stage.ledger.tombstone))
+    stage.cells.append((rowkinds.rest(at, by), None, stage.ledger.tombstone))
+
+
+TOKEN = 16
+"""Bytes that say who prunes a scope, at the beginning of its cell: see `prune.Pruner`."""
+
+
+def notices(storage: Storage, scope: int, at: bytes, by: bytes) -> list[Swap]:
+    """What a commit that comes to rest on an entry expects, and tells whoever prunes its scope."""
+    key = rowkinds.pruner(scope)
+    held = cell_at(storage, key)
+    if held is None:
+        return [(key, None, None)]
+    count = int.from_bytes(held[TOKEN:], "big") + 1
+    told = held[:TOKEN] + count.to_bytes(8, "big")
+    return [(key, held, told), (rowkinds.arrival(scope, held[:TOKEN], at, by), None, by)]
+
+
+def rests_of(line: LineHandle) -> Iterator[Rest]:
+    """The checkpoints of other scopes that rest on entries of a timeline."""
+    timeline = line.history.points.line()
+    return (one for one in rests_on(timeline.ledger) if one.timeline == timeline.number)
 
 
 def rests_on(ledger: Ledger) -> Iterator[Rest]:
     """The checkpoints that rest on entries of a scope."""
     for key, directory, there in _cells(ledger):
         if there:
-            at, by = rows.ends_of(key)
-            yield Rest(rows.line_of(at), rows.sequence_of(at), by, directory)
+            at, by = rowkinds.ends_of(key)
+            yield Rest(rowkinds.line_of(at), rowkinds.sequence_of(at), by, directory)
 
 
 def forget_rests(ledger: Ledger) -> None:
@@ -297,9 +410,9 @@ def _cells(ledger: Ledger) -> Iterator[tuple[bytes, bytes, bool]]:
     Where damage leaves that open it is: nobody can tell, and what it rests on stays.
     """
     breath = Breath()
-    prefix = rows.rests(ledger.number)
-    for page in pages(ledger.storage.cells, prefix, rows.after(prefix), limit=SLICE):
-        wanted = [(rows.deletion(d), d, rows.ends_of(key)[1]) for key, d in page]
+    prefix = rowkinds.rests(ledger.number)
+    for page in pages(ledger.storage.cells, prefix, rowkinds.after(prefix), limit=SLICE):
+        wanted = [(rowkinds.deletion(d), d, rowkinds.ends_of(key)[1]) for key, d in page]
         found = iter(ledger.storage.get([key for keys in wanted for key in keys]))
         for key, directory in page:
             deleted, erased, row = next(found), next(found), next(found)

@@ -18,9 +18,9 @@ The steps, each of which may be the last one (killed, refused, storage lost):
    Until step 3 nothing leads to what is written here.
 3. One commit adds the **anchor**: an entry that names the floor, the hash of the entry there and
    the commitments of all bases; the bases' rows `B`; and the row `A` that leads to the anchor. It
-   expects that no other timeline has grown: a fork, a restore or a mark (`needed`) that rests on
+   expects that no other timeline has grown: a fork, a restore or a mark (`holds`) that rests on
    what is to be pruned is either seen here, or its own commit, which expects no further anchor,
-   fails. A checkpoint of another scope that comes to rest on it (`dependencies`) changes the cell.
+   fails. A checkpoint of another scope that comes to rest on it (`holds`) changes the cell.
 4. What kept states use is *marked*: from the bases of all timelines and from each index saved
    behind their floors. All that the states in between use is in one of these, or in rows behind
    the floor. A reference that is made later comes from a kept state, and so leads to what is
@@ -68,7 +68,7 @@ from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import LOST, floor_of, read_base
 from holdfast.store.journal.ledger import Ledger, gone
-from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Floor, Save, read_save, read_slot
+from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Floor, Save, read_slot
 from holdfast.store.journal.slot import slots_in
 from holdfast.store.journal.timeline import Timeline, behind, count_below, slot_from, timeline_range
 from holdfast.store.names import rowkinds
@@ -78,10 +78,20 @@ from holdfast.store.names.cells import Swap, cell_at, commit_beside
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import Breath, safe_point
 from holdfast.store.rules.classes import any_sensitive
+from holdfast.store.rules.owned import TABLE
+from holdfast.store.rules.reasons import PRUNE, REASONS
 from holdfast.store.rules.upload_pins import SWEPT
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Element, Node, Place
 from holdfast.store.tree.value import AHEAD
+from holdfast.store.upkeep.holds import (
+    TOKEN,
+    marked_entries,
+    needs,
+    rests_of,
+    saves_of,
+    sources_of,
+)
 from holdfast.store.upkeep.losses import newest_entry
 
 if TYPE_CHECKING:
@@ -96,7 +106,6 @@ MOST_BASES = 10_000
 """States kept below a floor: they are all named in one entry."""
 
 _encode = msgspec.msgpack.Encoder().encode
-Needed = Callable[[], Iterable[int]]
 
 
 def prune_state(
@@ -106,16 +115,15 @@ def prune_state(
     keep: Iterable[Any] | None,
     dry_run: bool,
     reason: str | None,
-    needed: Needed = frozenset,
-    rested: Needed | None = None,
+    deed: str = PRUNE,
     alone: bool = False,
 ) -> Pruned:
     """Drop the content of entries before a point; see `State.prune`.
 
-    `needed` gives entries of the timeline whose states stay, too. It is asked again in the commit
-    that announces what goes; whoever adds to them stands on the state (`floors.stand_on`). `rested`
-    gives more such entries; whoever adds to them later tells who prunes (`dependencies`). `alone`:
-    refused with `StillNeededError`, before anything goes, if any state but that at the point stays.
+    What is marked stays, too, and what others rest on, as the table says for the deed (`holds`).
+    Marks are asked for again in the commit that announces what goes; whoever adds one stands on the
+    state (`stand_on`), and whoever comes to rest on one tells who prunes. `alone`: refused with
+    `StillNeededError`, before anything goes, if any state but that at the point stays.
     """
     check_flag(dry_run, "dry_run")
     if reason is not None:
@@ -136,7 +144,7 @@ def prune_state(
     pruner = Pruner(points.line().ledger)
 
     def step() -> Pruned:
-        work = _Pruning(handle, pruner, last, kept, needed, rested, dry_run)
+        work = _Pruning(handle, pruner, last, kept, deed, dry_run)
         if alone and work.kept != {last}:
             raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
         return work.count() if dry_run else work.run(reason)
@@ -147,6 +155,34 @@ def prune_state(
     except BaseException:
         pruner.give_up()  # also when cancelled: else others would wait for who is gone
         raise
+
+
+def prune_by_hand(
+    handle: LineHandle,
+    before: Any,
+    *,
+    keep: Iterable[Any] | None,
+    dry_run: bool,
+    reason: str | None,
+) -> Pruned:
+    """Prune as somebody asks for it: refused if what is needed would go; see `State.prune`.
+
+    What comes to be held meanwhile lies behind the point, where nothing goes; what is marked
+    meanwhile may not, and stays, too.
+    """
+    if isinstance(keep, Iterable) and not isinstance(keep, str):
+        keep = list(keep)
+        points = handle.history.points
+        last, kept = points.find(before)[1], {points.find(point)[1] for point in keep}
+        for need in needs(handle, PRUNE):
+            why = REASONS[need.reason]
+            if PRUNE in why.refused and need.at < last and need.at not in kept:
+                held = "" if why.mark else "held: "
+                raise StillNeededError(
+                    f"{handle.scope}: {handle.timeline}@{need.at} is {held}{need.text}; "
+                    f"{need.until}, or name it in keep="
+                )
+    return prune_state(handle, before, keep=keep, dry_run=dry_run, reason=reason)
 
 
 class _Again(Exception):
@@ -160,8 +196,7 @@ class _Pruning:
         pruner: Pruner,
         last: int,
         wanted: set[int] | None,
-        needed: Needed,
-        rested: Needed | None,
+        deed: str,
         dry_run: bool,
     ) -> None:
         self.handle = handle
@@ -178,15 +213,15 @@ class _Pruning:
         if pruner.key != rowkinds.pruner(self.ledger.number):
             raise gone(self.ledger.scope)
         self.cell = self.pruner.cell
-        self.rested = None if rested is None else set(rested())
-        """All that there are, as long as the cell is the same."""
+        asked = REASONS["dependency"].stops(deed)
+        self.rested = {one.sequence for one in rests_of(handle)} if asked else None
+        """All that there are, as long as the cell is the same; None: they are not asked for."""
         self.old = self.line.floor
         self.needs = PastNeeds(self.line)
         self.last = max(last, self.old.sequence, self.ledger.before)
         self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
         self.heads = {number: newest_entry(self.ledger, number) for number in self.lines}
         self.wanted = self._wanted(wanted)
-        self.needed = needed
         self.kept = self._kept()
         self.entries = self.rows = self.bytes = 0
 
@@ -231,7 +266,7 @@ class _Pruning:
     def _needed(self) -> set[int]:
         """Entries that others need, but those that are gone already."""
         before = self.ledger.before
-        found = {*(self.rested or ()), *self.needed()}
+        found = {*(self.rested or ()), *marked_entries(self.handle)}
         return {at for at in found if self.old.holds(at, before)}
 
     def _sources(self, number: int, behind: int) -> Iterator[int]:
@@ -508,7 +543,6 @@ class _Pruning:
 # rests on that wait: whoever lost the cell is told by its next commit, and nothing is wrong.
 
 
-TOKEN = 16
 PAGE = 256
 """Cells that are read, or dropped, together."""
 BEAT, TERM = 0.2, 2.0
@@ -670,17 +704,6 @@ class Working(Breath):
         self._pruner.beat()
 
 
-def notices(storage: Storage, scope: int, at: bytes, by: bytes) -> list[Swap]:
-    """What a commit that comes to rest on an entry expects, and tells whoever prunes its scope."""
-    key = rowkinds.pruner(scope)
-    held = cell_at(storage, key)
-    if held is None:
-        return [(key, None, None)]
-    count = int.from_bytes(held[TOKEN:], "big") + 1
-    told = held[:TOKEN] + count.to_bytes(8, "big")
-    return [(key, held, told), (rowkinds.arrival(scope, held[:TOKEN], at, by), None, by)]
-
-
 def taken_over(storage: Storage, scope: int) -> Swap:
     """What puts a new token into the cell of a scope, whoever it says prunes that now."""
     key = rowkinds.pruner(scope)
@@ -788,22 +811,6 @@ class Marks:
             found.add((sequence, ordinal))
 
 
-def saves_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, Save]]:
-    """(sequence, save) of the saved indexes of a timeline from an entry on."""
-    line = rowkinds.line(b"S", ledger.number, timeline)
-    start, high = rowkinds.entry(line, low), rowkinds.after(line)
-    for key, row in each(ledger.storage.scan, start, high, limit=64):
-        yield rowkinds.sequence_of(key), read_save(ledger.open_row(key, row))
-
-
-def sources_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, int]]:
-    """(timeline, entry) that restores and forks of a timeline, from an entry on, begin from."""
-    for sequence, save in saves_of(ledger, timeline, low):
-        if save.kind == BEFORE:
-            *_, body = ledger.entry_at(timeline, sequence)
-            yield body.ops[0][1], body.ops[0][2]
-
-
 def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:
     """Mark what all timelines of a scope use, but for one whose floor is not set yet."""
     for timeline in timelines:
@@ -815,14 +822,11 @@ def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:
 # State that is made of its past: what must not be pruned as long as it is so.
 #
 # Most state is whole by itself, and its past can go. A part of Holdfast that keeps only changes
-# for a while, to be put together when they are read, says so in the state, with a key below
-# `$needs/` for each thing of that kind: its value is the first entry of main that is needed.
+# for a while, to be put together when they are read, says so in the state, with a key of its own
+# (`Owned`, needs) for each thing of that kind: its value is the first entry of main that is needed.
 # Pruning main stops before it, for the newest state and for every other one that is to stay, of
 # whatever timeline. The key is state like any other: it is restored, forked and erased with what
 # it speaks of.
-
-
-NEEDS = "$needs/"
 
 
 class PastNeeds:
@@ -844,11 +848,12 @@ class PastNeeds:
         """The entries from which on a state is made of its past; none if it is whole."""
         if self._number:
             return []  # such keys speak of main
-        high = behind(NEEDS)
-        if isinstance(state, Stage):
-            held = state.range(NEEDS, high)
-        else:
-            held = timeline_range(state, NEEDS, high)
+        held: list[Any] = []
+        for prefix in TABLE.index.needs:
+            if isinstance(state, Stage):
+                held += state.range(prefix, behind(prefix))
+            else:
+                held += timeline_range(state, prefix, behind(prefix))
         slots = map(slot_from, held)
         found = [self._ledger.value(slot.ref, slot.location, None) for slot in slots]
         return [entry for entry in found if type(entry) is int and entry > self._gone]
@@ -878,10 +883,11 @@ class PastNeeds:
 
     def _tells(self, at: int, save: Save) -> bool:
         if save.kind == DELTA:
-            return any(key.startswith(NEEDS) for key in save.keys)
+            return any(key.startswith(TABLE.index.needs) for key in save.keys)
         if save.kind == BEFORE and self._of_point(self._number, at - 1):
             return True  # a restore took it away
         trees = self._ledger.trees
-        return bool(save.place) and bool(
-            count_below(trees, trees.load(tuple(save.place), save.root), NEEDS)
-        )
+        if not save.place:
+            return False
+        root = trees.load(tuple(save.place), save.root)
+        return any(count_below(trees, root, prefix) for prefix in TABLE.index.needs)
