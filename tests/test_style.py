@@ -466,6 +466,29 @@ def test_packages_above_use_the_door_of_the_store() -> None:
     assert len(ways_into_the_store(bad, set())) == 2
 
 
+# What the store itself keeps in a scope; all else below `$` is of features, which declare it.
+OWN_KEYS = ("$declared/", "$lookup/", "$terms/")
+FEATURE_KEY = re.compile(r"""["'`](\$[a-z]+/)""")
+
+
+def features_in_the_store(sources: Sources) -> list[str]:
+    """Keys of features that the store names, in code or in words: it reads them from `Owned`."""
+    return [
+        f"{name}:{number}: {found}"
+        for name, text in sources.items()
+        if name.startswith("holdfast.store.")
+        for number, line in enumerate(text.splitlines(), 1)
+        for found in FEATURE_KEY.findall(line)
+        if found not in OWN_KEYS
+    ]
+
+
+def test_the_store_knows_no_feature() -> None:
+    assert features_in_the_store(project()[0]) == []
+    bad = {"holdfast.store.x": 'A = "$effects/"\nB = "$declared/"', "holdfast.agents.y": '"$z/"'}
+    assert features_in_the_store(bad) == ["holdfast.store.x:1: $effects/"]
+
+
 def test_glossaries_name_modules_that_exist() -> None:
     sources, packages = project()
     for name in packages:

@@ -25,6 +25,8 @@ __all__ = [
     "DELETED",
     "ERASED",
     "Begins",
+    "Book",
+    "BookPage",
     "Cause",
     "Change",
     "Checkpoint",
@@ -43,6 +45,7 @@ __all__ = [
     "Lookup",
     "MergeConflict",
     "Operation",
+    "Owned",
     "Page",
     "Position",
     "Proof",
@@ -64,6 +67,7 @@ __all__ = [
 ]
 
 HOMES = {
+    "holdfast.store.book": "Book BookPage",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.registry": "Registry register",
     "holdfast.seal.subject_keys": "ERASED",
@@ -82,8 +86,10 @@ HOMES = {
     "holdfast.store.rules.gate_request": "GateReading GateRequest Operation",
     "holdfast.store.rules.keep": "Keep",
     "holdfast.store.rules.lookup": "Lookup",
+    "holdfast.store.rules.owned": "Owned",
     "holdfast.store.rules.sticky": "Sticky",
-    "holdfast.store.state_async": "State View Watch",
+    "holdfast.store.read.watch": "Watch",
+    "holdfast.store.state_async": "State View",
     "holdfast.store.store": "Change",
     "holdfast.store.store_async": "Store open",
     "holdfast.store.tree.difference": "DELETED Diff",

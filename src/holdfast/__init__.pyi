@@ -1,5 +1,9 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
 from holdfast import access as access
 from holdfast import agents as agents
 from holdfast import backup as backup
@@ -15,7 +19,10 @@ from holdfast.seal.codec import ValueLimits as ValueLimits
 from holdfast.seal.registry import Registry as Registry
 from holdfast.seal.registry import register as register
 from holdfast.seal.subject_keys import ERASED as ERASED
+from holdfast.store.book import _T, R
+from holdfast.store.book import BookPage as BookPage
 from holdfast.store.commit.change import Written
+from holdfast.store.commit.core import Core
 from holdfast.store.commit.gates import Gate as Gate
 from holdfast.store.history.handle import ChangeParts
 from holdfast.store.history.merge import MergeConflict as MergeConflict
@@ -39,17 +46,50 @@ from holdfast.store.rules.gate_request import GateRequest as GateRequest
 from holdfast.store.rules.gate_request import Operation as Operation
 from holdfast.store.rules.keep import Keep as Keep
 from holdfast.store.rules.lookup import Lookup as Lookup
+from holdfast.store.rules.owned import Owned as Owned
 from holdfast.store.rules.sticky import Sticky as Sticky
 from holdfast.store.state_async import ChangePart
 from holdfast.store.state_async import State as State
 from holdfast.store.state_async import View as View
-from holdfast.store.state_async import Watch as Watch
 from holdfast.store.store_async import Store as Store
 from holdfast.store.store_async import open as open
 from holdfast.store.tree.difference import DELETED as DELETED
 from holdfast.store.tree.difference import Diff as Diff
 
 __version__: str
+
+class Book:
+    """The records of one feature in one state, by their ids.
+
+    `owned` says which keys these are, and what becomes of them when the state is restored, merged
+    or copied; `kind` is the class of the records, a `msgspec.Struct` whose fields are values.
+    """
+    def __init__(self, state: View, owned: Owned, kind: type[R]) -> None: ...
+    async def get(self, id: str) -> R | None:
+        """The record of an id; None if there is none."""
+    async def all(
+        self, prefix: str = "", *, after: str = "", limit: int | None = None, plain: bool = False
+    ) -> dict[str, R]:
+        """Records by their ids, in the order of these: those that begin with a text, some of them.
+
+        `after` is the last id of those that were given before. With `plain`, objects of registered
+        classes in them are given as data, as by `State.get`.
+        """
+    async def step(
+        self,
+        function: Callable[[BookPage[R]], _T],
+        *,
+        reason: str | None = None,
+        id: str | None = None,
+    ) -> _T:
+        """Do something to the records, in one change; returns what the function returns.
+
+        The function gets a `BookPage`. It is called again, with new reads, if somebody else changed
+        what it has read before its change was durable: it does nothing but read and write there.
+        Under an `id` it is applied once. The `reason` stands in the cause of the entry.
+        """
+    async def page(self, change: ChangePart) -> BookPage[R]:
+        """The records as a change of the caller's reads and writes them, with what else it does."""
 
 class Change:
     """A change over several scopes: `change[state]` is the part for one of them."""
@@ -59,3 +99,37 @@ class Change:
     @property
     def repeated(self) -> bool:
         """Once the block has ended: whether it had been applied before, and so was not now."""
+
+class Watch:
+    """Entries as they are committed: `for entry in watch`, or `async for`.
+
+    It waits for the next entry without end, or ends when none came for `timeout` seconds; then
+    it can be iterated again and goes on. It also ends when it or the store is closed, by any
+    thread or task. A wait that is cancelled loses nothing: the next one goes on. Nothing is held in
+    the storage for it.
+    """
+    def __init__(
+        self,
+        core: Core,
+        scope: Scope | None,
+        timeline: str | None,
+        prefix: str,
+        pattern: str | None,
+        since: Position | None,
+        timeout: float | None,
+        past_pruned: bool,
+    ) -> None: ...
+    @property
+    def position(self) -> Position:
+        """Where the watch is: behind the entry that it gave last, and what did not fit since."""
+    def __aiter__(self) -> Watch: ...
+    async def __anext__(self) -> Entry: ...
+    async def close(self) -> None:
+        """End the watch, also one that another thread or task waits for."""
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

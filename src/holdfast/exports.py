@@ -18,8 +18,14 @@ if TYPE_CHECKING:  # not from typing, which takes longer to load than all of thi
 PARTS = ("access", "agents", "backup", "checkpoints", "recovery", "replicas", "testing")
 """Packages with public names of their own, on both faces."""
 
-_ALONG = {"Checkpoints": "holdfast.agents.effect_book"}
-"""What damage leaves of effects is told by their own part, which must be there for it."""
+OWNERS = (
+    "holdfast.checkpoints.checkpoint_keys",
+    "holdfast.agents.agent_keys",
+    "holdfast.recovery.failures",
+    "holdfast.integrations",
+)
+"""Modules in which features declare the keys that they own (`store.rules.owned`): imported when
+that is first asked, whatever the program uses."""
 
 
 def lazy(
@@ -40,8 +46,6 @@ def lazy(
     def find(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        if name in _ALONG:
-            import_module(_ALONG[name])
         at = import_module(home[name])
         found = getattr(at, name) if hasattr(at, name) else import_module(f"{home[name]}.{name}")
         face = getattr(found, "__dict__", {}).get("__face__")

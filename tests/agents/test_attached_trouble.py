@@ -15,9 +15,9 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.agents import StepResult
+from holdfast.agents.agent_keys import ATTACHED
 from holdfast.agents.attach_fields import APART
 from holdfast.errors import Conflict
-from holdfast.store.rules.sticky import ATTACHED
 from holdfast.sync.agents import Agent, attach
 
 PLAN = f"{ATTACHED}/plan"

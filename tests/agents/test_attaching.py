@@ -23,7 +23,7 @@ from store_kit import Place, rows_of, same
 import holdfast
 from holdfast import sync
 from holdfast.agents import PersistentAgent
-from holdfast.agents.agent_keys import own_change
+from holdfast.agents.agent_keys import ATTACHED, own_change
 from holdfast.agents.attach_fields import APART
 from holdfast.errors import (
     AgentValidationError,
@@ -33,7 +33,6 @@ from holdfast.errors import (
     LimitExceededError,
     NewerFormatError,
 )
-from holdfast.store.rules.sticky import ATTACHED
 from holdfast.sync.agents import Agent, attach
 
 

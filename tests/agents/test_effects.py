@@ -13,6 +13,7 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Sticky, sync
+from holdfast.agents.agent_keys import OPEN
 from holdfast.errors import (
     Conflict,
     EffectNotFoundError,
@@ -26,7 +27,6 @@ from holdfast.errors import (
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
-from holdfast.store.rules.sticky import OPEN
 
 
 class Killed(BaseException):

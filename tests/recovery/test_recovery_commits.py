@@ -1,9 +1,8 @@
-"""How little a recovery commits, and the leases of its steps, which come with that of the agent."""
+"""How little a recovery commits, and the lease that its steps are done under."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +10,9 @@ from store_kit import Place
 from test_recovery_killed import faulty
 
 from holdfast import sync
-from holdfast.errors import LeaseHeldError, LeaseLostError
+from holdfast.errors import LeaseLostError
 from holdfast.recovery.records import Record
 from holdfast.recovery.run import Slot, recovering, recovering_lease
-from holdfast.store.lease import Asking, Lease, leases_now, taken
 from holdfast.store.names.scope import Scope
 
 SECONDS = 60
@@ -35,7 +33,7 @@ def test_a_recovery_that_finds_all_well_commits_four_times(place: Place) -> None
     for _ in range(2):
         before = storage.calls["commit"]
         report = recovery.recover("agent:7", "agent_crash")
-        # Leases; that it begins, and the state before; how it ended; leases.
+        # The lease; that it begins, and the state before; how it ended; the lease.
         assert storage.calls["commit"] - before == 4
         assert report.success
     assert set(owners(store).values()) == {False}
@@ -58,86 +56,28 @@ def test_the_beginning_is_kept_before_a_step_of_a_users_own(store: sync.Store) -
     assert seen == ["running"]
 
 
-@pytest.fixture
-def both(store: sync.Store) -> Iterator[Lease]:
-    """The lease of an agent's recovery, with that of its first slot."""
-    with recovering(store, AGENT, 0):
-        yield leases_now()[-1]
-
-
-def test_leases_that_are_taken_along_are_given_back_along(store: sync.Store) -> None:
-    with recovering(store, AGENT, 0):
-        assert owners(store) == {
-            recovering_lease(AGENT): True,
-            recovering_lease(AGENT, "0"): True,
-        }
-        with pytest.raises(LeaseHeldError):
-            taken(Asking(store._core, recovering_lease(AGENT, "0"), 30, 0, None))
-    assert set(owners(store).values()) == {False}
-    with recovering(store, AGENT, 0):
-        assert [one.term for one in store.leases()] == [2, 2]
-
-
-def test_what_is_taken_along_is_taken_from_who_has_it(place: Place) -> None:
+def test_a_slot_that_was_ended_writes_nothing_more_and_others_go_on(place: Place) -> None:
     store, other = place.open(), place.open()
-    slot = taken(Asking(other._core, recovering_lease(AGENT, "0"), 30, 0, None))
-    with recovering(store, AGENT, 0), slot.fencing(), pytest.raises(LeaseLostError):
-        other.agent("7").set("late", True)
-    own = taken(Asking(store._core, recovering_lease(AGENT, "0"), 30, 0, None))
-    with recovering(store, AGENT, 0):
-        assert own.over
-
-
-def test_nothing_is_taken_along_if_the_first_is_held(place: Place) -> None:
-    store, other = place.open(), place.open()
-    slot = taken(Asking(other._core, recovering_lease(AGENT, "0"), 30, 0, None))
-    with other.lease(recovering_lease(AGENT)), pytest.raises(LeaseHeldError):  # noqa: SIM117
-        with recovering(store, AGENT, 0):
-            pytest.fail("two recover it")
-    with slot.fencing():
-        other.agent("7").set("k", 1)
-    slot.release()
-
-
-def test_a_slot_that_is_given_up_or_busy_hands_its_lease_to_nobody(
-    store: sync.Store, both: Lease
-) -> None:
     store.agent("7").set("k", 1)
-    go_on, over = threading.Event(), threading.Event()
-    refused: list[bool] = []
+    go_on = threading.Event()
 
     def late() -> None:
         assert go_on.wait(SECONDS)
-        try:
-            store.agent("7").set("late", True)
-            refused.append(False)
-        except LeaseLostError:
-            refused.append(True)
-        over.set()
+        store.agent("7").set("late", True)
 
-    name = recovering_lease(AGENT, "0")
-    first = Slot(store, name)
-    assert first._lease is both.along
-    first.close(idle=True)
-    again = Slot(store, name)
-    assert again._lease is both.along
-    again.do(late)
-    again.close(idle=False)  # its step is still at work
-    third = Slot(store, name)
-    assert third._lease is not both.along
-    go_on.set()
-    assert over.wait(SECONDS)
-    assert refused == [True]
-    third.close(idle=True)
-    assert owners(store)[name] is False
-
-
-def test_what_came_with_a_lease_that_others_broke_is_given_back(place: Place) -> None:
-    store, other = place.open(), place.open()
     with recovering(store, AGENT, 0):
+        assert owners(store) == {recovering_lease(AGENT): True}
+        first, second = Slot(), Slot()
+        hangs = first.do(late)
+        first.end()
+        go_on.set()
+        assert isinstance(hangs.exception(SECONDS), LeaseLostError)
+        second.do(lambda: store.agent("7").set("k", 2)).result(SECONDS)
         other.break_lease(recovering_lease(AGENT))
-        assert owners(other)[recovering_lease(AGENT, "0")]
-    assert not any(owners(other).values())
+        broken = second.do(lambda: store.agent("7").set("k", 3))
+        assert isinstance(broken.exception(SECONDS), LeaseLostError)
+        second.end()
+    assert store.agent("7").items() == [("k", 2)]
 
 
 def test_a_backup_is_made_also_if_a_step_beside_kept_the_beginning(

@@ -187,7 +187,7 @@ def test_a_process_that_knows_no_effects_takes_none_for_not_begun(face: str) -> 
     """One that only goes back: nothing else in it has loaded their part."""
     code = (
         f"import {face}; {face}.checkpoints.Checkpoints\n"
-        "from holdfast.checkpoints.restore_request import STAND_INS\n"
-        "assert '$effects/' in STAND_INS"
+        "from holdfast.store.inner import TABLE\n"
+        "assert TABLE.index.rule('$effects/open/x').unreadable is not None"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -18,8 +18,8 @@ from store_kit import Place
 import holdfast
 from holdfast import Gate, GateRequest, sync
 from holdfast.checkpoints import Condition, Policy, ShutdownCheckpoints
+from holdfast.checkpoints.checkpoint_keys import COLLECTED
 from holdfast.errors import InvalidInputError
-from holdfast.store.rules.sticky import COLLECTED
 
 
 class Queue:
@@ -194,7 +194,7 @@ class Noting(Gate):
 
     def before(self, request: GateRequest) -> None:
         if [(one.kind, one.key) for one in request.operations] == [
-            ("delete", COLLECTED + "collected")
+            ("delete", COLLECTED.prefix + "collected")
         ]:
             self._then()
 

@@ -27,9 +27,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agents.agent_keys import ATTACHED
 from holdfast.agents.state.checks import is_model
 from holdfast.errors import InvalidInputError, InvalidKeyError
-from holdfast.store.inner import ATTACHED, MISSING, Operation, Reader, copied
+from holdfast.store.inner import MISSING, Operation, Reader, copied
 from holdfast.store.names.scope import check_key, escape
 
 APART = 32

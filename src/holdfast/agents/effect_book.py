@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,8 +18,7 @@ from urllib.parse import quote, unquote
 
 from msgspec import Struct, structs
 
-from holdfast.agents.agent_keys import EFFECTS, again, loaded, own_change, run_parts, sticky, stored
-from holdfast.checkpoints.restore_request import STAND_INS
+from holdfast.agents.agent_keys import DONE, OPEN, OWN_EFFECTS
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
@@ -32,55 +31,20 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.store.inner import (
-    DONE,
-    OPEN,
+    Book,
+    BookPage,
     LineHandle,
     Operation,
+    Running,
     ScopedChange,
-    Terms,
     Timeline,
-    asked_terms,
+    check_ttl,
+    loaded,
     moment,
+    stored,
 )
-from holdfast.store.names.arguments import check_own, check_text
-
-# ---- effect stand ins ---------------------------------------------------------------------------
-# Records of effects that cannot be read any more.
-#
-# A recovery gives a damaged key what it held at an older point, where an effect that was begun
-# since has no record. That would make it one that never happened, and it would be done again. So it
-# is known from then on as one that was begun and whose end is unknown.
-
-
-def unknown(handle: LineHandle, source: Timeline, key: str) -> Operation | None:
-    """The record that stands for one that cannot be read; None if the one of then says enough."""
-    if key.startswith(DONE) and source.slot(key) is not None:
-        return None
-    place = key.removeprefix(DONE).removeprefix(OPEN)
-    record = _before(handle, key, OPEN + place)
-    if record is None:
-        name, _, id = place.partition("/")
-        record = Record(name=unquote(name), id=unquote(id), phase=STARTED, error=UNREAD)
-    else:
-        token = record.token or os.urandom(8).hex()
-        record = structs.replace(record, phase=STARTED, token=token)
-    return Operation("set", OPEN + place, stored(record))
-
-
-def _before(handle: LineHandle, key: str, place: str) -> Record | None:
-    """The record before the entry that wrote a damaged one, if it can be read."""
-    try:
-        slot = handle.history.points.line().slot(key)
-        if slot is None:
-            return None
-        data = handle.view(slot.sequence - 1).reader.get(place, None, None, False)
-    except (MissingError, StateIntegrityError):  # what is known is then that there was a record
-        return None
-    return record_of(data) if data is not None else None
-
-
-STAND_INS[EFFECTS] = unknown
-
+from holdfast.store.names.arguments import check_text
+from holdfast.store.state import State
 
 # ---- effect records -----------------------------------------------------------------------------
 # Effects as data: what is known of something that must not happen twice.
@@ -178,11 +142,6 @@ class Record(Struct, kw_only=True):
         )
 
 
-def record_of(data: Any) -> Record:
-    """A record from what is stored."""
-    return loaded(Record, data, "an effect")
-
-
 @dataclass(frozen=True)
 class Asked:
     """An effect as a caller names it."""
@@ -202,6 +161,12 @@ class Asked:
             check_text(key, "the idempotency key of an effect", MOST_ID, least=1)
         return cls(name, id or key or "", key, about)
 
+    def record(self, **more: Any) -> Record:
+        """The record of one that is planned."""
+        return Record(
+            name=self.name, id=self.id, phase=PLANNED, key=self.key, about=self.about, **more
+        )
+
     @property
     def place(self) -> str:
         """The end of its key: any text, in characters that may stand there."""
@@ -211,13 +176,13 @@ class Asked:
 
     @property
     def open(self) -> str:
-        """Where it is kept while it is not done."""
-        return OPEN + self.place
+        """Its id while it is not done."""
+        return "open/" + self.place
 
     @property
     def done(self) -> str:
-        """Where it is kept once it is done."""
-        return DONE + self.place
+        """Its id once it is done."""
+        return "done/" + self.place
 
     def check(self, found: Record, encoded: Callable[[Any], bytes]) -> None:
         """Refuse another effect under the same id: its result would be taken for this one's."""
@@ -250,11 +215,6 @@ def _shortened(text: str) -> str:
     return f"{_quoted(text[:_SHOWN])}~{digest}"
 
 
-def found_records(items: Mapping[str, Any]) -> list[Record]:
-    """The records of some keys, those begun or planned first in front."""
-    return sorted((record_of(data) for data in items.values()), key=_place)
-
-
 def _place(record: Record) -> tuple[Any, ...]:
     """Where a record stands; of one that could not be read, nobody knows when it was begun."""
     begun = record.planned_at or record.started_at
@@ -265,10 +225,9 @@ def _place(record: Record) -> tuple[Any, ...]:
 
 
 HOW = ("done", "repeat", "drop")
-_running: set[str] = set()
+_running = Running()
 """Attempts that are at work in this process."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_running.clear)  # they are the other's
+Page = BookPage[Record]
 
 
 @dataclass
@@ -286,28 +245,28 @@ class Attempt:
         return self.record.phase != FINISHED
 
 
-class Book:
+class EffectBook:
     """The effects of one state, of either face."""
 
     def __init__(self, handle: LineHandle, keep: Any = None) -> None:
         self._handle = handle
-        self._kept: Terms | None = asked_terms(keep) if keep is not None else None
+        self._records = Book(State(handle), OWN_EFFECTS, Record)
+        self._keep = keep
+        if keep is not None:
+            check_ttl(keep)
 
     # what is known
 
     def effects(self, *, done: bool, plain: bool = False) -> list[Effect]:
-        """All effects, or those that are not done."""
-        reader = self._handle.reader
-        items = dict(reader.items(OPEN, None, "", plain))
-        if done:
-            items |= dict(reader.items(DONE, None, "", plain))
-        return [self._shown(one) for one in found_records(items)]
+        """All effects, or those that are not done; those begun or planned first in front."""
+        found = self._records.all("" if done else "open/", plain=plain).values()
+        return [self._shown(one) for one in sorted(found, key=_place)]
 
     def effect(self, asked: Asked) -> Effect | None:
         """One effect."""
-        found = self._handle.reader.get_many([asked.done, asked.open], False)
-        data = found.get(asked.done, found.get(asked.open))
-        return self._shown(record_of(data)) if data is not None else None
+        begun = self._records.get(asked.open)  # first: it may become done meanwhile
+        found = self._records.get(asked.done) or begun
+        return self._shown(found) if found is not None else None
 
     def _shown(self, record: Record) -> Effect:
         return record.shown(record.token in _running)
@@ -328,47 +287,33 @@ class Book:
     def plan(self, asked: Asked, into: ScopedChange | None = None) -> Effect:
         """Note that an effect is meant to happen, in a change of the caller's or one of its own."""
 
-        def note(part: ScopedChange) -> Effect:
-            found = _read(part, asked.done) or _read(part, asked.open)
+        def note(page: Page) -> Effect:
+            found = page.get(asked.done) or page.get(asked.open)
             if found is not None:
                 self._check(asked, found)
                 return self._shown(found)
-            record = Record(
-                name=asked.name,
-                id=asked.id,
-                phase=PLANNED,
-                key=asked.key,
-                about=asked.about,
-                planned_at=self._now(),
-            )
-            self._put(part, record, asked)
+            record = asked.record(planned_at=self._now())
+            self._put(page, record, asked)
             return self._shown(record)
 
-        if into is None:
-            planned: Effect = self._changed(note)
-            return planned
-        if into._place != (self._handle.scope, self._handle.timeline):
-            raise InvalidInputError(f"into is a change of {self._handle.scope}, not of another")
-        check_own(self._handle.core, "that change", into._reader)
-        into._check_open()
-        return note(into)
+        return self._records.step(note) if into is None else note(self._records.page(into))
 
     def begin(self, asked: Asked) -> Attempt:
         """Commit that an attempt is started, unless it is done, or nobody knows whether it is."""
         token = os.urandom(8).hex()
 
-        def note(part: ScopedChange) -> Attempt:
-            done = _read(part, asked.done)
+        def note(page: Page) -> Attempt:
+            done = page.get(asked.done)
             if done is not None:
                 self._check(asked, done)
                 return Attempt(asked, done)
-            found = _read(part, asked.open)
+            found = page.get(asked.open)
             if found is not None:
                 self._check(asked, found)
                 if found.unread:  # a tool that takes a key is safe to ask again
                     found = structs.replace(found, key=asked.key, about=asked.about)
                 self._refuse_unknown(found)
-            base = found or Record(name=asked.name, id=asked.id, phase=PLANNED, key=asked.key)
+            base = found or asked.record()
             record = structs.replace(
                 base,
                 phase=STARTED,
@@ -378,13 +323,13 @@ class Book:
                 started_at=self._now(),
                 error="",
             )
-            self._put(part, record, asked)
+            self._put(page, record, asked)
             return Attempt(asked, record, found)
 
         _running.add(token)
         begun = False
         try:
-            attempt: Attempt = self._changed(note)
+            attempt = self._records.step(note)
             begun = attempt.due
         finally:
             if not begun:
@@ -455,10 +400,10 @@ class Book:
         )
         stray = dropped = False
 
-        def note(part: ScopedChange) -> Any:
+        def note(page: Page) -> Any:
             nonlocal stray, dropped
             dropped = False
-            done, found = _read(part, asked.done), _read(part, asked.open)
+            done, found = page.get(asked.done), page.get(asked.open)
             if done is not None and done.token == ended.token and not done.settled:
                 return done.result  # it is recorded, and only that was not known
             if done is not None and asked.key is not None:
@@ -470,26 +415,26 @@ class Book:
             stray = other is not None and asked.key is None
             if stray:
                 assert other is not None
-                self._put(part, structs.replace(other, strays=other.strays + 1), asked)
+                self._put(page, structs.replace(other, strays=other.strays + 1), asked)
                 return None
-            part.delete(asked.open)
-            self._put(part, ended, asked)
-            part.operations += writes
+            page.delete(asked.open)
+            self._put(page, ended, asked)
+            page.change.operations += writes
             return result
 
-        given = self._changed(note)
+        given = self._records.step(note)
         if dropped:
             raise Conflict(
                 f"{self._handle.scope}: the effect {asked.name} {asked.id} happened, after "
                 "somebody had said that it is done: what was to be written with it is not; write "
                 "it now if that is still meant",
-                [asked.done],
+                [DONE + asked.place],
             )
         if stray:
             raise Conflict(
                 f"{self._handle.scope}: the effect {asked.name} {asked.id} happened, after "
                 "somebody had said that it had not and would not: it is counted in `strays`",
-                [asked.done],
+                [DONE + asked.place],
             )
         return given
 
@@ -505,7 +450,7 @@ class Book:
         try:
             # What cannot be written stays as it is: begun, with an unknown end, which is true.
             with suppress(HoldfastError):
-                self._changed(lambda part: self._replace(part, attempt, ended))
+                self._records.step(lambda page: self._replace(page, attempt, ended))
         finally:
             _running.discard(attempt.record.token)
 
@@ -513,18 +458,18 @@ class Book:
         """An attempt whose caller went away before it could do anything."""
         try:
             with suppress(HoldfastError):
-                self._changed(lambda part: self._replace(part, attempt, attempt.before))
+                self._records.step(lambda page: self._replace(page, attempt, attempt.before))
         finally:
             _running.discard(attempt.record.token)
 
-    def _replace(self, part: ScopedChange, attempt: Attempt, record: Record | None) -> None:
-        found = _read(part, attempt.asked.open)
+    def _replace(self, page: Page, attempt: Attempt, record: Record | None) -> None:
+        found = page.get(attempt.asked.open)
         if found is None or found.token != attempt.record.token:
             return  # somebody has settled it meanwhile
         if record is None:
-            part.delete(attempt.asked.open)
+            page.delete(attempt.asked.open)
         else:
-            self._put(part, record, attempt.asked)
+            self._put(page, record, attempt.asked)
 
     def settle(self, asked: Asked, how: str, result: Any = None) -> Effect:
         """Somebody says how an unfinished effect ended."""
@@ -533,10 +478,10 @@ class Book:
         if result is not None and how != "done":
             raise InvalidInputError("only what is done has a result")
 
-        def note(part: ScopedChange) -> Effect:
-            found = _read(part, asked.open)
+        def note(page: Page) -> Effect:
+            found = page.get(asked.open)
             if found is None and how == "done":  # what came of it may still be said
-                done = _read(part, asked.done)
+                done = page.get(asked.done)
                 found = done if done is not None and done.result_lost else None
             if found is None:
                 raise EffectNotFoundError(
@@ -549,7 +494,7 @@ class Book:
                     "now; wait for it"
                 )
             if found.phase != FINISHED:
-                part.delete(asked.open)
+                page.delete(asked.open)
             if how == "drop":
                 return self._shown(found)
             if how == "repeat":
@@ -563,32 +508,48 @@ class Book:
                     settled=True,
                     ended_at=self._now(),
                 )
-            self._put(part, record, asked)
+            self._put(page, record, asked)
             return self._shown(record)
 
-        settled: Effect = self._changed(note)
-        return settled
+        return self._records.step(note)
 
-    def _put(self, part: ScopedChange, record: Record, asked: Asked) -> None:
-        """Note a record, and with the first one that restores leave all of them alone."""
-        part.operations += sticky(self._handle, EFFECTS)
-        finished = record.phase == FINISHED
-        terms = self._kept if finished else None
-        key = asked.done if finished else asked.open
-        part.operations.append(Operation("set", key, stored(record), terms))
-
-    def _changed(self, note: Callable[[ScopedChange], Any]) -> Any:
-        """Commit what a function notes; it is called again with new reads if it was overtaken."""
-
-        def step() -> Any:
-            parts = own_change(self)
-            answer = note(parts.part(self._handle))
-            run_parts(parts)
-            return answer
-
-        return again(step)
+    def _put(self, page: Page, record: Record, asked: Asked) -> None:
+        if record.phase == FINISHED:
+            page.put(asked.done, record, ttl=self._keep)
+        else:
+            page.put(asked.open, record)
 
 
-def _read(part: ScopedChange, key: str) -> Record | None:
-    data = part.get(key)
-    return record_of(data) if data is not None else None
+# ---- effect stand ins ---------------------------------------------------------------------------
+# Records of effects that cannot be read any more.
+#
+# A recovery gives a damaged key what it held at an older point, where an effect that was begun
+# since has no record. That would make it one that never happened, and it would be done again. So it
+# is known from then on as one that was begun and whose end is unknown.
+
+
+def unknown(handle: LineHandle, source: Timeline, key: str) -> Operation | None:
+    """The record that stands for one that cannot be read; None if the one of then says enough."""
+    if key.startswith(DONE) and source.slot(key) is not None:
+        return None
+    place = key.removeprefix(DONE).removeprefix(OPEN)
+    record = _before(handle, key, OPEN + place)
+    if record is None:
+        name, _, id = place.partition("/")
+        record = Record(name=unquote(name), id=unquote(id), phase=STARTED, error=UNREAD)
+    else:
+        token = record.token or os.urandom(8).hex()
+        record = structs.replace(record, phase=STARTED, token=token)
+    return Operation("set", OPEN + place, stored(record))
+
+
+def _before(handle: LineHandle, key: str, place: str) -> Record | None:
+    """The record before the entry that wrote a damaged one, if it can be read."""
+    try:
+        slot = handle.history.points.line().slot(key)
+        if slot is None:
+            return None
+        data = handle.view(slot.sequence - 1).reader.get(place, None, None, False)
+    except (MissingError, StateIntegrityError):  # what is known is then that there was a record
+        return None
+    return loaded(Record, data, "an effect") if data is not None else None

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.agents.agent_keys import CONVERSATION
-from holdfast.agents.effect_book import Asked, Attempt, Book, Effect
+from holdfast.agents.effect_book import Asked, Attempt, Effect, EffectBook
 from holdfast.agents.tool_calls import Orphan, Repaired, orphans, repair
 from holdfast.errors import EffectResultLostError, InvalidInputError
 from holdfast.store.inner import Operation, ScopedChange, handle_of
@@ -152,7 +152,7 @@ class Effects:
                 "Effects takes a state of the same face: holdfast has its own, so has holdfast.sync"
             )
         self._state = state
-        self._book = Book(handle_of(state), keep)
+        self._book = EffectBook(handle_of(state), keep)
 
     @here
     def once(
@@ -277,7 +277,7 @@ class OnceBlock(AbstractContextManager[Doing]):
     block that does not ask whether it is due is refused at its end.
     """
 
-    def __init__(self, book: Book, asked: Asked, harmless: Errors) -> None:
+    def __init__(self, book: EffectBook, asked: Asked, harmless: Errors) -> None:
         self._book = book
         self._asked = asked
         self._harmless = harmless
@@ -334,7 +334,9 @@ class AsyncOnceBlock(AbstractAsyncContextManager[Doing]):
         await surely(self._blocking.__exit__, kind, error, trace)
 
 
-def end_block(book: Book, doing: Doing, error: BaseException | None, harmless: Errors) -> None:
+def end_block(
+    book: EffectBook, doing: Doing, error: BaseException | None, harmless: Errors
+) -> None:
     """Record how an effect ended, if it was due."""
     attempt = doing._attempt
     doing.over = True

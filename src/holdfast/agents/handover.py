@@ -18,6 +18,7 @@ from msgspec import structs
 
 from holdfast.agents import handover_package as packing
 from holdfast.agents.agent_keys import (
+    SEEN,
     again,
     again_in_steps,
     own_change,
@@ -26,7 +27,7 @@ from holdfast.agents.agent_keys import (
     stored,
     task_key,
 )
-from holdfast.agents.effect_book import Book
+from holdfast.agents.effect_book import EffectBook
 from holdfast.agents.handover_package import (
     ACCEPTED,
     CONTEXTS,
@@ -61,7 +62,6 @@ from holdfast.errors import (
     InvalidInputError,
 )
 from holdfast.store.inner import (
-    SEEN,
     ChangeParts,
     LineHandle,
     ScopedChange,
@@ -527,7 +527,7 @@ class Handovers:
         record = prepared.record
         line = self._line(record, OUT)
         package, prepared.start = packed(prepared.giver, record, standing)
-        unfinished = Book(line).effects(done=False, plain=True)
+        unfinished = EffectBook(line).effects(done=False, plain=True)
         problems = packing.giver_problems(record.task, package, unfinished)
         problems += [
             f"the machine {name!r} is on its way to {intent.to_state!r}: recover() or settle() it"

@@ -13,6 +13,8 @@ from holdfast.agents.agent_keys import (
     AGENT,
     CONVERSATION,
     CURRENT_TASK,
+    HANDOVER_LOG,
+    SEEN,
     TASKS,
     loaded,
     stored,
@@ -22,8 +24,6 @@ from holdfast.agents.state.checks import FORM
 from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import (
-    HANDOVER_LOG,
-    SEEN,
     SENSITIVE,
     Exact,
     Reader,

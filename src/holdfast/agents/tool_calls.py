@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agents.agent_keys import again, own_change
-from holdfast.agents.effect_book import MOST_ID, MOST_NAME, Asked, Book, Effect
+from holdfast.agents.effect_book import MOST_ID, MOST_NAME, Asked, Effect, EffectBook
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import (
@@ -343,12 +343,12 @@ class Repaired:
     """The ids of results that had no call, and are gone."""
 
 
-def orphans(state: Any, book: Book, key: str) -> tuple[Orphan, ...]:
+def orphans(state: Any, book: EffectBook, key: str) -> tuple[Orphan, ...]:
     """Tool calls without a result, with what is known of their effects."""
     return _orphans(book, _listed(state, key, handle_of(state).reader.get(key)))[0]
 
 
-def repair(state: Any, book: Book, key: str) -> Repaired:
+def repair(state: Any, book: EffectBook, key: str) -> Repaired:
     """Give every call its result, in one change that rests on the conversation it has read."""
 
     def step() -> Repaired:
@@ -405,7 +405,7 @@ def _write(part: ScopedChange, key: str, messages: list[Any], made: list[Any]) -
     return None
 
 
-def _orphans(book: Book, messages: list[Any]) -> tuple[tuple[Orphan, ...], tuple[str, ...]]:
+def _orphans(book: EffectBook, messages: list[Any]) -> tuple[tuple[Orphan, ...], tuple[str, ...]]:
     """Orphans, and the ids of results that belong to none."""
     opened, without = unpaired(messages)
     found = tuple(Orphan(one.call, _effect(book, one.call), one.late is not None) for one in opened)
@@ -416,7 +416,7 @@ def _orphans(book: Book, messages: list[Any]) -> tuple[tuple[Orphan, ...], tuple
     return found, tuple(lone)
 
 
-def _effect(book: Book, call: Call) -> Effect | None:
+def _effect(book: EffectBook, call: Call) -> Effect | None:
     named = isinstance(call.name, str) and 0 < len(call.name) <= MOST_NAME
     if not named or len(call.id) > MOST_ID:
         return None  # no effect can have such a name

@@ -33,7 +33,6 @@ from holdfast.checkpoints.export_file import (
     public_export,
     read_description,
 )
-from holdfast.checkpoints.policy.policy import PREFIX as POLICIES
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
@@ -47,9 +46,8 @@ from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
 from holdfast.seal.keys import key_for
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import (
-    ASKING,
-    COLLECTED,
     PREFIX,
+    TABLE,
     Asked,
     Classed,
     Declaration,
@@ -243,8 +241,8 @@ def _left_alone(stage: Stage, *, moved: bool, own: bool) -> tuple[str, ...]:
     So do the policies, unless they are its own: each agent has its own. Who moves to another store
     takes along what was collected: nobody there has been given it.
     """
-    alone = (*sticky_of(stage), *ASKING, *(() if own else (POLICIES,)))
-    return tuple(one for one in alone if not (moved and one == COLLECTED))
+    alone = (*sticky_of(stage), *TABLE.index.left_behind(own=own))
+    return tuple(one for one in alone if not (moved and one in TABLE.index.moves))
 
 
 def _check_signer(said: Description, trusted: frozenset[bytes]) -> None:

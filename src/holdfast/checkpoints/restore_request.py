@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,7 +22,6 @@ from holdfast.checkpoints.create import (
     unmet,
 )
 from holdfast.checkpoints.locate import Tried, candidates, examine, good, locate
-from holdfast.checkpoints.policy.policy import PREFIX as POLICIES
 from holdfast.checkpoints.request import CheckpointRequest, Locator, RestoreRequest
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -32,10 +31,10 @@ from holdfast.errors import (
     StateValidationError,
 )
 from holdfast.store.inner import (
-    ASKING,
     MISSING,
     NOTHING,
     PREFIX,
+    TABLE,
     UPDATES,
     Asked,
     Body,
@@ -56,7 +55,6 @@ from holdfast.store.inner import (
     apart,
     beside_pruning,
     build_change,
-    companion,
     count_keys,
     derived,
     ended_if_it_fails,
@@ -64,7 +62,6 @@ from holdfast.store.inner import (
     ephemeral_prefixes,
     expiry_changes,
     index_of,
-    leader,
     leaves,
     masked_changes,
     meta_along,
@@ -135,7 +132,6 @@ class Bringing:
         *,
         sticky: bool = False,
         instead: Mapping[str, Operation] | None = None,
-        guard: Callable[[Ledger], None] | None = None,
         rules: Rules | None = None,
     ) -> None:
         """Of some keys and prefixes; of all, if both are None.
@@ -154,8 +150,6 @@ class Bringing:
         """Whether sticky keys and declarations come along, too."""
         self.instead = instead or {}
         """By keys that come along: what is written besides, or in their place."""
-        self.guard = guard or (lambda _: None)
-        """Asked of the scope before anything is written to it, raises if that is not to be."""
         self.rules = rules or [source.declared]
         """By what it is judged whether something of the source is sensitive."""
         self._same_line = False
@@ -230,9 +224,8 @@ class Bringing:
         if self.sticky:
             alone, never = (), ephemeral_prefixes(declared)
         if self._elsewhere(now):
-            never += ASKING
-        if self.handle.scope != self.source.ledger.scope:
-            never += (POLICIES,)  # each agent has its own
+            own = self.handle.scope == self.source.ledger.scope
+            never += TABLE.index.left_behind(own=own)
         for one in self._compared(now):
             if derived(one.key) or one.key.startswith(never):
                 continue
@@ -275,7 +268,7 @@ class Bringing:
         """A key that differs, and what comes along with it."""
         for one in self._difference(now, key, named=named):
             yield one
-            beside = companion(key)
+            beside = TABLE.index.along(key)
             if beside is not None and not self._wanted(beside):
                 yield from self._difference(now, beside)
 
@@ -364,7 +357,6 @@ class Bringing:
         target = change.targets[0]
 
         def special(stage: Stage, body: Body) -> None:
-            self.guard(stage.ledger)
             packed = core.codec.encode({"restores": self.label})
             name = f"before restore of {self.label}"
             op = [entry.CHECKPOINT, name, "recovery", str(handle.scope), [], "", packed]
@@ -391,7 +383,6 @@ class Bringing:
         if if_head is not None and if_head != head:
             raise Conflict(f"{handle.scope}: entry {head} was written since {if_head}")
         history = handle.history
-        self.guard(history.points.line().ledger)
         fork, forked = history.plan_fork(new_name(), head, self.cause)
         trial = handle.on(forked(core.run(fork)))
         with ended_if_it_fails(trial, "the restore was not done"):
@@ -424,7 +415,7 @@ class Bringing:
         scope = self.handle.scope
         found: list[str] = []
         for key, _, _ in tree_changes(stage.ledger.trees, index_of(begun), stage.fold()):
-            if derived(key) or self._wanted(key) or self._wanted(leader(key)):
+            if derived(key) or self._wanted(key) or self._wanted(TABLE.index.leader(key)):
                 continue
             at = bisect_left(self.keys, key)
             next_ = self.keys[at : at + 1]
@@ -758,15 +749,8 @@ def simulated(trial: LineHandle, done: RestoreResult, answer: Any) -> Simulation
 # they were at the point and the others what they are now, and is adopted in one entry; sticky keys
 # that others write meanwhile stay.
 #
-# The part that owns such keys may have something else stand in for them (`STAND_INS`): that nothing
+# Who owns such keys may have something else stand in for them (`Owned`, unreadable): that nothing
 # was known at the point of what happened since does not mean that it has not happened.
-
-
-StandIn = Callable[[LineHandle, Timeline, str], Operation | None]
-"""From a state, the one that damaged keys are taken from, and one of them: what is to be written
-for it, if that is not what it held there."""
-STAND_INS: dict[str, StandIn] = {}
-"""By how keys begin; the parts that own those keys put theirs here."""
 
 
 class Way(NamedTuple):
@@ -799,13 +783,13 @@ def damaged_keys(line: Timeline, prefix: str = "") -> list[str]:
 
 def stand_ins(handle: LineHandle, source: Timeline, keys: Iterable[str]) -> dict[str, Operation]:
     """What is written for some damaged keys that are taken from another state."""
-    found = {
-        key: function(handle, source, key)
-        for key in keys
-        for prefix, function in STAND_INS.items()
-        if key.startswith(prefix)
-    }
-    return {key: operation for key, operation in found.items() if operation is not None}
+    found: dict[str, Operation] = {}
+    for key in keys:
+        rule = TABLE.index.rule(key)
+        if rule is not None and rule.unreadable is not None:
+            operation = rule.unreadable(handle, source, key)
+            found |= {key: operation} if operation is not None else {}
+    return found
 
 
 def damaged_sticky(handle: LineHandle) -> list[str]:

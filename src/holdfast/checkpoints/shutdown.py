@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.checkpoints.checkpoint_keys import COLLECTED
 from holdfast.checkpoints.group import Wanted, save_all, switched_off
 from holdfast.checkpoints.schedule import Target, target_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import (
-    COLLECTED,
     Asked,
     Change,
     Core,
@@ -277,7 +277,7 @@ class _Signals:
 # crash finds nothing that was done before. Nor does one after a restore, for it is sticky.
 
 
-_KEY = COLLECTED + "collected"
+_KEY = COLLECTED.prefix + "collected"
 
 
 class Participant(Protocol):

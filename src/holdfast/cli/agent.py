@@ -207,10 +207,9 @@ def _sizes(state: State) -> dict[str, int]:
 
 
 def _components(state: State, reveal: bool = True) -> tuple[Source, dict[str, Any]]:
-    from holdfast.agents.state.agent_state import Moment
     from holdfast.agents.state.components import table
 
-    moment: Source = Moment(handle_of(state).reader)
+    moment: Source = handle_of(state).reader
     return moment if reveal else _Masked(moment, state), table()
 
 
@@ -364,11 +363,11 @@ def effects(session: Session, agent: str, done: bool, reveal: bool) -> None:
 
     One that is being done in another process just now is unknown, too.
     """
-    from holdfast.agents.effect_book import Book
+    from holdfast.agents.effect_book import EffectBook
 
     scope = agent_scope(agent)
     with session.read(scope) as state:
-        found = Book(handle_of(state)).effects(done=done, plain=True)
+        found = EffectBook(handle_of(state)).effects(done=done, plain=True)
     rows = [_effect(one, reveal) for one in found] if session.json else found
     columns = "effect=name, id, status, attempts, begun=started_at, key, error, what to do=advice"
     session.table("effects", rows, columns, about={"scope": scope}, advice=_advice)
@@ -402,7 +401,7 @@ def settle(
 
     Find out first, and make sure that no process is doing it just now.
     """
-    from holdfast.agents.effect_book import HOW, Asked, Book
+    from holdfast.agents.effect_book import HOW, Asked, EffectBook
     from holdfast.store.inner import json
 
     said = [how for how in HOW if ends[how]]
@@ -412,7 +411,7 @@ def settle(
     given = json.loads(result) if result is not None else None
     scope = agent_scope(agent)
     with session.change(scope) as state:
-        settled = Book(handle_of(state)).settle(Asked.of(name, id, None), how, given)
+        settled = EffectBook(handle_of(state)).settle(Asked.of(name, id, None), how, given)
     word = "dropped" if how == "drop" else settled.status
     session.tell({"scope": scope, "how": how, "effect": settled}, f"{scope} {settled}: {word}")
 

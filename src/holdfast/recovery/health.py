@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from holdfast.agents.effect_book import Book
+from holdfast.agents.effect_book import EffectBook
 from holdfast.agents.handover import Handovers
 from holdfast.agents.machines.machine_records import Looker, machines_of
 from holdfast.checkpoints.retention import Retention
@@ -407,7 +407,7 @@ def _transitions(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
 def _outside(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
     """What an agent did, or offered, whose end nobody knows."""
     scope = handle.scope
-    for one in Book(handle).effects(done=False, plain=True):
+    for one in EffectBook(handle).effects(done=False, plain=True):
         if one.status == "unknown":
             what = f"whether the effect {one} happened is not known"
             step = f"holdfast agent effects {scope}, then settle it"

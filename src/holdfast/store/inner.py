@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from holdfast.store.store_async import Store as AsyncStore
 
 HOMES = {
-    "holdfast.store.commit.change": "Change Target Ticket Written done_again",
-    "holdfast.store.commit.change_request": "build_change",
-    "holdfast.store.commit.core": "Core seen_in",
+    "holdfast.store.book": (
+        "Book BookPage Running again again_in_steps commit loaded look own_change run_parts sticky "
+        "stored"
+    ),
+    "holdfast.store.commit.change": "Change Target Ticket Written content_of done_again id_tag",
+    "holdfast.store.commit.core": "Core build_change seen_in",
     "holdfast.store.commit.gates": "Gate",
     "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics",
-    "holdfast.store.commit.outcome": "content_of id_tag",
     "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",
     "holdfast.store.state_async": "pump_of",
     "holdfast.store.history.blame": "PATCHED Blame Trace blame_value trace",
@@ -76,12 +78,10 @@ HOMES = {
     "holdfast.store.rules.ephemeral": "ephemeral_prefixes",
     "holdfast.store.rules.gate_request": "Asked GateReading Operation",
     "holdfast.store.rules.keep": "kept_past trim_of",
+    "holdfast.store.rules.owned": "TABLE Owned",
     "holdfast.store.rules.lookup": "BUILT TERMS count_keys derived",
-    "holdfast.store.rules.reasons": "REASONS RETENTION",
-    "holdfast.store.rules.sticky": (
-        "ASKING ATTACHED COLLECTED DATA DONE EFFECTS HANDOVER_LOG LOG LOOP MACHINE NOW OPEN "
-        "RESTART SEEN TASKS Sticky apart companion leader sticky_prefixes"
-    ),
+    "holdfast.store.rules.reasons": "REASONS RESTART RETENTION",
+    "holdfast.store.rules.sticky": "Sticky apart sticky_along sticky_prefixes",
     "holdfast.store.rules.subjects": "Kept has_sealed",
     "holdfast.store.tree": "json refs",
     "holdfast.store.tree.difference": (
@@ -101,7 +101,7 @@ HOMES = {
         "rest_on"
     ),
     "holdfast.store.upkeep.losses": "find_loss make_room newest_entry tell",
-    "holdfast.store.upkeep.prune": "NEEDS prune_state",
+    "holdfast.store.upkeep.prune": "prune_state",
     "holdfast.store.upkeep.rotate": "Resealed",
 }
 __getattr__, __dir__ = lazy(__name__, HOMES, blocking=True)

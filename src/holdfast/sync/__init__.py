@@ -13,6 +13,7 @@ from holdfast.exports import PARTS, BlockingPart
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
+from holdfast.store.book import Book
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.lease import Lease
 from holdfast.store.names.clock import Clock
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.sync import testing as testing
 
 __all__ = [
+    "Book",
     "Change",
     "Lease",
     "State",

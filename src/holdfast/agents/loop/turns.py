@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from holdfast.agents.agent_keys import AGENT, LOOP, again, own_change, sticky
+from holdfast.agents.agent_keys import AGENT, ATTACHED, LOOP, again, own_change, sticky
 from holdfast.agents.attached import METHODS, Attachment, Living, PersistentAgent
 from holdfast.agents.drift import Drift, noted
 from holdfast.agents.handover import Handovers
@@ -90,7 +90,6 @@ log = logging.getLogger("holdfast.loop")
 ENDS = (LeaseLostError, StoreClosedError)
 """Errors after which trying again is in vain: another runs the agent, or the store is closed."""
 RESTART = LOOP + "restart"
-ATTACHED = AGENT + "attached"
 """The agent's own fields, of which the agent itself keeps or drops single ones."""
 PAGE = 1000
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.agents.agent_keys import MACHINE
+from holdfast.agents.agent_keys import DATA, LOG, MACHINE, NOW
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
@@ -27,9 +27,6 @@ from holdfast.errors import (
     TransitionRefusedError,
 )
 from holdfast.store.inner import (
-    DATA,
-    LOG,
-    NOW,
     TRANSITIONS,
     Meter,
     Operation,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unicodedata import normalize
 
+from holdfast.checkpoints.checkpoint_keys import POLICIES
 from holdfast.errors import HoldfastError, PolicyValidationError
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.items import Checkpoint
@@ -149,7 +150,7 @@ def is_number(value: object) -> bool:
 # ---- policy -------------------------------------------------------------------------------------
 
 
-PREFIX = "$policy/"
+PREFIX = POLICIES.prefix
 """Where an agent's own policies are kept, in its scope."""
 MOST_CONDITIONS = 32
 EMPTY = "it has no conditions: it would always fire"

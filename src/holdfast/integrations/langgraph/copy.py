@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.errors import Conflict
+from holdfast.integrations import NEEDS
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.thread_records import (
     COPYING,
@@ -16,7 +17,6 @@ from holdfast.integrations.langgraph.thread_records import (
     whose,
 )
 from holdfast.store.inner import (
-    NEEDS,
     PATCHED,
     Operation,
     Reader,

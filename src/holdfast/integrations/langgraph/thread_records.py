@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from holdfast.errors import DamagedRecordError, InvalidInputError
-from holdfast.store.inner import NEEDS
+from holdfast.integrations import NEEDS
 from holdfast.store.names.scope import KEY_LENGTH, Scope
 
 PARTS = "parts"

@@ -8,8 +8,7 @@ from typing import Any
 
 from holdfast.errors import InvalidInputError, ReadOnlyError, ScopeNotFoundError
 from holdfast.store.commit.change import Change, Target, Written
-from holdfast.store.commit.change_request import ask_gates, build_change
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.core import Core, ask_gates, build_change
 from holdfast.store.commit.stage import Keep, Stage, sticky_of
 from holdfast.store.history.checkpoint import History, Plan
 from holdfast.store.history.diff import diff_states, index_of
@@ -41,6 +40,7 @@ from holdfast.store.read.reader import Reader, microseconds, moment
 from holdfast.store.rules.gate_request import GateRequest, Operation
 from holdfast.store.rules.keep import going
 from holdfast.store.rules.reasons import DELETE, check_unmarked
+from holdfast.store.rules.sticky import sticky_along
 from holdfast.store.tree.difference import Diff
 from holdfast.store.tree.value import is_longer
 
@@ -434,6 +434,8 @@ class ChangeParts:
         self.end()
         if all(part.empty for part in self.parts.values()):
             return None
+        for part in self.parts.values():
+            part.operations += sticky_along(part.operations, part._reader.declared)
         noted = [one for part in self.parts.values() for one in part.operations]
         self._handle.core.subjects.expect({one.subject for one in noted})
         if is_longer([one.value for one in noted], MUCH):

@@ -26,8 +26,7 @@ from holdfast.errors import (
     MergeConflictError,
     PrunedError,
 )
-from holdfast.store.commit.change_request import build_change, build_target
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.core import Core, build_change, build_target
 from holdfast.store.commit.stage import Ahead
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes, shown_value
@@ -40,7 +39,7 @@ from holdfast.store.history.merge_values import (
     meta_along,
     meta_beside,
 )
-from holdfast.store.history.restore import told
+from holdfast.store.history.restore import is_further, told
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.entry import Body
@@ -59,15 +58,8 @@ from holdfast.store.rules.classes import sensitive
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.lookup import derived
-from holdfast.store.rules.sticky import (
-    DONE,
-    EFFECTS,
-    OPEN,
-    companion,
-    leader,
-    sticky_prefixes,
-    whole,
-)
+from holdfast.store.rules.owned import TABLE, Owned
+from holdfast.store.rules.sticky import sticky_prefixes
 from holdfast.store.rules.subjects import Kept, Shown, Subject, erased, opened_changes, shown
 from holdfast.store.tree.difference import (
     DELETED,
@@ -341,7 +333,7 @@ class Merging:
             self.expects[key] = self.line.version(ours)
             self._merge_key(key, bases, ours, theirs)
         for operation in list(self.operations):
-            beside = companion(operation.key)
+            beside = TABLE.index.along(operation.key)
             if beside is not None and (beside not in self.changed or self._follows(beside)):
                 # It comes from where the key does, as if only theirs had changed it.
                 ours = self._settled(self.line, beside)
@@ -351,8 +343,8 @@ class Merging:
 
     def _follows(self, key: str) -> bool:
         """Whether a key comes from the side that another one is taken from as it is."""
-        first = leader(key)
-        return first in self.changed and whole(first)
+        first = TABLE.index.leader(key)
+        return first in self.changed and _whole(first)
 
     def _changed(self) -> dict[str, tuple[list[Slot | None], Slot | None]]:
         """Keys that theirs has changed since any of the bases: what each was there, and is."""
@@ -377,11 +369,32 @@ class Merging:
             after = self._settled(now, key)
             if all(said_of(slot) == said_of(after) for slot in before):
                 continue
-            if not key.startswith(alone) or _comes_along(self, key, before, after):
+            rule = TABLE.index.rule(key)
+            if rule is not None and rule.merge == Owned.UNION:
+                comes = self._joins(rule, key, before, after)
+            else:
+                comes = not key.startswith(alone)
+            if comes:
                 found[key] = (before, after)
             elif not key.startswith(PREFIX):
                 self.left.append(key)
         return found
+
+    def _joins(
+        self, rule: Owned, key: str, before: Sequence[Slot | None], after: Slot | None
+    ) -> bool:
+        """Whether a record comes from the other side: one that is not known here.
+
+        And that one has left a phase, which it does but the last, if it stands as it was here.
+        """
+        ours = self._settled(self.line, key)
+        if after is None:
+            last = rule.phase(key) == len(rule.phases) - 1
+            same = all(said_of(slot) == said_of(ours) for slot in before)
+            return not last and ours is not None and same
+        if ours is not None or any(slot is not None for slot in before):
+            return False
+        return not is_further(lambda one: self._settled(self.line, one), rule, key)
 
     def _view(self, point: Point) -> Timeline:
         if self.saves:
@@ -403,7 +416,7 @@ class Merging:
         elif len(set(refs)) > 1:
             # Merged crosswise, and then not alike: nothing says which of them it was before.
             value = decide(key, DELETED, here, there)
-        elif whole(key):
+        elif _whole(key):
             value = decide(key, self._value(key, bases[0]), here, there)
         else:
             value = merge_values(key, self._value(key, bases[0]), here, there, decide)
@@ -479,7 +492,7 @@ class Merging:
         strategy, (ours, theirs) = self.strategy, (side.stored for side in sides)
         if callable(strategy):
             return self.decisions.stored(conflict.key, strategy(conflict), sides, base)
-        if strategy == "both" and not whole(conflict.key):
+        if strategy == "both" and not _whole(conflict.key):
             if ours is DELETED or theirs is DELETED:
                 return theirs if ours is DELETED else ours
             # Of the library's own records nobody would read a second one.
@@ -594,23 +607,10 @@ class Merging:
             ) from None
 
 
-def _comes_along(
-    merging: Merging, key: str, before: Sequence[Slot | None], after: Slot | None
-) -> bool:
-    """Whether a merge takes a key from the other side, though it is sticky.
-
-    That is the record of an effect that is not known here, and that such a one is open no longer.
-    """
-    if not key.startswith(EFFECTS):
-        return False
-    ours = merging._settled(merging.line, key)
-    if after is None:
-        same = all(said_of(slot) == said_of(ours) for slot in before)
-        return key.startswith(OPEN) and ours is not None and same
-    if ours is not None or any(slot is not None for slot in before):
-        return False
-    done = DONE + key.removeprefix(OPEN)
-    return key.startswith(DONE) or merging._settled(merging.line, done) is None
+def _whole(key: str) -> bool:
+    """Whether a key, and what comes along with it, is taken from one of the two sides as it is."""
+    rule = TABLE.index.rule(key)
+    return rule is not None and rule.merge == Owned.WHOLE
 
 
 # ---- merge sealed -------------------------------------------------------------------------------
@@ -636,7 +636,7 @@ class Decisions:
 
     def stored(self, key: str, decided: Any, sides: Sequence[Shown], base: Shown) -> Any:
         """What to write, in plain form, for what somebody has decided on seeing these values."""
-        if whole(key):
+        if _whole(key):
             for side in sides:
                 if same(decided, side.value):
                     return side.stored

@@ -22,7 +22,8 @@ from holdfast.store.read.change_block import ScopedChange, exact, put
 from holdfast.store.read.reader import Reader
 from holdfast.store.rules.gate_request import Asked, Operation
 from holdfast.store.rules.lookup import BUILT, Lookup, check_lookup_name
-from holdfast.store.rules.sticky import ATTACHED, DONE, EFFECTS, FIELDS, OPEN, Sticky
+from holdfast.store.rules.owned import TABLE, Owned
+from holdfast.store.rules.sticky import sticky_along
 from holdfast.store.tree.difference import tree_changes
 
 if TYPE_CHECKING:
@@ -127,14 +128,14 @@ def _run(handle: LineHandle, special: Any, reason: str) -> None:
 # ---- owned records ------------------------------------------------------------------------------
 # What happened on another timeline has happened: its records come along with its state.
 #
-# Effects are sticky, so that going back does not undo them. A state that comes from another
-# timeline (an adoption, a restore to a point of a fork, a merge) tells what was done there: it
-# would be done again here, if the records of it stayed behind. Those that this timeline has itself
-# stay as they are.
+# Such records (`Owned`, UNION) are mostly sticky, so that going back does not undo them. A state
+# that comes from another timeline (an adoption, a restore to a point of a fork, a merge) tells what
+# was done there: it would be done again here, if the records of it stayed behind. Those that this
+# timeline has itself stay as they are.
 
 
 def join(handle: LineHandle, point: Any, if_head: int | None) -> int | None:
-    """Before a state of another timeline is taken over: take over which effects it knows of.
+    """Before a state of another timeline is taken over: take over which records it knows of.
 
     Gives the entry that says so; None if none is needed.
     """
@@ -143,52 +144,52 @@ def join(handle: LineHandle, point: Any, if_head: int | None) -> int | None:
     line = points.line()
     if timeline == handle.timeline or line.stranded is not None:
         return None
-    missing = _missing(line, points.view(timeline, sequence))
+    then = points.view(timeline, sequence)
+    missing = {key: rule for rule in TABLE.index.union for key in _missing(line, then, rule)}
     if not missing:
         return None
     reason = f"which effects {timeline}@{sequence} knows of"
     parts = ChangeParts(handle, cause_now(None, reason), None, owner=True)
-    part, then = parts.part(handle), ScopedChange(handle.view(f"{timeline}@{sequence}").reader)
+    part, there = parts.part(handle), ScopedChange(handle.view(f"{timeline}@{sequence}").reader)
     part.head = if_head
-    declared = Sticky(EFFECTS)
-    if declared not in line.declared.all:
-        part.operations.append(Operation("set", declared.key, declared.data()))
-    for key in missing:
-        found = exact(then, key)
+    for key, rule in missing.items():
+        found = exact(there, key)
         if found is not None and not part.exists(key):
             put(part, key, found)
-            if part.exists(OPEN + key.removeprefix(DONE)):
-                part.delete(OPEN + key.removeprefix(DONE))
+            for phase in range(rule.phase(key)):
+                if part.exists(rule.in_phase(key, phase)):
+                    part.delete(rule.in_phase(key, phase))
     plan = parts.plan()
     return handle.core.run(plan[0])[0].sequence if plan is not None else None
 
 
-def _missing(line: Timeline, then: Timeline) -> list[str]:
-    """Records of another state of effects that are not known here."""
-    found = tree_changes(line.ledger.trees, index_of(line), index_of(then), EFFECTS)
+def _missing(line: Timeline, then: Timeline, rule: Owned) -> list[str]:
+    """Records of another state that are not known here."""
+    found = tree_changes(line.ledger.trees, index_of(line), index_of(then), rule.prefix)
     missing = [key for key, ours, theirs in found if ours is None and theirs is not None]
-    return [
-        key
-        for key in missing
-        if key.startswith(DONE) or line.slot(DONE + key.removeprefix(OPEN)) is None
-    ]
+    return [key for key in missing if not is_further(line.slot, rule, key)]
+
+
+def is_further(known: Callable[[str], Any], rule: Owned, key: str) -> bool:
+    """Whether the record of a key is known in a later phase."""
+    later = range(rule.phase(key) + 1, len(rule.phases))
+    return any(known(rule.in_phase(key, phase)) is not None for phase in later)
 
 
 def told(asked: Asked, reader: Reader) -> Asked:
-    """What is asked for of a timeline, so that who keeps an agent there notices it.
+    """What is asked for of a timeline, so that whoever owns what comes there notices it.
 
-    Where records of effects come to, restores leave them alone from then on.
+    Where records come that restores leave alone, they do so from then on; a key by which their
+    owner knows that all is as it was is written again.
     """
     scope, timeline, operations, expects, head = asked
+    operations = [*operations, *sticky_along(operations, reader.declared)]
+    expects = dict(expects)
+    rules = [TABLE.index.rule(one.key) for one in operations]
     keys = {one.key for one in operations}
-    sticky = Sticky(EFFECTS)
-    if any(key.startswith(EFFECTS) for key in keys) and sticky not in reader.declared().all:
-        operations = [*operations, Operation("set", sticky.key, sticky.data())]
-        asked = scope, timeline, operations, expects, head
-    if ATTACHED in keys or not any(key.startswith(FIELDS) for key in keys):
-        return asked
-    found = reader.versioned([ATTACHED]).get(ATTACHED)
-    if found is None:
-        return asked
-    again = Operation("set", ATTACHED, found[0])
-    return scope, timeline, [*operations, again], {**expects, ATTACHED: found[1]}, head
+    for key in {rule.signal for rule in rules if rule is not None and rule.signal} - keys:
+        found = reader.versioned([key]).get(key)
+        if found is not None:
+            operations.append(Operation("set", key, found[0]))
+            expects[key] = found[1]
+    return scope, timeline, operations, expects, head

@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.rows import each
 from holdfast.store.commit.change import Written
-from holdfast.store.commit.change_request import build_change
+from holdfast.store.commit.core import build_change
 from holdfast.store.history.handle import UPDATES, LineHandle, StoreHandle
 from holdfast.store.history.restore import told
 from holdfast.store.journal import entry as entries
@@ -41,7 +41,8 @@ from holdfast.store.read.watch import Follower
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
 from holdfast.store.rules.gate_request import Asked, Operation
 from holdfast.store.rules.lookup import derived
-from holdfast.store.rules.sticky import MARKS, RESTARTS, leader, recorded, sticky_prefixes
+from holdfast.store.rules.owned import TABLE, Owned
+from holdfast.store.rules.sticky import sticky_prefixes
 from holdfast.store.rules.subjects import opened_changes
 from holdfast.store.tree.difference import MISSING, Diff, masked_changes
 
@@ -184,13 +185,15 @@ def _ruled(key: str, declared: Declared, operation: bool, alone: bool) -> str:
     """Why a key is left alone whatever was written to it; empty if it is not."""
     if key.startswith(PREFIX):
         return "it is a declaration, which stays: `declare` and `undeclare` change it"
-    if key.startswith(MARKS) and not key.startswith(RESTARTS):
-        return "it is a mark, which stays: `Retention.unpin` and `Retention.lift` take it back"
     if key.startswith(ephemeral_prefixes(declared)):
         return "it is ephemeral by now: what was stored under it does not come back"
     if operation and key.startswith(sticky_prefixes(declared)):
         return "it is sticky: what it tells of has happened, and stays so"
-    return recorded(key, alone)
+    rule = TABLE.index.rule(key)
+    stays = rule is not None and (
+        rule.revert == Owned.NEVER or (alone and rule.revert == Owned.TOGETHER)
+    )
+    return rule.why if rule is not None and stays else ""
 
 
 class Undoing:
@@ -367,7 +370,7 @@ class Undoing:
         for key in sorted(self.first):
             was, now = before[key], self._settled(self.now, key)
             # What goes along with a key that stays, stays with it.
-            places = (key, leader(key) or key)
+            places = (key, TABLE.index.leader(key) or key)
             since = max(line.get(one, 0) for line in (self.others, moved) for one in places)
             why = _ruled(key, declared, self.operation is not None, self.alone)
             if why or said_of(was) == said_of(now):

@@ -26,6 +26,7 @@ from holdfast.store.journal.slot import Slot
 from holdfast.store.names.scope import RESERVED, unescape
 from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
+from holdfast.store.rules.owned import TABLE
 from holdfast.store.tree.split import Part
 
 SENSITIVE, EXTERNAL, TRUSTED, STANDARD = "sensitive", "external", "trusted", "standard"
@@ -48,8 +49,6 @@ AT_THE_END = (("token",), ("api", "key"), ("access", "key"), ("private", "key"))
 """Words that do so at the end of a part of it: `api_token`, but not `token_count`."""
 OUTSIDE = ("external:", "external/", "user_input:", "user_input/")
 """What keys of external data begin with."""
-NAMED = "$agent/"
-"""What keys of an agent's fields, memories and components begin with: their names are a user's."""
 DEPTH = 32
 BYTES = 1 << 20
 """How deep and how long a value of class external may be."""
@@ -123,10 +122,10 @@ def _may_be_sensitive(leaf: dict[str, bytes], declared: Declared) -> bool:
 def inferred(key: str) -> str:
     """The class that a key's name tells, by whole words.
 
-    Keys of Holdfast's parts are theirs, but below `NAMED` it is users who give names.
+    Keys of Holdfast's parts are theirs, but some are named by users (`Owned`).
     """
     if key[0] == RESERVED:
-        if not key.startswith(NAMED):
+        if not key.startswith(TABLE.index.named):
             return STANDARD
         key = unescape(key)
     if _PERHAPS.search(key) is None:  # hardly any key has one of these words

@@ -20,8 +20,10 @@ from holdfast.errors import StillNeededError
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.timeline import Found
-from holdfast.store.rules.sticky import MARKS, RESTART
+from holdfast.store.rules.owned import TABLE
 
+RESTART = "restart"
+"""Marks a checkpoint from which an agent is to be started again, until that is done."""
 PRUNE, RETENTION, END, DELETE, SWEEP = "prune", "retention", "end", "delete", "sweep"
 """What removes something: pruning by hand, retention, ending a timeline, deleting or erasing a
 scope, and sweeping what was never finished."""
@@ -39,8 +41,8 @@ class Reason:
     """Deeds that are refused if it would go."""
     left: tuple[str, ...] = ()
     """Deeds that leave it alone."""
-    mark: str = ""
-    """What the keys begin with that say so."""
+    mark: bool = False
+    """Whether there are keys that say so (`mark_prefix`)."""
     onward: bool = False
     """Whether all history behind it stays, too."""
 
@@ -55,21 +57,21 @@ REASONS = {
         "lift that first (`Retention.lift`)",
         refused=(PRUNE, END, DELETE),
         left=(RETENTION,),
-        mark=f"{MARKS}hold/",
+        mark=True,
     ),
     "pin": Reason(
         "pinned: {said}",
         "unpin it first (`Retention.unpin`)",
         refused=(PRUNE, END),
         left=(RETENTION,),
-        mark=f"{MARKS}pin/",
+        mark=True,
     ),
-    "restart": Reason(
+    RESTART: Reason(
         "a restart: {said}",
         "let the agent be started again first",
         refused=(PRUNE, END),
         left=(RETENTION,),
-        mark=f"{MARKS}{RESTART}/",
+        mark=True,
     ),
     "fork": Reason(
         "a timeline starts from it",
@@ -123,6 +125,11 @@ REASONS = {
 }
 
 
+def mark_prefix(kind: str) -> str:
+    """How the keys of marks of a kind begin."""
+    return f"{TABLE.index.marks}{kind}/"
+
+
 def marked_id(core: Directory, ledger: Ledger, key: str) -> str:
     """The id of the checkpoint that a mark is on."""
     timeline, _, number = key.split("/", 2)[2].rpartition("@")
@@ -139,8 +146,8 @@ def check_unmarked(
 
     `keys` gives those of the main timeline that begin with something.
     """
-    for reason in REASONS.values():
-        for key, _ in keys(reason.mark) if reason.mark and deed in reason.refused else ():
+    for name, reason in REASONS.items():
+        for key, _ in keys(mark_prefix(name)) if reason.mark and deed in reason.refused else ():
             word = reason.text.partition(":")[0]
             raise StillNeededError(
                 f"{ledger.scope}: {marked_id(core, ledger, key)} is {word}: {reason.until}, or "

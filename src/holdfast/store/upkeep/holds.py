@@ -37,8 +37,14 @@ from holdfast.store.names.cells import Swap, cell_at
 from holdfast.store.names.items import Checkpoint, Hold, said
 from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import Breath
-from holdfast.store.rules.reasons import DELETE, END, REASONS, check_unmarked, marked_id
-from holdfast.store.rules.sticky import MARKS
+from holdfast.store.rules.reasons import (
+    DELETE,
+    END,
+    REASONS,
+    check_unmarked,
+    mark_prefix,
+    marked_id,
+)
 from holdfast.store.rules.upload_pins import SWEPT
 
 if TYPE_CHECKING:
@@ -185,21 +191,21 @@ def is_backup(handle: LineHandle, one: Checkpoint) -> bool:
 
 def mark_key(main: LineHandle, kind: str, id_: str) -> str:
     """The key of a mark on a checkpoint of a scope."""
-    key = f"{MARKS}{kind}/{id_}"
+    key = f"{mark_prefix(kind)}{id_}"
     try:
         if check_key(key, owner=True) == key:
             return key
     except InvalidKeyError:
         pass
     timeline, _, number = id_.rpartition("@")
-    return f"{MARKS}{kind}/@{main.history.points.line(timeline).number}@{number}"
+    return f"{mark_prefix(kind)}@{main.history.points.line(timeline).number}@{number}"
 
 
 def marks_of(main: LineHandle, kind: str) -> Iterator[tuple[str, str]]:
     """(id, key) of the marks of a kind that a scope has."""
     line = main.reader.now()
     if line is not None:
-        for key, _ in line.scan(f"{MARKS}{kind}/"):
+        for key, _ in line.scan(mark_prefix(kind)):
             yield marked_id(main.core, line.ledger, key), key
 
 

@@ -78,6 +78,7 @@ from holdfast.store.names.cells import Swap, cell_at, commit_beside
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import Breath, safe_point
 from holdfast.store.rules.classes import any_sensitive
+from holdfast.store.rules.owned import TABLE
 from holdfast.store.rules.reasons import PRUNE, REASONS
 from holdfast.store.rules.upload_pins import SWEPT
 from holdfast.store.tree import refs
@@ -821,14 +822,11 @@ def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:
 # State that is made of its past: what must not be pruned as long as it is so.
 #
 # Most state is whole by itself, and its past can go. A part of Holdfast that keeps only changes
-# for a while, to be put together when they are read, says so in the state, with a key below
-# `$needs/` for each thing of that kind: its value is the first entry of main that is needed.
+# for a while, to be put together when they are read, says so in the state, with a key of its own
+# (`Owned`, needs) for each thing of that kind: its value is the first entry of main that is needed.
 # Pruning main stops before it, for the newest state and for every other one that is to stay, of
 # whatever timeline. The key is state like any other: it is restored, forked and erased with what
 # it speaks of.
-
-
-NEEDS = "$needs/"
 
 
 class PastNeeds:
@@ -850,11 +848,12 @@ class PastNeeds:
         """The entries from which on a state is made of its past; none if it is whole."""
         if self._number:
             return []  # such keys speak of main
-        high = behind(NEEDS)
-        if isinstance(state, Stage):
-            held = state.range(NEEDS, high)
-        else:
-            held = timeline_range(state, NEEDS, high)
+        held: list[Any] = []
+        for prefix in TABLE.index.needs:
+            if isinstance(state, Stage):
+                held += state.range(prefix, behind(prefix))
+            else:
+                held += timeline_range(state, prefix, behind(prefix))
         slots = map(slot_from, held)
         found = [self._ledger.value(slot.ref, slot.location, None) for slot in slots]
         return [entry for entry in found if type(entry) is int and entry > self._gone]
@@ -884,10 +883,11 @@ class PastNeeds:
 
     def _tells(self, at: int, save: Save) -> bool:
         if save.kind == DELTA:
-            return any(key.startswith(NEEDS) for key in save.keys)
+            return any(key.startswith(TABLE.index.needs) for key in save.keys)
         if save.kind == BEFORE and self._of_point(self._number, at - 1):
             return True  # a restore took it away
         trees = self._ledger.trees
-        return bool(save.place) and bool(
-            count_below(trees, trees.load(tuple(save.place), save.root), NEEDS)
-        )
+        if not save.place:
+            return False
+        root = trees.load(tuple(save.place), save.root)
+        return any(count_below(trees, root, prefix) for prefix in TABLE.index.needs)

@@ -1,0 +1,315 @@
+"""Books: the one way in which a feature keeps records in a scope.
+
+A feature declares the keys that it owns (`Owned`), and keeps a record a key below them:
+
+    TODOS = Owned("todos/", restore=Owned.STAY, merge=Owned.UNION)
+
+    class Todo(msgspec.Struct):    # flat; fields that have their default are left out
+        text: str
+        done: bool = False
+
+    todos = Book(state, TODOS, Todo)
+    todos.step(lambda page: page.put("milk", Todo(text="buy milk")))
+    todos.get("milk"), todos.all()
+
+A step reads and writes in one change; what it reads is expected, and it is done again, with new
+reads, when somebody else was faster. That restores leave the records alone is declared with the
+first of them. To move a feature of Holdfast here: declare its keys in the light module of its
+package, make a Book of its state, and let every function that read, noted and committed become a
+step of it. Its own change, its retries, `sticky`, `stored` and `loaded` go.
+
+What one change over several scopes needs is a page each of it (`BookPage.beside`). Steps of a
+method that asks functions of users between reading and writing make their change by hand
+(`own_change`, `again_in_steps`); what is written below owned keys is declared there, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct, structs
+
+from holdfast.errors import Conflict, InvalidInputError, NewerFormatError
+from holdfast.store.commit.change import done_again
+from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle
+from holdfast.store.journal.lifetime import asked_terms
+from holdfast.store.names.arguments import check_function, check_own, unawaited
+from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import Step, Steps, ask, faced, quick, writes
+from holdfast.store.names.scope import check_key
+from holdfast.store.read.change_block import ScopedChange
+from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.owned import Owned
+from holdfast.store.rules.sticky import Sticky
+from holdfast.store.state import View
+from holdfast.store.tree.value import copied
+
+if TYPE_CHECKING:
+    from holdfast.store.history.checkpoint import Plan
+    from holdfast.store.state import State
+
+R = TypeVar("R", bound=Struct)
+_T = TypeVar("_T")
+_O = TypeVar("_O", bound=Struct)
+
+
+class BookPage(Generic[R]):
+    """What a step of a book reads and writes: records by their ids, in one change.
+
+    What is read must not change until the change is applied; reads see what was written before.
+    `change` is the same for other keys.
+    """
+
+    def __init__(self, book: Book[R], change: ScopedChange, parts: ChangeParts | None) -> None:
+        self._book = book
+        self._parts = parts
+        self.change = change
+
+    def get(self, id: str) -> R | None:
+        """The record of an id; None if there is none."""
+        return self._book._read(self.change.get(self._book._key(id)))
+
+    def exists(self, id: str) -> bool:
+        """Whether there is a record of an id."""
+        return self.change.exists(self._book._key(id))
+
+    def put(
+        self,
+        id: str,
+        record: R,
+        *,
+        ttl: float | timedelta | None = None,
+        class_: str | None = None,
+    ) -> None:
+        """Write a record; with `ttl` (seconds) it expires."""
+        self._book._check(record)
+        terms = asked_terms(ttl, class_=class_)
+        self._note(Operation("set", self._book._key(id), copied(stored(record)), terms))
+
+    def delete(self, id: str) -> None:
+        """Remove a record; one that is absent is no error."""
+        self._note(Operation("delete", self._book._key(id)))
+
+    def _note(self, operation: Operation) -> None:
+        self.change._check_open()
+        self.change.operations.append(operation)  # a user's own change refuses keys of features
+
+    def beside(self, book: Book[_O]) -> BookPage[_O]:
+        """A page of another book, of whatever state of the store, in the same change."""
+        assert self._parts is not None
+        return BookPage(book, self._parts.part(book._line), self._parts)
+
+
+@faced
+class Book(Generic[R]):
+    """The records of one feature in one state, by their ids.
+
+    `owned` says which keys these are, and what becomes of them when the state is restored, merged
+    or copied; `kind` is the class of the records, a `msgspec.Struct` whose fields are values.
+    """
+
+    def __init__(self, state: View, owned: Owned, kind: type[R]) -> None:
+        if not isinstance(state, View):
+            raise InvalidInputError(
+                "Book takes a state of the same face: holdfast has its own, so has holdfast.sync"
+            )
+        if not isinstance(owned, Owned) or "*" in owned.prefix or owned.prefix[-1] != "/":
+            raise InvalidInputError("a book has a prefix of its own: Owned('todos/')")
+        if not (isinstance(kind, type) and issubclass(kind, Struct)):
+            raise InvalidInputError("the records of a book are of a msgspec.Struct")
+        self._line: LineHandle = state._handle
+        self._storage = self._line.core.storage
+        self._owned = owned
+        self._kind = kind
+
+    @quick
+    def get(self, id: str) -> R | None:
+        """The record of an id; None if there is none."""
+        return self._read(self._line.reader.get(self._key(id)))
+
+    @quick
+    def all(
+        self, prefix: str = "", *, after: str = "", limit: int | None = None, plain: bool = False
+    ) -> dict[str, R]:
+        """Records by their ids, in the order of these: those that begin with a text, some of them.
+
+        `after` is the last id of those that were given before. With `plain`, objects of registered
+        classes in them are given as data, as by `State.get`.
+        """
+        own = self._owned.prefix
+        start = own + after if after else ""
+        found = self._line.reader.items(own + prefix, limit, start, plain)
+        made = ((key[len(own) :], self._read(value)) for key, value in found)
+        return {id: record for id, record in made if record is not None}
+
+    @writes
+    def step(
+        self,
+        function: Callable[[BookPage[R]], _T],
+        *,
+        reason: str | None = None,
+        id: str | None = None,
+    ) -> _T:
+        """Do something to the records, in one change; returns what the function returns.
+
+        The function gets a `BookPage`. It is called again, with new reads, if somebody else changed
+        what it has read before its change was durable: it does nothing but read and write there.
+        Under an `id` it is applied once. The `reason` stands in the cause of the entry.
+        """
+        check_function(function, "what step takes")
+
+        def step() -> _T:
+            parts = ChangeParts(self._line, cause_now(reason=reason), id, owner=True)
+            answer = function(BookPage(self, parts.part(self._line), parts))
+            if unawaited(answer):
+                raise InvalidInputError("step takes a plain function: it may run several times")
+            run_parts(parts)
+            return answer
+
+        return again(step)
+
+    def page(self, change: ScopedChange) -> BookPage[R]:
+        """The records as a change of the caller's reads and writes them, with what else it does."""
+        if change._place != (self._line.scope, self._line.timeline):
+            raise InvalidInputError(f"it takes a change of {self._line.scope}, not of another")
+        check_own(self._line.core, "that change", change._reader)
+        change._check_open()
+        return BookPage(self, change, None)
+
+    def _key(self, id: str) -> str:
+        return check_key(self._owned.prefix + id, owner=True)
+
+    def _read(self, data: Any) -> R | None:
+        return loaded(self._kind, data, f"a record of {self._owned}") if data is not None else None
+
+    def _check(self, record: Any) -> None:
+        """Refuse what is no record of this book."""
+        if type(record) is not self._kind:
+            raise InvalidInputError(
+                f"a record of {self._owned} is a {self._kind.__name__}, not {type(record).__name__}"
+            )
+
+
+# ---- records ------------------------------------------------------------------------------------
+# Flat Structs, stored as plain mappings: fields that have their default are left out; values are
+# stored as they are, not as JSON.
+
+
+def stored(record: Struct) -> dict[str, Any]:
+    """What is stored of a record: the fields that say something."""
+    return {
+        field.name: value
+        for field in structs.fields(record)
+        if (value := getattr(record, field.name)) is not field.default
+    }
+
+
+def loaded(kind: type[_O], data: Any, what: str) -> _O:
+    """The opposite of `stored`."""
+    try:
+        return kind(**data)
+    except TypeError:
+        raise NewerFormatError(
+            f"{what} is stored in a way that this version does not know; "
+            "use the newest version of Holdfast"
+        ) from None
+
+
+# ---- changes of a feature -----------------------------------------------------------------------
+
+
+def own_change(
+    of: Any,
+    *,
+    reason: str | None = None,
+    actor: str | None = None,
+    correlation: str | None = None,
+    id: str | None = None,
+) -> ChangeParts:
+    """A change of a State or Store (of either face) that may write keys of features."""
+    return ChangeParts(of._handle, cause_now(actor, reason, correlation), id, owner=True)
+
+
+def sticky(handle: LineHandle, prefix: str) -> list[Operation]:
+    """What a change has to write so that restores leave a prefix alone; mostly nothing.
+
+    For what writes by other ways than a book or a change of parts, which do it themselves.
+    """
+    wanted = Sticky(prefix)
+    if wanted in handle.reader.declared().all:
+        return []
+    return [Operation("set", wanted.key, wanted.data())]
+
+
+def run_parts(parts: ChangeParts) -> bool:
+    """Commit such a change, if anything was noted; whether there was."""
+    plan = parts.plan()
+    if plan is not None:
+        change, finish = plan
+        finish(parts._handle.core.run(change))
+    return plan is not None
+
+
+def again(step: Callable[[], _T]) -> _T:
+    """Do a step that reads and commits; with new reads after each `Conflict`, `UPDATES` times."""
+    for _ in range(UPDATES - 1):
+        try:
+            with done_again():
+                return step()
+        except Conflict:  # somebody was faster: what is read now may be fit for it
+            continue
+    return step()
+
+
+def again_in_steps(step: Callable[[], Steps[_T]]) -> Steps[_T]:
+    """The same for a part of a method of steps."""
+    for _ in range(UPDATES - 1):
+        try:
+            with done_again():
+                return (yield from step())
+        except Conflict:  # somebody was faster: what is read now may be fit for it
+            continue
+    return (yield from step())
+
+
+def commit(state: State, plan: Plan) -> Step:
+    """A step that commits a change as its face does: in a loop, with those that wait then, too."""
+
+    def run(own: Any) -> Any:
+        if own is state:
+            return state._run(plan)
+        from holdfast.store.state_async import pump_of
+
+        return pump_of(state._handle.core).commit(plan)
+
+    return ask(run, state)
+
+
+def look(state: State, function: Callable[..., Any], *args: Any, planned: bool = False) -> Step:
+    """A step that reads: in the loop, and on a thread if it turns out long; it may run twice.
+
+    With `planned` it makes a change, for which functions of users may be called: those have their
+    end.
+    """
+
+    def run(own: Any) -> Any:
+        if own is state:
+            return function(*args)
+        from holdfast.store.names.threads import here_or_away, read_away, to_the_end
+
+        away = to_the_end if planned else read_away
+        return here_or_away(state._handle.core.storage, function, *args, away=away)
+
+    return ask(run, state)
+
+
+class Running(set[str]):
+    """What is at work in this process, by what tells it from others; nothing of it after a fork."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.clear)  # it is the other's
