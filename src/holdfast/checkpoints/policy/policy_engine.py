@@ -355,23 +355,12 @@ class Engine(Gate):
         for _ in range(CHOICES):
             head = handle.place()[2]
             own = stored_policies(handle)
-            policies = [
-                one
-                for one in merged(self.defaults, own)
-                if not self.refused(one, own=one.id in own)
-            ]
+            policies = merged(self.defaults, own)
             found = measure(handle, longest_count(policies))
             more = operations_behind(handle, head, found.head)
             if more is not None and not sets_policies(more):
                 return own, policies, found
         raise Conflict(f"{handle.scope}: its policies are set again and again; tried later")
-
-    def refused(self, policy: Policy, *, own: bool) -> bool:
-        """Whether a policy is not in force because it demands what this store does not do.
-
-        None can be set; it came with a checkpoint of another store.
-        """
-        return own and self.core.ring is None and policy.demands_encryption
 
     def tracked(self, scope: Scope) -> Tracker:
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""
