@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from holdfast.checkpoints.policy.policy import (
     CIPHER,
@@ -74,12 +74,6 @@ from holdfast.store.names.cause import cause_now
 from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.store import Store
-
-if TYPE_CHECKING:
-    from holdfast.checkpoints.policy.policy_engine import Engine
-    from holdfast.store.inner import Core
-    from holdfast.store.names.scope import Scope
-
 
 # ---- schedules of policies ----------------------------------------------------------------------
 # Policies as schedules: their checkpoints come in time, whichever process still runs.
