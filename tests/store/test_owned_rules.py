@@ -276,7 +276,8 @@ def swaps() -> Iterator[Any]:
                 # What a whole says of its prefix counts for its parts; a star takes no such rule.
                 along = name in ("restore", "marks") and own == whole != Owned.BACK
                 star = "*" in prefix and (value == Owned.ALWAYS or name == "copy")
-                if value != own and not (always or left or along or star):
+                one_key = name == "named" and prefix[-1] != "/"
+                if value != own and not (always or left or along or star or one_key):
                     yield pytest.param(prefix, name, value, id=f"{prefix}-{name}-{value}")
 
 
