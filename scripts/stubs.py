@@ -290,6 +290,10 @@ class Stub:
             returns = returns.slice
         if node.name == "__enter__":
             return f"async def __aenter__(self) -> {self._type(returns, where)}: ..."
+        if node.name == "__next__":
+            return f"async def __anext__(self) -> {self._type(returns, where)}: ..."
+        if node.name == "__iter__" and hasattr(found, "__next__"):
+            return f"def __aiter__(self) -> {self._type(returns, where)}: ..."
         if node.name == "__exit__":
             kinds = [
                 "type[BaseException]",

@@ -1,6 +1,8 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
 from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 from holdfast import access as access
 from holdfast import agents as agents
@@ -20,6 +22,7 @@ from holdfast.seal.subject_keys import ERASED as ERASED
 from holdfast.store.book import _T, R
 from holdfast.store.book import BookPage as BookPage
 from holdfast.store.commit.change import Written
+from holdfast.store.commit.core import Core
 from holdfast.store.commit.gates import Gate as Gate
 from holdfast.store.history.handle import ChangeParts
 from holdfast.store.history.merge import MergeConflict as MergeConflict
@@ -48,7 +51,6 @@ from holdfast.store.rules.sticky import Sticky as Sticky
 from holdfast.store.state_async import ChangePart
 from holdfast.store.state_async import State as State
 from holdfast.store.state_async import View as View
-from holdfast.store.state_async import Watch as Watch
 from holdfast.store.store_async import Store as Store
 from holdfast.store.store_async import open as open
 from holdfast.store.tree.difference import DELETED as DELETED
@@ -97,3 +99,37 @@ class Change:
     @property
     def repeated(self) -> bool:
         """Once the block has ended: whether it had been applied before, and so was not now."""
+
+class Watch:
+    """Entries as they are committed: `for entry in watch`, or `async for`.
+
+    It waits for the next entry without end, or ends when none came for `timeout` seconds; then
+    it can be iterated again and goes on. It also ends when it or the store is closed, by any
+    thread or task. A wait that is cancelled loses nothing: the next one goes on. Nothing is held in
+    the storage for it.
+    """
+    def __init__(
+        self,
+        core: Core,
+        scope: Scope | None,
+        timeline: str | None,
+        prefix: str,
+        pattern: str | None,
+        since: Position | None,
+        timeout: float | None,
+        past_pruned: bool,
+    ) -> None: ...
+    @property
+    def position(self) -> Position:
+        """Where the watch is: behind the entry that it gave last, and what did not fit since."""
+    def __aiter__(self) -> Watch: ...
+    async def __anext__(self) -> Entry: ...
+    async def close(self) -> None:
+        """End the watch, also one that another thread or task waits for."""
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

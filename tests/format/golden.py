@@ -49,7 +49,7 @@ ASKS = {
     "KeySeal.seal": "seal.sealer",
     "Lanes.move": "store.feed",
     "Leases._freeing": "store.leasing",
-    "Leases._taken": "store.leasing",
+    "Leases.take": "store.leasing",
     "Opening.found": "store.opening",
     "Opening.make": "store.opening",
     "Pruner.__init__": "store.pruner",

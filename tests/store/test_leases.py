@@ -50,7 +50,7 @@ class Now:
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is renewed in the background: `renew_due` is called by the test."""
-    monkeypatch.setattr(Leases, "_work", lambda self: None)
+    monkeypatch.setattr(Leases, "_turn", lambda self: None)
 
 
 def cells_of(storage: Storage) -> list[tuple[bytes, bytes]]:

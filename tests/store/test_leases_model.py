@@ -39,7 +39,7 @@ class Model(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(Leases, "_work", lambda self: None)
+        self.patch.setattr(Leases, "_turn", lambda self: None)
         url = f"memory:leases-{os.getpid()}-{next(_names)}"
         self.parties = [self._party(url, offset) for offset in (0.0, 5e6, -3e3)]
         self.term, self.holder, self.beats = 0, -1, 0

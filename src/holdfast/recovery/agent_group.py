@@ -581,7 +581,7 @@ class Together:
             slot.give_up()
             return None, {"time": f"to read and check moments took more than {seconds:g} s"}
         finally:
-            slot.close(idle=False)
+            slot.close()
             for scope in scopes:  # one that was given up cannot end its trial
                 end_trials(self._store.line(scope))
 

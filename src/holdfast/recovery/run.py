@@ -48,7 +48,7 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.recovery.strategies import UNANSWERED, VALIDATE
-from holdfast.store.inner import Asking, Lease, core_of, lease_name, leases_now, moment, taken
+from holdfast.store.inner import Asking, Lease, core_of, lease_name, moment, taken
 from holdfast.store.names.threads import called
 from holdfast.store.store import Store
 
@@ -68,20 +68,13 @@ def recovering_lease(agent: object, *slot: str) -> str:
 
 @contextmanager
 def recovering(store: Store, agent: object, wait: float) -> Iterator[None]:
-    """A block under the lease of an agent's recovery; that of its first slot is taken along."""
-    name, first = recovering_lease(agent), recovering_lease(agent, FIRST)
-    lease = taken(Asking(core_of(store), name, LEASE, wait, None, first))
+    """A block under the lease of an agent's recovery."""
+    lease = taken(Asking(core_of(store), recovering_lease(agent), LEASE, wait, None))
     try:
         with lease.fencing():
             yield
     finally:
         lease.release()
-
-
-def _had_along(store: Store, name: str) -> Lease | None:
-    """The lease of a slot, if it was taken along, and nobody was given up in it."""
-    others = (one.along for one in leases_now() if one.core is core_of(store))
-    return next((one for one in others if one and one.name == name and not one.over), None)
 
 
 class Slot:
@@ -94,7 +87,7 @@ class Slot:
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._name = name
-        self._lease = _had_along(store, name) or self._taken()
+        self._lease = self._taken()
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # A daemon: a step that hangs does not keep the process from ending. Starting one takes a
         # tenth of a millisecond, for a whole recovery most often.
@@ -133,11 +126,10 @@ class Slot:
             while (work := self._work.get()) is not None:
                 work()
 
-    def close(self, *, idle: bool) -> None:
+    def close(self) -> None:
         """Nothing more is to be done; what is still being done is refused if it writes."""
         self._work.put(None)
-        if not (idle and _had_along(self._store, self._name) is self._lease):
-            self._lease.release()
+        self._lease.release()
 
     def give_up(self) -> None:
         """What it writes from now on is refused; its thread ends once its step returns."""
@@ -201,11 +193,10 @@ class Running:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _close(self) -> None:
-        slots, idle = self._slots, self._idle
-        self._slots, self._idle = [], []
+        slots, self._slots, self._idle = self._slots, [], []
         for slot in slots:
             with suppress(Unavailable):  # then its lease runs out, or is broken
-                slot.close(idle=slot in idle)
+                slot.close()
 
     def abandon(self, why: str) -> None:
         """End it without going on, and undo it; then it is over, and another can be begun.

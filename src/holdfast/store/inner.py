@@ -29,12 +29,10 @@ HOMES = {
         "Book BookPage Running again again_in_steps commit loaded look own_change run_parts sticky "
         "stored"
     ),
-    "holdfast.store.commit.change": "Change Target Ticket Written done_again",
-    "holdfast.store.commit.change_request": "build_change",
-    "holdfast.store.commit.core": "Core seen_in",
+    "holdfast.store.commit.change": "Change Target Ticket Written content_of done_again id_tag",
+    "holdfast.store.commit.core": "Core build_change seen_in",
     "holdfast.store.commit.gates": "Gate",
     "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics",
-    "holdfast.store.commit.outcome": "content_of id_tag",
     "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",
     "holdfast.store.state_async": "pump_of",
     "holdfast.store.history.blame": "PATCHED Blame Trace blame_value trace",

@@ -29,6 +29,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from hashlib import sha256
+from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -48,7 +49,8 @@ from holdfast.storage.contract import Batch
 from holdfast.storage.rows import again, each
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import check_seconds, check_text, is_seconds
-from holdfast.store.names.cells import Swap, Swaps, commit_beside
+from holdfast.store.names.background import Background
+from holdfast.store.names.cells import Swap, commit_beside, swap_cells
 from holdfast.store.names.face import Steps, asynchronous, pause, steps, write
 from holdfast.store.names.scope import Scope, check_key, escape, unescape
 
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
 
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
-LINGER = 1.0
-"""Seconds for which the thread that renews stays when nothing is held: often there is more soon."""
+IDLE = 3600.0
+"""Seconds between two looks of the thread that renews while nothing is held."""
 
 _T = TypeVar("_T")
 log = logging.getLogger("holdfast.leases")
@@ -108,8 +110,6 @@ class Lease:
         self.duration = token.duration
         self.over = False
         """It is known to be lost or given back."""
-        self.along: Lease | None = None
-        """Another one that was taken with it, and is given back with it."""
         self.beats = 0
         self.renewed(begun)
 
@@ -173,15 +173,11 @@ class Lease:
 
     def release(self) -> None:
         """Give it back at once. If the storage cannot serve, others get it after its duration."""
-        mine = [one for one in (self, self.along) if one is not None and not one.over]
-        for one in mine:
-            one.over = True
-        if mine:
+        if not self.over:
+            self.over = True
             with suppress(HoldfastError):
-                if not self._leases.free(*mine) and mine[1:]:  # broken by others: the first alone
-                    self._leases.free(*mine[1:])
-        for one in mine:
-            self._leases.let_go(one)
+                self._leases.free(self)
+            self._leases.let_go(self)
 
 
 class Leases:
@@ -189,27 +185,19 @@ class Leases:
 
     def __init__(self, core: Directory) -> None:
         self.core = core
-        self._swaps = Swaps(core.storage)
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
         self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
         self._lock = threading.RLock()
-        self._stir = threading.Event()
-        self._look = 0.0
-        """When the thread looks next, by the clock's ticks."""
-        self._thread: threading.Thread | None = None
+        self._beats = Background(core, "holdfast-leases", IDLE, self._turn)
+        self._look = inf
+        """When a lease is to be renewed next, by the clock's ticks."""
         self._closing = False
 
     # taking
 
-    def take(
-        self, name: str, duration: float, owner: str, along: str | None = None
-    ) -> Lease | None:
+    def take(self, name: str, duration: float, owner: str) -> Lease | None:
         """The lease, if it is free, or its holder has not renewed it in time or is known to be
-        gone; else None.
-
-        The one called `along` is of whoever holds this one: it is taken in the same commit, from
-        whoever has it.
-        """
+        gone; else None."""
         self.core.check_writable()
         if self._closing:
             raise StoreClosedError("the store is being closed; open it again")
@@ -220,45 +208,29 @@ class Leases:
                 "never end; take it once, around all that needs it"
             )
 
-        def take() -> Lease | None:
-            begun = self.core.clock.ticks()
-            key, before, cells = self._as_it_stands(name, damaged=False)
-            if (
-                before.owner
-                and not self.core.lapses.lapsed(key, cells, begun - before.duration)
-                and not is_gone(before.owner)
-            ):
-                return None
-            seen = [(key, before, cells)]
-            if along is not None:
-                seen.append(self._as_it_stands(along))
-            taken = self._taken(seen, duration, owner)
-            if taken is None and along is not None:
-                raise Conflict("the one along is another's now, who need not hold the first")
-            return taken
-
-        return again(take, f"the lease {along!r} does not stand still; try again")
-
-    def _taken(self, seen: list[Seen], duration: float, owner: str) -> Lease | None:
-        """The first of these, with the other along, in one commit; None if a cell was another."""
-        begun, swaps = self.core.clock.ticks(), list[Swap]()
-        leases: list[Lease] = []
-        for key, before, cells in seen:
-            token = Token(before.name, before.term + 1, owner, duration, os.urandom(16))
-            cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
-            swaps += [(key, cells[0], cell), (rows.beat(key), cells[1], beat)]
-            leases.append(Lease(self, key, token, cell, begun))
-        if not self._swaps.run(swaps):
+        begun = self.core.clock.ticks()
+        key, before, cells = self._as_it_stands(name, damaged=False)
+        if (
+            before.owner
+            and not self.core.lapses.lapsed(key, cells, begun - before.duration)
+            and not is_gone(before.owner)
+        ):
             return None
-        for (_, before, _), lease in zip(seen, leases, strict=True):
-            if before.owner:
-                self._broken(before.id)
-            self._hold(lease)
-        first, *others = leases
-        first.along = others[0] if others else None
-        return first
+        token = Token(name, before.term + 1, owner, duration, os.urandom(16))
+        cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
+        begun = self.core.clock.ticks()
+        if not self._swap([(key, cells[0], cell), (rows.beat(key), cells[1], beat)]):
+            return None
+        if before.owner:
+            self._broken(before.id)
+        lease = Lease(self, key, token, cell, begun)
+        self._hold(lease)
+        return lease
 
-    def _as_it_stands(self, name: str, *, damaged: bool = True) -> Seen:
+    def _swap(self, cells: list[Swap]) -> bool:
+        return swap_cells(self.core.storage, cells)
+
+    def _as_it_stands(self, name: str, *, damaged: bool = True) -> tuple[bytes, Token, Cells]:
         """A lease, whoever has it; one whose token is damaged gets a term above all that it can
         have had, if that may be."""
         key = self.key_of(name)
@@ -286,17 +258,11 @@ class Leases:
         same = (lease.key, lease.cell, lease.cell)
         return self._swap_mine(lease, lambda old: [(rows.beat(lease.key), old, beat), same])
 
-    def free(self, lease: Lease, *others: Lease) -> bool:
-        """Give leases back, in one commit; False if the first was another's already."""
-
-        def made(beat: bytes | None) -> list[Swap]:
-            swaps = self._freeing(lease, lease.key, (lease.cell, beat))
-            for one in others:
-                cells = self._cells(one.key)
-                swaps += self._freeing(one, one.key, cells) if cells[0] == one.cell else []
-            return swaps
-
-        return self._swap_mine(lease, made)
+    def free(self, lease: Lease) -> bool:
+        """Give a lease back; False if it was another's already."""
+        return self._swap_mine(
+            lease, lambda beat: self._freeing(lease, lease.key, (lease.cell, beat))
+        )
 
     def _swap_mine(self, lease: Lease, made: Callable[[bytes | None], list[Swap]]) -> bool:
         def swap() -> bool:
@@ -306,7 +272,7 @@ class Leases:
         return again(swap, f"the lease {lease.name!r} does not stand still; try again")
 
     def _swapped(self, cells: list[Swap]) -> bool:
-        if not self._swaps.run(cells):
+        if not self._swap(cells):
             raise Conflict("a cell of a lease is another now")
         return True
 
@@ -428,7 +394,7 @@ class Leases:
         token, beat = self._cells(key)
         if not self._is_damaged(key, token) and not self._is_damaged(rows.beat(key), beat):
             return False
-        return self._swaps.run([(key, token, None), (rows.beat(key), beat, None)])
+        return self._swap([(key, token, None), (rows.beat(key), beat, None)])
 
     def _is_damaged(self, key: bytes, row: bytes | None) -> bool:
         if row is None:
@@ -462,32 +428,21 @@ class Leases:
     def _hold(self, lease: Lease) -> None:
         with self._lock:
             self._held.add(lease)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._work, name="holdfast-leases", daemon=True
-                )
-                self._thread.start()
-            elif lease.due < self._look:
-                self._stir.set()
+            if not self._closing:
+                self._beats.start()
+                if lease.due < self._look:
+                    self._beats.wake()
+                return
+        lease.release()
+        raise StoreClosedError("the store is being closed; open it again")
 
     def let_go(self, lease: Lease) -> None:
-        """A lease was given back; after the last one, the thread need not wait for its beat."""
+        """A lease was given back."""
         with self._lock:
             self._held.discard(lease)
-            if not self._held:
-                self._stir.set()
 
-    def _work(self) -> None:
-        """One thread for all leases of the store; it ends soon after the last of them."""
-        while True:
-            pause = self.renew_due()
-            stirred = self._stir.wait(LINGER if pause is None else max(pause, 0))
-            self._stir.clear()
-            if pause is None and (self._closing or not stirred):
-                with self._lock:
-                    if not self._live():
-                        self._thread = None
-                        return
+    def _turn(self) -> float | None:
+        return self.renew_due()
 
     def renew_due(self) -> float | None:
         """Renew what is due; seconds until the next is, None if no lease is held."""
@@ -497,7 +452,7 @@ class Leases:
                 lease.beat()
         with self._lock:
             left, now = [lease.due for lease in self._live()], self.core.clock.ticks()
-            self._look = min(left) if left else now + LINGER
+            self._look = min(left, default=inf)
         return self._look - now if left else None
 
     def _live(self) -> list[Lease]:
@@ -506,15 +461,11 @@ class Leases:
 
     def close(self) -> None:
         """Give back what is held and end the thread."""
-        self._closing = True
-        while True:
-            for lease in self._live():
-                lease.release()
-            self._stir.set()
-            thread = self._thread
-            if thread is None or not thread.is_alive():
-                return
-            thread.join(0.1)  # another thread may just have taken one, which is given back, too
+        with self._lock:  # who takes one from now on gives it back at once
+            self._closing = True
+        for lease in self._live():
+            lease.release()
+        self._beats.stop()
 
 
 # ---- lease cells --------------------------------------------------------------------------------
@@ -546,8 +497,6 @@ class Beat(msgspec.Struct, array_like=True, frozen=True):
 
 Cells = tuple[bytes | None, bytes | None]
 """Token and beat as they are stored."""
-Seen = tuple[bytes, Token, Cells]
-"""Where a lease lies, its token, and both cells."""
 token_decoder = msgspec.msgpack.Decoder(Token)
 beat_decoder = msgspec.msgpack.Decoder(Beat)
 
@@ -644,10 +593,8 @@ class Asking:
         duration: float,
         wait: float | None,
         owner: str | None,
-        along: str | None = None,
     ) -> None:
         self._core = core
-        self._along = along
         self._name = check_name(name)
         if not is_seconds(duration, SHORTEST, LONGEST):
             raise InvalidInputError(f"duration is {SHORTEST} to {LONGEST:.0f} seconds")
@@ -667,7 +614,7 @@ class Asking:
 
     def take(self) -> Lease | None:
         """The lease; None if it is to be waited for."""
-        lease = self._core.leases.take(self._name, self._duration, self._owner, self._along)
+        lease = self._core.leases.take(self._name, self._duration, self._owner)
         if lease is None and self._end is not None and time.monotonic() >= self._end:
             raise LeaseHeldError(
                 f"another holds the lease {self._name!r}; it was waited for {self._wait:g} s: "

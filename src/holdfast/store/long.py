@@ -28,8 +28,7 @@ from holdfast.errors import (
 from holdfast.seal.subject_keys import ERASED
 from holdfast.storage.rows import ATTEMPTS, again
 from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.change_request import ask_gates
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.core import Core, ask_gates
 from holdfast.store.commit.stage import Stage
 from holdfast.store.commit.uploads import Upload
 from holdfast.store.history.handle import LineHandle
@@ -192,22 +191,15 @@ class LongReader:
 
     def pieces(self, start: int, stop: int) -> Iterator[bytes]:
         """The bytes from start to stop in pieces, none of which is long."""
-        rebuilt = False
-        while start < stop:
-            if type(self._bytes) is bytes:
-                yield self._bytes[start:stop]
-                return
-            assert type(self._bytes) is ByteTree
-            try:
-                for piece in self._bytes.pieces(start, stop):
-                    start += len(piece)
-                    yield piece
-            except DamagedRecordError as error:
-                self._check_kept()  # what was pruned meanwhile is no damage
-                if rebuilt or not isinstance(error, DamagedIndexError):
-                    raise
-                rebuilt = True
-                self._find_again()
+        if type(self._bytes) is bytes:
+            yield self._bytes[start:stop]
+            return
+        assert type(self._bytes) is ByteTree
+        try:
+            yield from self._bytes.pieces(start, stop)
+        except DamagedRecordError:
+            self._check_kept()  # what was pruned meanwhile is no damage
+            raise
 
     def _check_kept(self) -> None:
         """Refuse what was pruned since it was opened: then what is missing is no damage."""
@@ -215,17 +207,6 @@ class LongReader:
         floor = floor_of(ledger, number)
         if not floor.holds(sequence, ledger.before):
             raise pruned(ledger, self._reader.timeline, sequence, floor)
-
-    def _find_again(self) -> None:
-        """A saved node is damaged: the entries give it again, if the key still has the value."""
-        before = self._bytes
-        self._reader.rebuild()
-        self._find()
-        if getattr(self._bytes, "ref", None) != getattr(before, "ref", None):
-            raise DamagedRecordError(
-                f"{self._reader.scope}: a record of {self.key!r} is damaged, and the key has "
-                "changed since it was opened; read it with at()"
-            )
 
 
 def _bytes_in(ref: bytes) -> int:

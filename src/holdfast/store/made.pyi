@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast import Change
+from holdfast import Change, Watch
 from holdfast.store.commit.gates import Gate
 from holdfast.store.commit.meter import Metrics
 from holdfast.store.history.blame import Blame
@@ -37,7 +37,7 @@ from holdfast.store.proof.prove import Proof
 from holdfast.store.proof.verify_report import Report
 from holdfast.store.read.reader import Reader
 from holdfast.store.rules.gate_request import Asked, Operation
-from holdfast.store.state_async import ChangePart, ReadStream, State, View, Watch, WriteStream
+from holdfast.store.state_async import ChangePart, ReadStream, State, View, WriteStream
 from holdfast.store.tree.difference import Diff
 from holdfast.store.upkeep.rotate import Keyring, MasterRotated, Resealed
 

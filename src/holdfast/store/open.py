@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -118,25 +119,71 @@ _decode = msgspec.msgpack.Decoder(Meta).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-@dataclass(slots=True, repr=False)
 class Opening:
     """The arguments of `holdfast.open`, and the steps that make a store of them."""
 
-    url: str
     source: KeySource | None
-    signer_path: str | None
-    hybrid: bool
-    pinned: Identity | None
-    durability: str
-    create: bool
-    read_only: bool
-    registry: Registry
-    limits: ValueLimits | None
-    clock: Clock
-    cache: CachePlan | None
 
-    def run(self, storage: Storage | None) -> Core:
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        durability: str = "full",
+        create: bool = True,
+        read_only: bool = False,
+        signer: str | None = None,
+        identity: str | None = None,
+        registry: Registry | None = None,
+        limits: ValueLimits | None = None,
+        clock: Clock | None = None,
+        storage: Storage | None = None,
+        cache: str | None = None,
+        cache_ttl: float = HOUR,
+    ) -> None:
+        if not isinstance(url, str):
+            raise InvalidInputError("a store is named by text, for example 'sqlite:agents.db'")
+        check_filters(key=key, signer=signer, identity=identity)
+        key = key if key is not None else os.environ.get("HOLDFAST_KEY")
+        check_texts(url=url, key=key, signer=signer)
+        check_flag(create, "create")
+        check_flag(read_only, "read_only")
+        how, _, path = (signer or "").partition(":")
+        if signer is not None and (how not in ("file", "hybrid") or not path):
+            raise InvalidInputError(
+                "a signer is given as file:PATH, or hybrid:PATH with ML-DSA, too"
+            )
+        for given, kind in ((registry, Registry), (limits, ValueLimits), (clock, Clock)):
+            if given is not None and not isinstance(given, kind):
+                what = kind.__name__
+                raise InvalidInputError(f"{_OPTIONS[what]} is given as holdfast.{what}(...)")
+        for text, named in ((key, "the key's file"), (signer, "the signer's file")):
+            form, _, place = (text or "").partition(":")
+            if form in ("file", "hybrid") and place:
+                check_names_file(place, named)
+        # What is no engine is refused further on, with a text that says what is missing.
+        limits_of = getattr(storage, "limits", None)
+        embedded = not on_server(url) if storage is None else getattr(limits_of, "embedded", False)
+        self.url = url
+        self.key = key
+        self.signer_path = os.path.expanduser(path) if signer else None
+        self.hybrid = how == "hybrid"
+        self.pinned = parse_identity(identity) if identity is not None else None
+        self.durability = durability
+        self.create = create and not read_only and self.pinned is None
+        self.read_only = read_only
+        self.registry = registry or default_registry
+        self.limits = limits
+        self.clock = clock or Clock()
+        self.storage = storage
+        self.cache = CachePlan.of(cache, cache_ttl, embedded=embedded)
+
+    def run(self) -> Core:
         """Open the store, or create it where that is allowed."""
+        with key_for(self.key) as self.source:
+            return self._run(self.storage)
+
+    def _run(self, storage: Storage | None) -> Core:
         self.check_source()
         if storage is None:
             path = file_of(self.url)
@@ -428,61 +475,9 @@ class Opening:
 _OPTIONS = {"Registry": "registry", "ValueLimits": "limits", "Clock": "clock"}
 
 
-def open_core(
-    url: str,
-    *,
-    key: str | None = None,
-    durability: str = "full",
-    create: bool = True,
-    read_only: bool = False,
-    signer: str | None = None,
-    identity: str | None = None,
-    registry: Registry | None = None,
-    limits: ValueLimits | None = None,
-    clock: Clock | None = None,
-    storage: Storage | None = None,
-    cache: str | None = None,
-    cache_ttl: float = HOUR,
-) -> Core:
+def open_core(url: str, **options: Any) -> Core:
     """Open or create a store; see `holdfast.open` for the arguments."""
-    if not isinstance(url, str):
-        raise InvalidInputError("a store is named by text, for example 'sqlite:agents.db'")
-    check_filters(key=key, signer=signer, identity=identity)
-    key = key if key is not None else os.environ.get("HOLDFAST_KEY")
-    check_texts(url=url, key=key, signer=signer)
-    check_flag(create, "create")
-    check_flag(read_only, "read_only")
-    how, _, path = (signer or "").partition(":")
-    if signer is not None and (how not in ("file", "hybrid") or not path):
-        raise InvalidInputError("a signer is given as file:PATH, or hybrid:PATH with ML-DSA, too")
-    for given, kind in ((registry, Registry), (limits, ValueLimits), (clock, Clock)):
-        if given is not None and not isinstance(given, kind):
-            what = kind.__name__
-            raise InvalidInputError(f"{_OPTIONS[what]} is given as holdfast.{what}(...)")
-    for text, named in ((key, "the key's file"), (signer, "the signer's file")):
-        form, _, place = (text or "").partition(":")
-        if form in ("file", "hybrid") and place:
-            check_names_file(place, named)
-    pinned = parse_identity(identity) if identity is not None else None
-    # What is no engine is refused further on, with a text that says what is missing.
-    limits_of = getattr(storage, "limits", None)
-    embedded = not on_server(url) if storage is None else getattr(limits_of, "embedded", False)
-    with key_for(key) as source:
-        opening = Opening(
-            url,
-            source,
-            os.path.expanduser(path) if signer else None,
-            how == "hybrid",
-            pinned,
-            durability,
-            create and not read_only and pinned is None,
-            read_only,
-            registry or default_registry,
-            limits,
-            clock or Clock(),
-            CachePlan.of(cache, cache_ttl, embedded=embedded),
-        )
-        return opening.run(storage)
+    return Opening(url, **options).run()
 
 
 def read_meta(storage: Moment) -> Meta | None:

@@ -28,7 +28,6 @@ from holdfast.store.names.face import (
     Blocks,
     Steps,
     commit,
-    commits,
     faced,
     give,
     here,
@@ -244,11 +243,11 @@ class State(View):
         terms = asked_terms(ttl, expires, sliding, class_)
         return self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
 
-    @commits
-    def delete(self, key: str, *, if_version: int | None = None) -> bool:
+    @steps
+    def delete(self, key: str, *, if_version: int | None = None) -> Steps[bool]:
         """Remove a key; tells whether it was there."""
-        plan = self._handle.plan_delete(key, if_version)
-        return plan is not None and self._run(plan)
+        plan = yield planned(self._handle.plan_delete, key, if_version)
+        return plan is not None and (yield commit(self, plan))
 
     @writes
     def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
@@ -298,7 +297,7 @@ class State(View):
         yield give(parts.part(self._handle))
         yield from committed(self, parts)
 
-    @commits
+    @steps
     def checkpoint(
         self,
         name: str = "",
@@ -307,10 +306,11 @@ class State(View):
         tags: Sequence[str] = (),
         description: str = "",
         metadata: dict[str, Any] | None = None,
-    ) -> Checkpoint:
+    ) -> Steps[Checkpoint]:
         """A named point to return to. Nothing is copied, whatever the state's size."""
-        plan = self._handle.plan_checkpoint(name, type, tags, description, metadata)
-        return self._run(plan, away=True)  # type: ignore[no-any-return]
+        more = (name, type, tags, description, metadata)
+        plan = yield planned(self._handle.plan_checkpoint, *more)
+        return (yield commit(self, plan, away=True))  # type: ignore[no-any-return]
 
     def checkpoints(
         self,
@@ -513,7 +513,7 @@ class State(View):
 
     # how long keys and items last
 
-    @commits
+    @steps
     def expire(
         self,
         key: str,
@@ -521,23 +521,25 @@ class State(View):
         *,
         expires: datetime | None = None,
         sliding: bool = False,
-    ) -> int:
+    ) -> Steps[int]:
         """Let a key expire after `ttl` seconds or at a time; its value and version stay.
 
         Returns the entry's number, that of the newest one if there is nothing to change. A key
         that is absent is refused with `MissingError`. With `sliding`, each read of the value
         begins the term anew (written after a tenth of it).
         """
-        return self._last(key, asked_expiry(ttl, expires, sliding))
+        return (yield from self._last(key, asked_expiry(ttl, expires, sliding)))
 
-    @commits
-    def persist(self, key: str) -> int:
+    @steps
+    def persist(self, key: str) -> Steps[int]:
         """Let a key never expire; returns the entry's number, as `expire` does."""
-        return self._last(key, NEVER)
+        return (yield from self._last(key, NEVER))
 
-    def _last(self, key: str, terms: Terms) -> int:
-        plan = self._handle.plan_expire(key, terms)
-        return self._run(plan) if plan is not None else self._handle.place()[2]
+    def _last(self, key: str, terms: Terms) -> Steps[int]:
+        plan = yield planned(self._handle.plan_expire, key, terms)
+        if plan is None:
+            return (yield planned(self._handle.place))[2]  # type: ignore[no-any-return]
+        return (yield commit(self, plan))  # type: ignore[no-any-return]
 
     @writes
     def sweep(self, *, limit: int | None = None) -> int:
@@ -550,7 +552,7 @@ class State(View):
 
         return sweep_state(self._handle, limit)
 
-    @commits
+    @steps
     def trim(
         self,
         key: str,
@@ -558,15 +560,16 @@ class State(View):
         keep_last: int | None = None,
         before: int | None = None,
         if_version: int | None = None,
-    ) -> int:
+    ) -> Steps[int]:
         """Remove the oldest items of a list: all but the last few, or those before a position.
 
         Returns how many went; items move to the front by so many positions. `keep_last` may be
         repeated by anyone at any time; `before` is a position in the list as it is when the trim
         is applied, so where several trim, give `if_version` or read and trim in one change.
         """
-        plan = plan_trim(self._handle, key, trim_of(keep_last, before), if_version)
-        return self._run(plan) if plan is not None else 0
+        trim = trim_of(keep_last, before)
+        plan = yield planned(plan_trim, self._handle, key, trim, if_version)
+        return (yield commit(self, plan)) if plan is not None else 0
 
     @writes
     def prune(

@@ -10,14 +10,13 @@ import asyncio
 import io
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.errors import HoldfastError, InvalidInputError, StoreClosedError
+from holdfast.errors import InvalidInputError, StoreClosedError
 from holdfast.storage.contract import Storage
 from holdfast.store import state as blocking
 from holdfast.store.commit.change import Change as Asked
@@ -28,8 +27,7 @@ from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal.lifetime import asked_terms
 from holdfast.store.long import PIECE, LongReader, LongWriter, as_bytes, check_piece, sought
 from holdfast.store.names.arguments import listed
-from holdfast.store.names.face import Uncommitted, asynchronous, made
-from holdfast.store.names.items import Entry
+from holdfast.store.names.face import asynchronous, made
 from holdfast.store.names.threads import (
     MUCH,
     here_or_away,
@@ -38,8 +36,6 @@ from holdfast.store.names.threads import (
     to_the_end,
 )
 from holdfast.store.read.change_block import ScopedChange
-from holdfast.store.read.watch import LONGEST, SHORTEST, Watching
-from holdfast.store.read.watch import Watch as BlockingWatch
 from holdfast.store.tree.value import copied, copied_plain, is_longer
 
 if TYPE_CHECKING:  # a stub alone, which scripts/stubs.py writes
@@ -88,9 +84,6 @@ class State(View, MadeState):
         state._run = pump_of(found._handle.core).commit
         return state
 
-    def _planner(self) -> blocking.State:
-        return _Planner(self._handle)
-
     async def _write(
         self, plan: Callable[..., Plan], key: str, value: Any, subject: str | None, *args: Any
     ) -> Any:
@@ -130,13 +123,6 @@ class State(View, MadeState):
 
     def open_write(self, key: str, *, if_version: int | None = None) -> WriteStream:
         return WriteStream(self._handle, key, if_version)
-
-
-class _Planner(blocking.State):
-    """Stands for the state where a change is planned, which the async face then commits."""
-
-    def _run(self, plan: Plan, away: bool = False) -> Uncommitted:
-        return Uncommitted(plan, away)
 
 
 # ---- commits ------------------------------------------------------------------------------------
@@ -448,100 +434,3 @@ class ReadStream:
         trace: TracebackType | None,
     ) -> None:
         self._opened = None
-
-
-# ---- watches ------------------------------------------------------------------------------------
-# The async face of watching.
-
-
-class Watch(Watching):
-    """Entries as they are committed: `async for entry in watch`.
-
-    It waits for the next entry without end, or ends when none came for `timeout` seconds; then
-    it can be iterated again and goes on. It also ends when it or the store is closed. A wait
-    that is cancelled loses nothing: the next one goes on. Nothing is held in the storage for it.
-    """
-
-    __blocking__ = BlockingWatch
-
-    @classmethod
-    def _of(cls, found: BlockingWatch) -> Watch:
-        """The async face of one that was just made."""
-        watch = cls.__new__(cls)
-        vars(watch).update(vars(found))
-        return watch
-
-    def __aiter__(self) -> Watch:
-        return self
-
-    async def __anext__(self) -> Entry:
-        end = time.monotonic() + self._timeout if self._timeout is not None else None
-        pause = SHORTEST
-        while True:
-            if self._over():
-                raise StopAsyncIteration
-            if self._ready:
-                return self._pop()
-            if (due := self._pause(end)) > 0:
-                await asyncio.sleep(due)
-            if await here_or_away(self._core.storage, self._worth_while) and await self._go_on():
-                continue
-            left = end - time.monotonic() if end is not None else LONGEST
-            if left <= 0:
-                raise StopAsyncIteration
-            await self._wait(min(pause, left))
-            pause = min(2 * pause, LONGEST)
-
-    async def _go_on(self) -> bool:
-        """Read on: here if it can only be a little, else in a thread."""
-        if self._near() and self._core.storage.limits.embedded:
-            if self._midway:
-                await asyncio.sleep(0)  # others have their turn between two parts
-            return self._fill()
-        return await to_the_end(self._fill)
-
-    def _worth_while(self) -> bool:
-        try:
-            return self._stirred()
-        except HoldfastError:
-            if self._over():
-                return False
-            raise
-
-    async def _wait(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        rung: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop is gone, and with it who waited
-                loop.call_soon_threadsafe(_done, rung)
-
-        timer = loop.call_later(seconds, _done, rung)
-        self._core.lanes.bell.add(wake)
-        try:
-            if not self._called():
-                await rung
-        finally:
-            timer.cancel()
-            self._core.lanes.bell.remove(wake)
-
-    async def close(self) -> None:
-        """End the watch, also one that another task waits for."""
-        self._closed = True
-        self._core.lanes.bell.ring()
-
-    async def __aenter__(self) -> Watch:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
-def _done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

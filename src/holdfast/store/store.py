@@ -56,6 +56,7 @@ class Store(Closable):
     def __init__(self, handle: StoreHandle) -> None:
         self._handle = handle
         self._core = handle.core
+        self._storage = handle.core.storage
 
     def _run(self, plan: Plan, away: bool = False) -> Any:
         return run_plan(self._core, plan)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from hashlib import sha256
 from time import perf_counter
 from typing import Any
 
 import msgspec
 
+from holdfast.errors import ChangeIdError, InvalidValueError
 from holdfast.store.commit.stage import Stage
+from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import touched
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.lease import Fence, leases_now
+from holdfast.store.names import rowkinds
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.scope import Scope
+from holdfast.store.rules.gate_request import Operation, refused
 from holdfast.store.tree.split import count_parts
 from holdfast.store.tree.tree import Node
 
@@ -167,3 +172,137 @@ class Ticket:
         if self.error is not None:
             raise self.error
         return self.result
+
+
+# ---- ids ----------------------------------------------------------------------------------------
+# Changes with an id: what was asked for under it, and what that became.
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def content_of(core: Directory, targets: Iterable[tuple[Scope, str, Sequence[Operation]]]) -> bytes:
+    """16 bytes that stand for operations as they were asked for.
+
+    In which order scopes were named makes no difference. That of the fields of a mapping does: it
+    is part of the value. A value that is sealed for a subject counts as one, whatever it is: once
+    the subject is erased, nothing here may tell what it was, nor could it be compared.
+    """
+    digest = sha256()
+    for scope, timeline, operations in sorted(targets, key=lambda one: (str(one[0]), one[1])):
+        names = [str(scope), timeline, [(o.kind, o.key) for o in operations]]
+        digest.update(_encode(names))
+        terms = [(o.key, astuple(o.terms)) for o in operations if o.terms is not None]
+        if terms:
+            digest.update(_encode(terms))
+        for operation in operations:
+            value = operation.value if operation.subject is None else ["subject", operation.subject]
+            try:
+                data = core.codec.encode(core.codec.plain(value))
+            except InvalidValueError as error:
+                raise refused(core, scope, timeline, operation, error) from None
+            digest.update(len(data).to_bytes(8, "big") + data)
+    return core.tag(b"content", digest.hexdigest())
+
+
+def id_tag(core: Directory, ledger: Ledger | None, id: str) -> bytes:
+    """What stands for the id of a change of one scope, or of the store (None)."""
+    owner = f"{ledger.number:012x}" if ledger is not None else ""
+    return core.tag(b"change", f"{owner}\0{id}")
+
+
+def change_tag(core: Directory, change: Change) -> bytes | None:
+    """What stands for a change's id; each scope has ids of its own, and so has the store, and one
+    that is made again under the name of a deleted one, whoever has deleted it.
+
+    Whose it is, is not for the data to say: sent again, a change may touch more or fewer scopes.
+    """
+    if change.id is None:
+        return None
+    if change.storewide:
+        return id_tag(core, None, change.id)
+    scope = change.targets[0].scope
+    ledger = core.ledger(scope, create=True)
+    if ledger.birth is None and ledger.over():
+        core.forget(ledger)
+        ledger = core.ledger(scope, create=True)
+    return id_tag(core, ledger, change.id)
+
+
+def was_applied(core: Directory, scopes: Sequence[Scope], id: str, *, shared: bool) -> bool:
+    """Whether a change of these scopes was applied under an id, as far as is known by now."""
+    if shared or len(scopes) > 1:
+        return find_outcome(core, id_tag(core, None, id)) is not None
+    ledger = core.known(scopes[0])
+    return ledger is not None and find_outcome(core, id_tag(core, ledger, id)) is not None
+
+
+def asked_for(core: Directory, change: Change) -> set[tuple[bytes, bytes]]:
+    """`_tags` of each target that it does something to; others were only read."""
+    doing = [one for one in change.targets if one.ops or one.special is not None]
+    return {_tags(core, str(one.scope), one.timeline) for one in doing}
+
+
+def _tags(core: Directory, scope: str, timeline: str) -> tuple[bytes, bytes]:
+    """What stands for a scope, and for its timeline."""
+    return scope_tag(core, scope), core.tag(b"written", f"{scope}\0{timeline}")
+
+
+def scope_tag(core: Directory, scope: str) -> bytes:
+    """What stands for a scope that was written to."""
+    return core.tag(b"written", scope)
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """What a change with an id asked for and became."""
+
+    content: bytes
+    """Of `content_of`; empty if the change rests on what it read, which differs each time."""
+    places: list[tuple[str, str, int, bytes, int]]
+    """(scope, timeline, sequence, hash, time) of its entries."""
+    others: list[tuple[bytes, bytes]] = []
+    """`_tags` of what it wrote to without an entry: only to keys that are ephemeral. No names: no
+    entry leads here from a scope that is erased."""
+
+    def repeated(self, core: Directory, change: Change) -> list[Written]:
+        """The entries of the first time; refused if that was another change, or elsewhere."""
+        used = {_tags(core, scope, line) for scope, line, *_ in self.places}
+        used |= {(scope, line) for scope, line in self.others}
+        places = ", ".join(f"{scope} {line}@{number}" for scope, line, number, *_ in self.places)
+        elsewhere = {scope for scope, _ in asked_for(core, change) - used}
+        why = ""
+        if used and elsewhere - {scope for scope, _ in used}:
+            why = "for a change of other scopes"
+        elif used and elsewhere:
+            why = "on another timeline"
+        elif self.content and change.content and self.content != change.content:
+            why = "for a change with other content"
+        if why:
+            raise ChangeIdError(
+                f"the id {change.id!r} was used before, {why} ({places}), and is used up for all "
+                "timelines of a scope; nothing was written: give every change an id of its own"
+            )
+        return [
+            Written(Scope.parse(scope), timeline, sequence, hash_, time, repeated=True)
+            for scope, timeline, sequence, hash_, time in self.places
+        ]
+
+
+def outcome(core: Directory, change: Change, written: Iterable[Written]) -> Outcome:
+    """What is remembered of a change."""
+    places = [(str(w.scope), w.timeline, w.sequence, w.hash, w.time) for w in written]
+    others = asked_for(core, change) - {_tags(core, scope, line) for scope, line, *_ in places}
+    return Outcome(change.content, places, sorted(others))
+
+
+def seal_outcome(core: Directory, key: bytes, outcome: Outcome) -> bytes:
+    """The row that remembers it."""
+    return core.seal_row(key, _encode(outcome))
+
+
+def find_outcome(core: Directory, tag: bytes) -> Outcome | None:
+    """What is remembered under a tag; None if no such change was applied."""
+    key = rowkinds.change(tag)
+    row = core.storage.get([key])[0]
+    return Outcome(*_decode(core.open_row(key, row))) if row is not None else None

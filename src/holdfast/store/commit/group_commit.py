@@ -28,16 +28,20 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch, Storage
-from holdfast.store.commit.change import Change, Fork, Target, Ticket, Written
-from holdfast.store.commit.meter import COMMITS
-from holdfast.store.commit.outcome import (
+from holdfast.store.commit.change import (
+    Change,
+    Fork,
     Outcome,
+    Target,
+    Ticket,
+    Written,
     change_tag,
     find_outcome,
     id_tag,
     outcome,
     seal_outcome,
 )
+from holdfast.store.commit.meter import COMMITS
 from holdfast.store.commit.stage import Stage, staged_length
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.directory import Directory
@@ -454,10 +458,8 @@ class Attempt:
     def _number(self, target: Target, fork: Fork) -> None:
         """Give the timeline that a change makes a number that nobody else may take."""
         target.line = None
-        if self.forks.must_wait(fork):
-            raise _Later
-        self._begun = True
         target.line = self.forks.line(fork)
+        self._begun = True
         self.absent.append(rowkinds.line(b"T", fork.ledger.number, target.line.number))
 
     def _stranded(self, timeline: Timeline) -> Stage:
@@ -671,66 +673,55 @@ MOST_LINES = rowkinds.UPLOADS
 """Timelines that a scope can have."""
 
 
-class _Made:
-    """The timelines of one scope that a group makes, behind those that are there."""
-
-    def __init__(self, known: dict[str, int]) -> None:
-        self.known = known
-        self.last = next(reversed(known.values()))
-        self.lines: dict[str, Timeline] = {}
-
-
 class Forks:
     """The timelines that one group makes."""
 
     def __init__(self, core: Directory, token: object) -> None:
         self._core = core
         self._token = token
-        self._made: dict[int, _Made] = {}
-        self._closed: set[int] = set()
-        """Scopes of which something in this group expects that they have no new timeline."""
+        self._names: dict[int, dict[str, int]] = {}
+        """Of scopes that get one: numbers of their timelines by name, the new ones too."""
+        self._lines: list[tuple[str, Timeline]] = []
+        self._claimed: set[bytes] = set()
+        """Rows of timelines that something in this group makes, or expects not to be there."""
 
     def stand_beside(self, stages: Iterable[Stage]) -> bool:
         """Whether a change can be in this group: the end of a scope, or a new key, for all its
         timelines cannot be beside a new one."""
-        for stage in stages:
-            if stage.absent and any(key[:1] == b"T" for key in stage.absent):
-                made = self._made.get(stage.ledger.number)
-                if made is not None and made.lines:
-                    return False
-                self._closed.add(stage.ledger.number)
-        return True
-
-    def must_wait(self, fork: Fork) -> bool:
-        """Whether it is for the next group: the first to begin with an index saves its nodes."""
-        if fork.ledger.number in self._closed:
-            return True
-        unsaved = fork.root.count > 0 and fork.root.place is None
-        made = self._made.get(fork.ledger.number)
-        return unsaved and made is not None and bool(made.lines)
+        lines = {key for stage in stages for key in stage.absent if key[:1] == b"T"}
+        beside = self._claimed.isdisjoint(lines)
+        self._claimed |= lines
+        return beside
 
     def line(self, fork: Fork) -> Timeline:
         """The new timeline, under the next number that is free."""
         ledger = fork.ledger
-        made = self._made.get(ledger.number)
-        if made is None:
-            known = self._core.names(ledger)
+        names = self._names.get(ledger.number)
+        if names is None:
+            names = dict(self._core.names(ledger))
             if ledger.erased():
                 raise gone(ledger.scope)
-            if not known:
+            if not names:
                 raise ledger.damage(rowkinds.line(b"T", ledger.number, 0), "it is missing")
-            made = self._made[ledger.number] = _Made(known)
-        if fork.name in made.known or fork.name in made.lines:
+        elif fork.root.count and fork.root.place is None:
+            raise _Later  # the first to begin with an index saves its nodes
+        if fork.name in names:
             raise Conflict(f"{ledger.scope} has a timeline {fork.name!r} already", [fork.name])
-        number = made.last + len(made.lines) + 1
+        number = next(reversed(names.values())) + 1
         if number >= MOST_LINES:
             raise InvalidInputError(f"{ledger.scope} has all the timelines that it can have")
-        line = made.lines[fork.name] = Timeline(ledger, number)
+        key = rowkinds.line(b"T", ledger.number, number)
+        if key in self._claimed:
+            raise _Later
+        self._claimed.add(key)
+        names[fork.name] = number
+        self._names[ledger.number] = names
+        line = Timeline(ledger, number)
         line.seen = self._token  # whoever is given this number finds nothing under it
+        self._lines.append((fork.name, line))
         return line
 
     def made(self) -> None:
         """The group is committed: nobody here need read these from the storage."""
-        for made in self._made.values():
-            for name, line in made.lines.items():
-                self._core.register(name, line)
+        for name, line in self._lines:
+            self._core.register(name, line)

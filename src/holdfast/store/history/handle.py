@@ -8,8 +8,7 @@ from typing import Any
 
 from holdfast.errors import InvalidInputError, ReadOnlyError, ScopeNotFoundError
 from holdfast.store.commit.change import Change, Target, Written
-from holdfast.store.commit.change_request import ask_gates, build_change
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.core import Core, ask_gates, build_change
 from holdfast.store.commit.stage import Keep, Stage, sticky_of
 from holdfast.store.history.checkpoint import History, Plan
 from holdfast.store.history.diff import diff_states, index_of

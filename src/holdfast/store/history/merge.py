@@ -26,8 +26,7 @@ from holdfast.errors import (
     MergeConflictError,
     PrunedError,
 )
-from holdfast.store.commit.change_request import build_change, build_target
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.core import Core, build_change, build_target
 from holdfast.store.commit.stage import Ahead
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes, shown_value

@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.rows import each
 from holdfast.store.commit.change import Written
-from holdfast.store.commit.change_request import build_change
+from holdfast.store.commit.core import build_change
 from holdfast.store.history.handle import UPDATES, LineHandle, StoreHandle
 from holdfast.store.history.restore import told
 from holdfast.store.journal import entry as entries

@@ -172,6 +172,8 @@ class Directory:
         self.clock = clock
         self.read_only = read_only
         self.closed = ""
+        self.closing: list[Callable[[], None]] = []
+        """What is to be done first when the store is closed; it may still write."""
         self.writer = new_writer()
         self.atoms = AtomCache()
         self.nodes = NodeCache()

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
-from holdfast.storage.contract import Storage
+from holdfast.storage.contract import Moment, Storage
 from holdfast.storage.rows import PAGE, each
 from holdfast.store.names import rowkinds
 
@@ -124,11 +124,10 @@ class Lanes:
         number, last = self.end(lane)  # if this fails, the lane used so far stands
         self._lane, self._number, self._last = lane, number, last
 
-    def end(self, lane: int) -> tuple[int, bytes]:
-        """Number and tag of a lane's newest row."""
-        found = self._storage.scan(
-            rowkinds.feed(lane, 0), rowkinds.after(b"F" + bytes([lane])), limit=1, reverse=True
-        )
+    def end(self, lane: int, moment: Moment | None = None) -> tuple[int, bytes]:
+        """Number and tag of a lane's newest row, now or at a moment."""
+        low, high = rowkinds.feed(lane, 0), rowkinds.after(b"F" + bytes([lane]))
+        found = (moment or self._storage).scan(low, high, limit=1, reverse=True)
         if not found:
             return 0, bytes(32)
         return _number(found[0][0]), found[0][1][-32:]
@@ -136,13 +135,14 @@ class Lanes:
     def position(self) -> Position:
         """Where all lanes end now, such that all that comes before is before it, too.
 
-        Others commit while one lane is read after the other: then the end of a later lane may
-        rest on a row of an earlier one, and that row belongs to it.
+        If others commit while one lane is read after the other, the end of a later lane may rest
+        on a row of an earlier one: then all are read at one moment, which takes longer.
         """
         token = self.token()
         ends = {lane: n for lane in range(LANES) if (n := self.end(lane)[0])}
         if self.token() != token:
-            ends.update({lane: page[-1][0] for lane, page in self.rows_since(ends).items()})
+            with self._storage.moment() as moment:
+                ends = {lane: n for lane in range(LANES) if (n := self.end(lane, moment)[0])}
         return ends
 
     def read(
@@ -153,55 +153,6 @@ class Lanes:
             rowkinds.feed(lane, after + 1), rowkinds.after(b"F" + bytes([lane])), limit=limit
         )
         return [(_number(key), items_of(row), row[-32:]) for key, row in found]
-
-    def rows_since(self, position: Position) -> dict[int, list[tuple[int, list[FeedItem]]]]:
-        """All rows behind a position, by lane: (number, items).
-
-        Others commit while one lane is read after the other. Whatever a row rests on was
-        committed before it, so a second look finds all that the first one missed.
-        """
-        token = self.token()
-        found = {lane: self._rows(lane, position.get(lane, 0)) for lane in range(LANES)}
-        if self.token() != token:
-            ends = {lane: rows[-1][0] if rows else 0 for lane, rows in found.items()}
-            later = {lane: self._rows(lane, ends[lane] or position.get(lane, 0)) for lane in found}
-            _add_missed(found, later)
-        return {lane: rows for lane, rows in found.items() if rows}
-
-    def _rows(self, lane: int, after: int) -> list[tuple[int, list[FeedItem]]]:
-        low, high = rowkinds.feed(lane, after + 1), rowkinds.after(b"F" + bytes([lane]))
-        return [(_number(key), items_of(row)) for key, row in each(self._storage.scan, low, high)]
-
-
-def _add_missed(
-    found: dict[int, list[tuple[int, list[FeedItem]]]],
-    later: dict[int, list[tuple[int, list[FeedItem]]]],
-) -> None:
-    """Take from `later` what comes before something in `found`, and what that rests on."""
-    newest: dict[tuple[int, int], int] = {}
-
-    def note(rows: list[tuple[int, list[FeedItem]]]) -> None:
-        for _, items in rows:
-            for item in items:
-                line = (item.scope, item.timeline)
-                newest[line] = max(newest.get(line, 0), item.first)
-
-    for rows in found.values():
-        note(rows)
-    moved = True
-    while moved:
-        moved = False
-        for lane, rows in later.items():
-            missed = [
-                number
-                for number, (_, items) in enumerate(rows, 1)
-                if any(item.first < newest.get((item.scope, item.timeline), 0) for item in items)
-            ]
-            if missed:
-                found[lane] += rows[: missed[-1]]
-                note(rows[: missed[-1]])
-                del rows[: missed[-1]]
-                moved = True
 
 
 def items_of(row: bytes) -> list[FeedItem]:

@@ -528,29 +528,12 @@ class Timeline:
                 stands = False
             except StateIntegrityError as error:  # of what was erased rows go one by one
                 stands = not self.ledger.erased()
-                if stands:
-                    self._pass_over(error)
+                if stands and not isinstance(error, DamagedRecordError):
+                    raise
+                if stands:  # as who opens the store now, if somebody restored a state behind it
+                    self.take_over(Timeline(self.ledger, self.number).load())
             self.gone = self.gone or (not stands and self.ledger.erased())
             self.seen = token
-
-    def _pass_over(self, error: StateIntegrityError) -> None:
-        """Go on behind a damaged entry if somebody has restored a state behind it, as who opens
-        the store now does; what follows must be chained to what was followed here all the same.
-        """
-        if not isinstance(error, DamagedRecordError):
-            raise error
-        try:
-            again = Timeline(self.ledger, self.number).load()
-        except StateIntegrityError:
-            raise error from None  # nobody has restored a state behind it
-        low, high = (rows.entry(self.prefix, n + 1) for n in (self.sequence, again.sequence))
-        head = self.head
-        for key, row in each(self.ledger.storage.scan, low, high):
-            envelope, _ = entry.split_row(row)
-            if envelope.before != head:
-                raise self._broken(f"{rows.describe(key)} does not follow from the one before")
-            head = self.ledger.entry_hash(key, envelope.data)
-        self.take_over(again)
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:
         """Keys and slots in key order, of one moment."""

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from holdfast.errors import StoreClosedError, StoreForkedError
+from holdfast.store.names.face import here
 
 log = logging.getLogger("holdfast.background")
 
@@ -43,6 +44,7 @@ class Closable(ABC):
     def close(self) -> None:
         """End it."""
 
+    @here
     def __enter__(self) -> Self:
         return self
 
@@ -111,19 +113,21 @@ class Background(Startable):
         self._end = threading.Event()
         self._stirred = threading.Event()
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Begin; a second call does nothing."""
         self._home.check_open()
-        if self._thread is None:
-            # Its own: a turn that stops it, and starts it anew, still sees that it is stopped.
-            self._end, self._stirred = threading.Event(), threading.Event()
-            self._home.closing.append(self.stop)
-            args = (self._end, self._stirred)
-            self._thread = threading.Thread(
-                target=self._work, args=args, name=self._name, daemon=True
-            )
-            self._thread.start()
+        with self._lock:  # whoever stops it meanwhile finds a thread that can be waited for
+            if self._thread is None:
+                # Its own: a turn that stops it, and starts it anew, still sees that it is stopped.
+                self._end, self._stirred = threading.Event(), threading.Event()
+                self._home.closing.append(self.stop)
+                args = (self._end, self._stirred)
+                self._thread = threading.Thread(
+                    target=self._work, args=args, name=self._name, daemon=True
+                )
+                self._thread.start()
 
     def wake(self) -> None:
         """Let the next turn begin now, or behind the one at work."""
@@ -131,11 +135,12 @@ class Background(Startable):
 
     def stop(self) -> None:
         """End after the turn at work; what that calls does not wait for it."""
-        self._end.set()
-        self._stirred.set()
+        with self._lock:
+            self._end.set()
+            self._stirred.set()
+            thread, self._thread = self._thread, None
         if self.stop in self._home.closing:
             self._home.closing.remove(self.stop)
-        thread, self._thread = self._thread, None
         if is_at_work(self):
             return  # a thread that waits for itself waits for ever
         if thread is not None:

@@ -1,22 +1,12 @@
-"""Comparing and swapping cells: an unknown outcome is settled, and what comes at once goes at once.
-
-A swap is a commit of its own, which waits for the disk. Where many leases are taken and given back
-at one moment, those that wait for each other go down in one commit.
-"""
+"""Comparing and swapping cells, an unknown outcome settled; and counting what no feed names."""
 
 from __future__ import annotations
-
-import threading
-from collections import deque
-from contextlib import suppress
 
 from holdfast.errors import Conflict, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.rows import again
 from holdfast.store.names import rowkinds
 
-GROUP = 64
-"""Swaps that go down together, at most."""
 Swap = tuple[bytes, bytes | None, bytes | None]
 """A cell's key, what it is expected to hold, and what it is to hold; None: it is absent."""
 
@@ -31,11 +21,8 @@ def row_at(storage: Moment, key: bytes) -> bytes | None:
     return dict(storage.scan(key, key + b"\0", limit=1)).get(key)
 
 
-def swap_cells(
-    storage: Storage, cells: list[Swap], *, sent: bool = False, beside: Batch | None = None
-) -> bool:
-    """Compare and swap; an unknown outcome is settled by the first cell, also that of an earlier
-    call, if the same was `sent` by one.
+def swap_cells(storage: Storage, cells: list[Swap], *, beside: Batch | None = None) -> bool:
+    """Compare and swap; an unknown outcome is settled by the first cell.
 
     The rows of a batch `beside` go along; a conflict with what that expects is raised.
     What it expects never comes back once it is gone, and nobody else writes equal bytes. So the
@@ -49,10 +36,8 @@ def swap_cells(
         try:
             try:
                 storage.commit(batch)
-            except (
-                Conflict
-            ) as conflict:  # or it landed at an earlier call, whose outcome nobody knew
-                landed = (sent or unknown is not None) and cell_at(storage, key) == new
+            except Conflict as conflict:  # or it landed before, and nobody knew
+                landed = unknown is not None and cell_at(storage, key) == new
                 if not landed and beside is not None and key not in conflict.keys:
                     raise  # the cell is as it was: its owner can go on
                 return landed
@@ -64,91 +49,6 @@ def swap_cells(
                 raise
     assert unknown is not None
     raise unknown
-
-
-class _Asked:
-    """One swap on its way."""
-
-    __slots__ = ("answer", "cells", "error", "sent")
-
-    def __init__(self, cells: list[Swap]) -> None:
-        self.cells = cells
-        self.sent = False
-        """Whether somebody who was interrupted may have stored it: then it goes alone."""
-        self.answer: bool | None = None
-        self.error: Exception | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.answer is not None or self.error is not None
-
-
-class Swaps:
-    """The swaps of one open store, by any number of threads."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._waiting: deque[_Asked] = deque()
-        self._lock = threading.Lock()
-
-    def run(self, cells: list[Swap]) -> bool:
-        """Compare and swap, together with what others wait for; False if a cell was another.
-
-        Ctrl-C ends the call of its thread alone: others do themselves what is theirs.
-        """
-        asked = _Asked(cells)
-        try:
-            self._waiting.append(asked)
-            while not asked.done:
-                with self._lock:
-                    if not asked.done:
-                        self._commit_waiting()
-        except BaseException:  # Ctrl-C: nobody waits for this one's answer any more
-            with self._lock, suppress(ValueError):
-                self._waiting.remove(asked)
-            raise
-        if asked.error is not None:
-            raise asked.error
-        return bool(asked.answer)
-
-    def _commit_waiting(self) -> None:
-        group: list[_Asked] = []
-        try:
-            self._take(group)
-            if len(group) == 1 or not self._try(group):
-                for asked in group:  # one of them stands in the way of the others
-                    self._try([asked])
-        except BaseException:  # Ctrl-C: what others wait for is theirs to do, in the same order
-            self._waiting.extendleft(reversed([one for one in group if not one.done]))
-            raise
-
-    def _take(self, group: list[_Asked]) -> None:
-        keys: set[bytes] = set()
-        while self._waiting and len(group) < GROUP:
-            one = self._waiting[0]
-            mine = {cell[0] for cell in one.cells}
-            if keys & mine or (group and (one.sent or group[0].sent)):
-                break  # it rests on what one of these makes of a cell, or is to go alone
-            keys |= mine
-            # In one step: Ctrl-C comes before it or behind it.
-            group.extend(map(deque.popleft, (self._waiting,)))
-
-    def _try(self, group: list[_Asked]) -> bool:
-        """Commit some together; False if that has to be done one by one."""
-        answer: bool | None = None
-        error: Exception | None = None
-        sent = len(group) == 1 and group[0].sent
-        for one in group:
-            one.sent = True
-        try:
-            cells = [cell for one in group for cell in one.cells]
-            answer = swap_cells(self._storage, cells, sent=sent)
-        except Exception as wrong:
-            error = wrong
-        if answer or error is not None or len(group) == 1:
-            for one in group:
-                one.answer, one.error = answer, error
-        return bool(answer) or error is not None
 
 
 # ---- cell counts --------------------------------------------------------------------------------

@@ -8,15 +8,16 @@ they leave the event loop; `scripts/stubs.py` then writes the types of the async
    `@ends`     the same, and it also begins if cancelled: stop, close, release
    `@here`     in the loop, not awaited; with `awaited=True` awaited: `await audit.start()`
    `@quick`    in the loop, and on a thread if it turns out long (see `here_or_away`); only data
-   `@commits`  ends with `self._run(plan)`: planned as what is quick, and committed as its face does
-   `@steps`    a generator that says what is to be done next, for what calls a function of the
-               user's between two pieces of work (see `Step`); it serves both faces
+   `@steps`    a generator that says what is to be done next, for what commits as its face does,
+               or calls a function of the user's between two pieces of work (see `Step`); it serves
+               both faces
    `@step_block` the same for a block around code of the user's (see `give`)
 
 Export tables name the blocking class in both faces; who needs the async one takes it from its part
 (`holdfast.backup`), or calls `asynchronous(Blocking)`. It has the same signatures, docstrings,
 properties, `repr`, `len` and the like. `with` becomes `async with` (entering is undone by leaving,
-if cancelled; leaving always begins), also of methods made with `contextmanager` or `block`. Public
+if cancelled; leaving always begins), also of methods made with `contextmanager` or `block`; `for`
+over what has `__next__` becomes `async for`, if its `_next` is a routine of steps. Public
 attributes of the blocking object can be read. Async objects among the arguments arrive as blocking
 ones; blocking ones in what is returned (also in a list, tuple or dict) leave as async ones.
 Constructors refuse those of `holdfast.sync`; functions take both.
@@ -35,7 +36,7 @@ Pitfalls:
 - `@quick` takes the storage from `_storage` of the blocking object, and may run a method twice; it
   neither takes nor gives objects of a face.
 - A subclass of the async class overrides what users call; blocking methods call each other.
-- By hand stay streams and watches: `@faced(by_hand="module:Class")`. Such a class has
+- By hand stay streams: `@faced(by_hand="module:Class")`. Such a class has
   `__blocking__`, `_blocking`, and a classmethod `_of` that makes it of a blocking object. It may
   inherit the rest, docstrings too: `class State(made(Blocking))`.
 """
@@ -58,6 +59,7 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    suppress,
 )
 from functools import cache, partial, update_wrapper, wraps
 from importlib import import_module
@@ -100,6 +102,13 @@ class Way(NamedTuple):
 DEFAULT = Way("reads")
 
 
+class Bell(Protocol):
+    """Calls functions, each once, when it rings; of any thread."""
+
+    def add(self, wake: Callable[[], object], /) -> None: ...
+    def remove(self, wake: Callable[[], object], /) -> None: ...
+
+
 class _Mark(Protocol):
     """`@writes`, or `@writes(threads=8)`."""
 
@@ -131,8 +140,6 @@ here = _mark("here", awaited=False)
 """In the loop: it takes microseconds and waits for nothing."""
 quick = _mark("quick")
 """In the loop, and begun anew on a thread if it turns out to be long; it only reads."""
-commits = _mark("commits")
-"""Planned as what is quick, and committed as the async face commits."""
 
 
 def calls(*names: str, **made: Callable[[Any, OnLoop], Any]) -> Callable[[_F], _F]:
@@ -282,17 +289,6 @@ def _loops_of(args: Iterable[Any], named: Mapping[str, Any]) -> list[OnLoop]:
     return [loop for one in both if isinstance(one, Face) for loop in one._loops]
 
 
-class Uncommitted(NamedTuple):
-    """What `_run` of a planner gives: a change that the async face is to commit.
-
-    A planner is the blocking object that methods marked `@commits` get: it commits nothing itself.
-    """
-
-    plan: Any
-    away: bool = False
-    """Whether it may take long to build: see `Pump.commit`."""
-
-
 _RUN: dict[str, Callable[..., Any]] = {"reads": read_away, "writes": to_the_end, "ends": surely}
 
 
@@ -316,10 +312,6 @@ def _call(function: Any, *, method: bool, way: Way | None = None) -> Any:
         own_args, own_named = _arguments(function, args, named)
         if way.name == "steps":
             return given(await _led(function.__steps__(*own_args, **own_named), owner), owner)
-        if way.name == "commits":
-            work = partial(function, owner._planner(), *own_args[1:], **own_named)
-            found = await here_or_away(owner._storage, work, away=to_the_end)
-            return await owner._run(*found) if type(found) is Uncommitted else found
         pool = {"pool": owner._pool(way.threads)} if owner and way.threads else {}
         work = partial(function, *own_args, **own_named)
         return given(await _RUN[way.name](work, **pool), owner)
@@ -396,7 +388,10 @@ def planned(function: Callable[..., Any], *args: Any) -> Step:
 
 
 def commit(owner: Any, plan: Any, *, away: bool = False) -> Step:
-    """A step that commits what is planned, as its face does; `away` as in `Uncommitted`."""
+    """A step that commits what is planned, as its face does.
+
+    `away`: it may take long to build, see `Pump.commit`.
+    """
     return Step("commit", partial(owner._run, plan, away))
 
 
@@ -408,6 +403,42 @@ def pause(seconds: float) -> Step:
 def _rest(seconds: float) -> None:
     safe_point()
     time.sleep(seconds)
+
+
+def wait(bell: Bell, over: Callable[[], bool], seconds: float) -> Step:
+    """A step that waits until a bell rings or the time is up, unless `over` says there is no need:
+    asked once the bell would be heard."""
+    return Step("wait", partial(_heard, bell, over, seconds))
+
+
+def _heard(bell: Bell, over: Callable[[], bool], seconds: float) -> None:
+    rung = threading.Event()
+    bell.add(rung.set)
+    try:
+        if not over():
+            rung.wait(seconds)
+    finally:
+        bell.remove(rung.set)
+
+
+async def _heard_in_loop(bell: Bell, over: Callable[[], bool], seconds: float) -> None:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    rung = asyncio.Event()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop is gone, and with it who waited
+            loop.call_soon_threadsafe(rung.set)
+
+    timer = loop.call_later(seconds, rung.set)
+    bell.add(wake)
+    try:
+        if not over():
+            await rung.wait()
+    finally:
+        timer.cancel()
+        bell.remove(wake)
 
 
 def ask(function: Callable[..., Any], *args: Any, what: str = "") -> Step:
@@ -442,6 +473,11 @@ def steps(function: Callable[_P, Steps[_T]]) -> Callable[_P, _T]:
 
     lead.__steps__ = function  # type: ignore[attr-defined]
     return _mark("steps")(lead)
+
+
+def steps_of(method: Callable[_P, _T]) -> Callable[_P, Steps[_T]]:
+    """A method of steps as part of another one: `yield from steps_of(self.save)()`."""
+    return partial(method.__steps__, method.__self__)  # type: ignore[attr-defined]
 
 
 def led(routine: Steps[_T]) -> _T:
@@ -514,13 +550,15 @@ async def _led_block(routine: Generator[Any, Any, Any], owner: Any) -> AsyncIter
 
 async def _done(step: Step, owner: Any) -> Any:
     if step.how == "plan":
-        return await here_or_away(owner._storage, step.work, away=to_the_end)
+        return await here_or_away(owner._blocking._storage, step.work, away=to_the_end)
     if step.how == "commit":
         return await owner._run(*step.work.args)
     if step.how == "reads":
         return await read_away(step.work)
     if step.how in ("writes", "ends"):
         return await _RUN[step.how](step.work, undo=step.undo)
+    if step.how == "wait":
+        return await _heard_in_loop(*step.work.args)
     if step.how == "pause":
         import asyncio
 
@@ -734,6 +772,9 @@ def made(cls: Any) -> Any:
                 members[name] = one
     if hasattr(cls, "__enter__"):
         members["__aenter__"], members["__aexit__"] = _entering(cls)
+    if hasattr(cls, "__next__"):
+        del members["__iter__"]
+        members["__aiter__"], members["__anext__"] = lambda self: self, _following(cls)
     if "__init__" in vars(cls) or not bases:
         members["__init__"] = _making_of(cls)
     first = bases[0] if bases else Face if "__by_hand__" in vars(cls) else _Whole
@@ -785,6 +826,18 @@ def _entering(cls: Any) -> tuple[Any, Any]:
         return given(await _done(_entry(self._blocking), self), self)
 
     return aenter, aexit
+
+
+def _following(cls: Any) -> Any:
+    """`async for` over a class with `_next`, a routine of steps that gives None at the end."""
+
+    async def anext(self: Any) -> Any:
+        found = await _led(cls._next(self._blocking), self)
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+    return anext
 
 
 def _making_of(cls: Any) -> Any:

@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.codec import Codec, convert
 from holdfast.seal.subject_keys import ERASED
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.core import Core, refresh
 from holdfast.store.commit.outside_cache import Near
 from holdfast.store.journal.declared import NOTHING, Declared
 from holdfast.store.journal.entry import Body
@@ -149,8 +149,6 @@ class Reader:
             return
         due = [key for key, slot in read if slot.meta and read_meta(slot.meta).due(self.time())]
         if due:
-            from holdfast.store.commit.change_request import refresh  # hardly any program needs it
-
             refresh(self.core, self.scope, self.timeline, due)
 
     @_rebuilding

@@ -45,7 +45,7 @@ from holdfast.store.names.arguments import (
     check_text,
 )
 from holdfast.store.names.background import Closable
-from holdfast.store.names.face import faced
+from holdfast.store.names.face import Steps, faced, here, led, pause, planned, wait, write
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.read.points import public_entry
@@ -751,8 +751,15 @@ def wanted_by(prefix: str, pattern: str | None) -> Callable[[Entry], bool]:
     return wanted if begins or pattern is not None else lambda _: True
 
 
-class Watching:
-    """What both faces of a watch share."""
+@faced
+class Watch(Closable):
+    """Entries as they are committed: `for entry in watch`, or `async for`.
+
+    It waits for the next entry without end, or ends when none came for `timeout` seconds; then
+    it can be iterated again and goes on. It also ends when it or the store is closed, by any
+    thread or task. A wait that is cancelled loses nothing: the next one goes on. Nothing is held in
+    the storage for it.
+    """
 
     def __init__(
         self,
@@ -769,6 +776,7 @@ class Watching:
         self._wanted = wanted_by(prefix, pattern)
         check_seconds(timeout, "timeout")
         self._core = core
+        self._storage = core.storage
         self._timeout = timeout
         self._follower = Follower(core, scope, timeline, past_pruned=past_pruned)
         self._place = Place(core, since) if since is not None else Place.now(core)
@@ -789,23 +797,14 @@ class Watching:
     def _over(self) -> bool:
         return self._closed or bool(self._core.closed)
 
-    def _pop(self) -> Entry:
-        entry = self._ready.popleft()
-        self._position = entry.position or self._position
-        return entry
-
-    def _pause(self, end: float | None) -> float:
-        """Seconds to let pass before reading on, unless it is to end before that."""
-        due = self._tail.due() if self._tail is not None and not self._midway else 0.0
-        return due if end is None or time.monotonic() + due < end else 0.0
-
     def _stirred(self) -> bool:
         """Whether reading on is worth while."""
-        return self._midway or self._tail is None or self._tail.stirred()
-
-    def _near(self) -> bool:
-        """Whether there can be little to read: the last look was just now."""
-        return self._tail is not None and self._tail.near()
+        try:
+            return self._midway or self._tail is None or self._tail.stirred()
+        except HoldfastError:
+            if self._over():
+                return False
+            raise
 
     def _called(self) -> bool:
         """Whether there is a reason not to wait; only that the bell would not ring again."""
@@ -850,47 +849,46 @@ class Watching:
             if passed % ROWS == 0:
                 yield True
 
-
-@faced(by_hand="holdfast.store.state_async:Watch")
-class Watch(Watching, Closable):
-    """Entries as they are committed: `for entry in watch`.
-
-    It waits for the next entry without end, or ends when none came for `timeout` seconds; then
-    it can be iterated again and goes on. It also ends when it or the store is closed, by any
-    thread. Nothing is held in the storage for it.
-    """
-
     def __iter__(self) -> Watch:
         return self
 
     def __next__(self) -> Entry:
+        entry = led(self._next())
+        if entry is None:
+            raise StopIteration
+        return entry
+
+    def _next(self) -> Steps[Entry | None]:
+        """The steps to the next entry; None at the end."""
         end = time.monotonic() + self._timeout if self._timeout is not None else None
-        pause = SHORTEST
-        while True:
-            if self._over():
-                raise StopIteration
+        rest = SHORTEST
+        while not self._over():
             if self._ready:
-                return self._pop()
-            if (due := self._pause(end)) > 0:
-                time.sleep(due)
-            if self._fill():
+                entry = self._ready.popleft()
+                self._position = entry.position or self._position
+                return entry
+            due = self._tail.due() if self._tail is not None and not self._midway else 0.0
+            if due > 0 and (end is None or time.monotonic() + due < end):
+                yield pause(due)
+            if (yield planned(self._stirred)) and (yield from self._read_on()):
                 continue
             left = end - time.monotonic() if end is not None else LONGEST
             if left <= 0:
-                raise StopIteration
-            self._wait(min(pause, left))
-            pause = min(2 * pause, LONGEST)
+                return None
+            yield wait(self._core.lanes.bell, self._called, min(rest, left))
+            rest = min(2 * rest, LONGEST)
+        return None
 
-    def _wait(self, seconds: float) -> None:
-        rung = threading.Event()
-        self._core.lanes.bell.add(rung.set)
-        try:
-            if not self._called():
-                rung.wait(seconds)
-        finally:
-            self._core.lanes.bell.remove(rung.set)
+    def _read_on(self) -> Steps[bool]:
+        """Read on: here if it can only be a little, else where no event loop waits for it."""
+        if self._tail is None or not self._tail.near() or not self._storage.limits.embedded:
+            return (yield write(self._fill))  # type: ignore[no-any-return]
+        if self._midway:
+            yield pause(0)  # others have their turn between two parts
+        return self._fill()
 
+    @here(awaited=True)
     def close(self) -> None:
-        """End the watch, also one that waits in another thread."""
+        """End the watch, also one that another thread or task waits for."""
         self._closed = True
         self._core.lanes.bell.ring()

@@ -31,8 +31,8 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import Row, again, each, pages
+from holdfast.store.commit.change import Outcome, id_tag, scope_tag
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.outcome import Outcome, id_tag, scope_tag
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.journal import entry
 from holdfast.store.journal.directory import (
