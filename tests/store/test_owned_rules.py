@@ -39,6 +39,8 @@ KEYS = {
     "$machine/*/now": "$machine/m/now",
     "$machine/*/log/": "$machine/m/log/intent",
     "$needs/": "$needs/deltas",
+    "$recovery/": "$recovery/x",
+    "$recovery/last": "$recovery/last",
 }
 """A key of each entry."""
 PLAIN = {
@@ -81,6 +83,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "$machine/*/now": PLAIN | {"merged": ({"theirs": 1}, True), "along": "$machine/m/data"},
     "$machine/*/log/": STAYS | {"reverted": (False, False)},
     "$needs/": PLAIN | {"needs": True},
+    "$recovery/": PLAIN,
+    "$recovery/last": STAYS | {"merged": (1, True), "adopted": (True, True)},
 }
 OTHER: dict[str, list[Any]] = {
     "restore": [Owned.BACK, Owned.STAY, Owned.ALWAYS],
@@ -248,7 +252,7 @@ def test_what_becomes_of_keys(prefix: str, table: dict[str, Owned], tmp_path: Pa
         assert observed(store, KEYS[prefix], tmp_path) == EXPECTED[prefix]
 
 
-CLAIMS = ("$handover/", "$mailbox/", "$machine/*/")
+CLAIMS = ("$handover/", "$mailbox/", "$machine/*/", "$recovery/")
 """They have the rules of all keys, and only say whose keys these are: see test_owned."""
 
 
