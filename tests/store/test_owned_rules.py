@@ -280,7 +280,7 @@ def swaps() -> Iterator[Any]:
                 # What a whole says of its prefix counts for its parts; a star takes no such rule.
                 along = name in ("restore", "marks") and own == whole != Owned.BACK
                 star = "*" in prefix and (value == Owned.ALWAYS or name == "copy")
-                one_key = name == "named" and prefix[-1] != "/"
+                one_key = prefix[-1] != "/" and (name == "named" or value == Owned.UNION)
                 if value != own and not (always or left or along or star or one_key):
                     yield pytest.param(prefix, name, value, id=f"{prefix}-{name}-{value}")
 
