@@ -239,6 +239,11 @@ class Attached:
         return self._core.obj
 
     @property
+    def agent_id(self) -> str:
+        """The id of the agent that it is kept as."""
+        return self._state.scope.id
+
+    @property
     def state(self) -> State:
         """Where it is kept."""
         return self._state
