@@ -1212,9 +1212,9 @@ BUGS = (
     ),
     Bug(
         "letters that a restore makes unsent",
-        "agents/mailbox.py",
-        "    part.operations += sticky(handle, INBOX)\n",
-        "",
+        "agents/agent_keys.py",
+        'Owned(MAILBOX).part("inbox/", restore=Owned.STAY)',
+        'Owned(MAILBOX).part("inbox/")',
         "tests/agents/test_mailbox.py::test_a_restore_loses_no_letter_and_undoes_what_processing_wrote",
     ),
     Bug(
@@ -1248,8 +1248,8 @@ BUGS = (
     Bug(
         "letters of a folder that are taken up twice",
         "agents/folder.py",
-        "if letter.id not in known]",
-        "if letter.id]",
+        'if letter.item["id"] not in known]',
+        "if letter.item]",
         "tests/agents/test_folder_importing.py::test_a_second_import_changes_nothing_whatever_happened_meanwhile",
     ),
     Bug(
