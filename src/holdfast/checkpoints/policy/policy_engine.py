@@ -44,7 +44,7 @@ from holdfast.checkpoints.policy.tracker import (
     operations_behind,
     process_memory,
 )
-from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
+from holdfast.errors import HoldfastError, PolicyValidationError
 from holdfast.store.inner import Gate, LineHandle
 from holdfast.store.names.arguments import ran
 from holdfast.store.names.background import Background, is_at_work
@@ -61,8 +61,6 @@ TOGETHER = 256
 """Writes that are counted together, at most."""
 LATEST = 0.02
 """Seconds after which they are, however few there are."""
-READINGS = 4
-"""How often an agent's policies are read anew because somebody set one meanwhile."""
 AGAIN = 5.0
 """Seconds after which a checkpoint that could not be made is tried again."""
 LONGEST = 30.0
@@ -353,19 +351,11 @@ class Engine(Gate):
             tracker.stale = False
 
     def _stored(self, handle: LineHandle) -> tuple[dict[str, Policy], list[Policy], Measured]:
-        """The agent's own policies, all that are in force, and what they look at.
-
-        Of one moment: a policy that is set between the two reads would be known to nobody.
-        """
-        for _ in range(READINGS):
-            head = handle.place()[2]
-            own = stored_policies(handle)
-            policies = merged(self.defaults, own)
-            found = measure(handle, longest_count(policies))
-            more = operations_behind(handle, head, found.head)
-            if more is not None and not sets_policies(more):
-                return own, policies, found
-        raise Conflict(f"{handle.scope}: its policies are set again and again; tried later")
+        """The agent's own policies, all that are in force, and what they look at."""
+        span = longest_count(merged(self.defaults, stored_policies(handle)))
+        found = measure(handle, span)
+        own = stored_policies(handle)  # behind it: one that was set meanwhile is among them
+        return own, merged(self.defaults, own), found
 
     def tracked(self, scope: Scope) -> Tracker:
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""
