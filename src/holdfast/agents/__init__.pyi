@@ -244,6 +244,9 @@ class Attached:
     def agent(self) -> Any:
         """The agent itself."""
     @property
+    def agent_id(self) -> str:
+        """The id of the agent that it is kept as."""
+    @property
     def state(self) -> State:
         """Where it is kept."""
     @property
