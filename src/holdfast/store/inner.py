@@ -49,7 +49,7 @@ HOMES = {
     "holdfast.store.journal.entry": (
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
-    "holdfast.store.journal.feed": "LANES FeedHeads FeedItem Lanes items_of",
+    "holdfast.store.journal.feed": "LANES Bell FeedHeads FeedItem Lanes items_of",
     "holdfast.store.journal.floor": "Loss announced_floor floor_of loss_text",
     "holdfast.store.journal.ledger": "Ledger",
     "holdfast.store.journal.lifetime": (

@@ -85,6 +85,7 @@ from holdfast.store.journal.entry import Envelope as Envelope
 from holdfast.store.journal.entry import shown as shown
 from holdfast.store.journal.entry import split_row as split_row
 from holdfast.store.journal.feed import LANES as LANES
+from holdfast.store.journal.feed import Bell as Bell
 from holdfast.store.journal.feed import FeedHeads as FeedHeads
 from holdfast.store.journal.feed import FeedItem as FeedItem
 from holdfast.store.journal.feed import Lanes as Lanes
