@@ -792,8 +792,8 @@ BUGS = (
     Bug(
         "use after os.fork() allowed",
         "storage/sqlite/engine.py",
-        "        if self._pid != contract.process_number:\n            raise StoreForkedError(",
-        "        if False:\n            raise StoreForkedError(",
+        "        if self._pid != contract.process_number:\n            raise forked()",
+        "        if False:\n            raise forked()",
         "tests/storage/test_sqlite_forks.py::test_fork",
     ),
     Bug(
