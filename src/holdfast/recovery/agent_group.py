@@ -298,30 +298,28 @@ class Moments:
     def _groups(
         self, scopes: Sequence[Scope], strategy: str, named: Any, passed: dict[str, str]
     ) -> Iterator[tuple[str, Moment]]:
-        first = self._store.line(scopes[0])
         known: dict[Scope, Lineage] = {}
-        for one in _of_groups(first, named):
+        for one in _of_groups(self._store.line(scopes[0]), named):
             try:
                 members = {made.scope: made for made in group_of(self._store, one).checkpoints}
-            except (CheckpointNotFoundError, StateIntegrityError) as error:
-                # Damaged, or not whole: an older may serve.
+                if not members.keys() >= set(scopes):
+                    raise UnfitTarget("not all of the agents are part of that group")
+                points = {
+                    scope: (members[scope].timeline, members[scope].sequence) for scope in scopes
+                }
+                aside = [str(scope) for scope, (line, _) in points.items() if line != MAIN]
+                if named is None and aside:
+                    raise UnfitTarget(
+                        f"that of {', '.join(aside)} is of another timeline; name it as the point "
+                        "to return to it"
+                    )
+                if named is None and self._left(points, known):
+                    raise UnfitTarget(
+                        "a restore left it behind; name it as the point to return to it"
+                    )
+            except (CheckpointNotFoundError, StateIntegrityError, UnfitTarget) as error:
+                # Damaged, not whole, or not meant: an older may serve.
                 passed[one.name or one.id] = str(error)[:500]
-                continue
-            if not members.keys() >= set(scopes):
-                passed[one.name or one.id] = "not all of the agents are part of that group"
-                continue
-            points = {scope: (members[scope].timeline, members[scope].sequence) for scope in scopes}
-            aside = [str(scope) for scope, (line, _) in points.items() if line != MAIN]
-            if named is None and aside:
-                passed[one.name or one.id] = (
-                    f"that of {', '.join(aside)} is of another timeline; name it as the point to "
-                    "return to it"
-                )
-                continue
-            if named is None and self._left(points, known):
-                passed[one.name or one.id] = (
-                    "a restore left it behind; name it as the point to return to it"
-                )
                 continue
             yield one.name or one.id, Moment(strategy, points)
         passed.setdefault("group", "no other checkpoint is of a group with all of them")

@@ -367,10 +367,6 @@ def _tell(answer: Future[Answered]) -> None:
         log.error("the watchdog could not do its work just now", exc_info=error)
 
 
-class _NotStarted(Exception):
-    """An agent is recovered, and was not started; the cause says why."""
-
-
 @faced
 class Watchdog(Startable):
     """Finds agents that failed, and has them recovered.
@@ -607,52 +603,47 @@ class Watchdog(Startable):
         )
 
     def _answered_or_kept(self, one: Unanswered) -> Answered:
+        report, recovered = None, one.recovered
         try:
-            done = self._answer(one)
+            name, info = lease_of(one.agent), self._info(one.agent)
+            if self._is_over(one, info) or self._is_past(one):
+                outcome = "passed"
+            elif self._on_failure is not None:
+                if one.failure.kind in SILENT and name is not None:
+                    self._core.leases.break_(name, one.term)
+                called(self._on_failure, one.agent, one.failure)
+                outcome = "told"
+            else:
+                outcome = "recovered"
+                if not recovered:
+                    report = self._recovered(one, name, info)
+                    recovered = True
+                if self._restart is not None and name is not None and one.term:
+                    called(self._restart, one.agent.id)
         except Exception as error:  # whatever it is, it is tried again
             if self._is_out(error):
                 raise  # another watchdog goes on with it
             log.warning("%s: %s was answered in vain", one.agent, one.failure.kind, exc_info=True)
-            cause = error.__cause__ if isinstance(error, _NotStarted) else error
-            recovered = one.recovered or cause is not error
-            text = f"{type(cause).__name__}: {cause}"
             if one.cycle and self._was_undone(one, error):
                 self._start_again(one.agent.id)
+            text = f"{type(error).__name__}: {error}"
             self._sightings.failed(one, text, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
         if one.failure.kind in DAMAGED and self._is_damaged(one.agent):
             self._sightings.failed(one, "it is still damaged")  # so not at each look
         else:
             self._sightings.answered(one)
-        return done
+        return Answered(one.agent, one.failure, outcome, report)
 
-    def _answer(self, one: Unanswered) -> Answered:
-        name, info = lease_of(one.agent), self._info(one.agent)
-        if self._is_over(one, info) or self._is_past(one):
-            return Answered(one.agent, one.failure, "passed")
-        if self._on_failure is not None:
-            if one.failure.kind in SILENT and name is not None:
-                self._core.leases.break_(name, one.term)
-            called(self._on_failure, one.agent, one.failure)
-            return Answered(one.agent, one.failure, "told")
-        report = None
-        if not one.recovered:
-            with self._in_place_of(name, info):
-                report = self._recovery.recover(one.agent, one.failure)
-                if one.cycle:
-                    Drift(self._store.scope(one.agent)).reset()
-                    self._sightings.settled(one)
-        if self._restart is not None and name is not None and one.term:
-            self._start(self._restart, one.agent)
-        return Answered(one.agent, one.failure, "recovered", report)
-
-    def _start(self, restart: Callable[[str], Any], agent: Scope) -> None:
-        try:
-            called(restart, agent.id)
-        except Exception as error:  # a user's function: tried again later
-            if self._is_out(error):
-                raise  # another watchdog goes on with it
-            raise _NotStarted from error
+    def _recovered(
+        self, one: Unanswered, name: str | None, info: LeaseInfo | None
+    ) -> RecoveryReport:
+        with self._in_place_of(name, info):
+            report = self._recovery.recover(one.agent, one.failure)
+            if one.cycle:
+                Drift(self._store.scope(one.agent)).reset()
+                self._sightings.settled(one)
+        return report
 
     def _was_undone(self, one: Unanswered, error: Exception) -> bool:
         if not isinstance(error, RecoveryFailedError):
