@@ -6,7 +6,7 @@ import time
 
 from common import Row, at_most, median, place, told
 
-from agents import FIELDS, Talker
+from agents_state import FIELDS, Talker
 from holdfast.sync import Store
 from holdfast.sync.agents import attach
 from holdfast.sync.recovery import Recovery
