@@ -1212,9 +1212,9 @@ BUGS = (
     ),
     Bug(
         "letters that a restore makes unsent",
-        "agents/mailbox.py",
-        "    part.operations += sticky(handle, INBOX)\n",
-        "",
+        "agents/agent_keys.py",
+        'Owned(MAILBOX).part("inbox/", restore=Owned.STAY)',
+        'Owned(MAILBOX).part("inbox/")',
         "tests/agents/test_mailbox.py::test_a_restore_loses_no_letter_and_undoes_what_processing_wrote",
     ),
     Bug(
