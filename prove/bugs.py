@@ -1248,8 +1248,8 @@ BUGS = (
     Bug(
         "letters of a folder that are taken up twice",
         "agents/folder.py",
-        "if letter.id not in known]",
-        "if letter.id]",
+        'if letter.item["id"] not in known]',
+        "if letter.item]",
         "tests/agents/test_folder_importing.py::test_a_second_import_changes_nothing_whatever_happened_meanwhile",
     ),
     Bug(
