@@ -1625,7 +1625,7 @@ BUGS = (
     ),
     Bug(
         "a transition that is completed and undone, for another fails",
-        "recovery/context.py",
+        "recovery/steps.py",
         'if wrong is not None and "complete" not in settled.values():',
         "if wrong is not None:",
         "tests/recovery/test_failed_transitions.py::test_what_was_completed_is_not_undone_because_another_fails",
