@@ -292,10 +292,10 @@ def _offered(
     """Rows for the place of damaged or missing ones, from one source."""
     if other is None:
         return made_again(core, scope, keys, rename=rename)
-    return _candidates(core, other, scope, keys)
+    return _candidates(core, other, keys)
 
 
-def _candidates(core: Core, other: Core, scope: Scope, keys: list[bytes]) -> dict[bytes, bytes]:
+def _candidates(core: Core, other: Core, keys: list[bytes]) -> dict[bytes, bytes]:
     """Rows of a copy that are other than ours, or that we lack."""
     found = zip(keys, core.storage.get(keys), other.storage.get(keys), strict=True)
     given = {key: row for key, mine, row in found if row is not None and row != mine}
@@ -306,7 +306,6 @@ def _candidates(core: Core, other: Core, scope: Scope, keys: list[bytes]) -> dic
             given |= _differing(core.storage, other.storage, rowkinds.signature(key, b""))
         elif key[:1] == b"A":  # one that is missing is known by the anchors alone
             given |= _differing(core.storage, other.storage, key[:9], newest=True)
-    given |= _deletions(core, other, scope, keys)
     return {
         key: row
         for key, row in given.items()
@@ -336,23 +335,6 @@ def _same_beginning(storage: Storage, other: Storage, key: bytes) -> bool:
     except (StateIntegrityError, ValueError):
         return False  # healed first, if a copy has it
     return mine == theirs
-
-
-def _deletions(core: Core, other: Core, scope: Scope, keys: list[bytes]) -> dict[bytes, bytes]:
-    """Rows of a copy that say that the scope is deleted, where entries here end with just that."""
-    given: dict[bytes, bytes] = {}
-    ledgers = ledgers_of(core, scope) if any(key[:1] == b"E" for key in keys) else {}
-    for key in keys:
-        ledger = ledgers.get(rowkinds.scope_of(key)) if key[:1] == b"E" else None
-        if ledger is None:
-            continue
-        ended = rowkinds.deletion(ledger.tombstone)
-        mine, theirs = core.storage.get([key, ended]), other.storage.get([ended])[0]
-        with suppress(StateIntegrityError, PrunedError):  # then it says nothing of an end
-            ops = ledger.open_entry(key, mine[0])[1].ops
-            if mine[1] is None and theirs is not None and ops[-1][0] == entry.GONE:
-                given[ended] = theirs
-    return given
 
 
 def _gap(storage: Storage, other: Storage, key: bytes) -> dict[bytes, bytes]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
-from holdfast.replicas.compare import Findings, Judge, Row, paged
+from holdfast.replicas.compare import Judge, Row, paged
 from holdfast.replicas.replica_cell import SIZE, Writer, split
 from holdfast.storage.contract import Limits, Moment
 from holdfast.store.inner import AHEAD, LANES, Body, FeedItem, Lanes, Tail, entry, id_tag
@@ -69,16 +69,13 @@ def check_ends(source: Moment, replica: Ends) -> None:
 class Commits:
     """Writes to a replica what the source has committed since."""
 
-    def __init__(
-        self, judge: Judge, writer: Writer, findings: Findings, rests: dict[bytes, list[Swap]]
-    ) -> None:
+    def __init__(self, judge: Judge, writer: Writer, rests: dict[bytes, list[Swap]]) -> None:
         self._judge = judge
         self._core = judge.core
         self._rests = rests
         """Cells that come with a checkpoint, by its key; those that were written are gone."""
         self._moment = judge.moment
         self._writer = writer
-        self._findings = findings
         self._rows: dict[bytes, bytes] = {}
         self._size = 0
         self._pins: list[bytes] = []
@@ -164,8 +161,7 @@ class Commits:
         try:
             body = self._judge.body(key, row)
         except StateIntegrityError:  # it stays out of the replica, and is named
-            self._findings.add(key, "it is damaged in the store, and was not copied")
-            self.unread = True
+            self.unread = not self._judge.sends(key, row)
             return
         self._add(key, row)
         self._cells += self._rests.pop(key, [])
@@ -219,8 +215,7 @@ class Commits:
         for kind in (b"V", b"N"):
             prefix = rows.pinned(pin, kind)
             for key, row in paged(self._moment.scan, prefix, rows.after(prefix)):
-                if not self._judge.whole(key, row):
-                    self._findings.add(key, "it is damaged in the store, and was not copied")
+                if not self._judge.sends(key, row):
                     continue
                 part.append((key, row))
                 size += len(row)
@@ -250,10 +245,8 @@ class Commits:
             self._check(key, row)
 
     def _check(self, key: bytes, row: bytes) -> None:
-        if self._judge.whole(key, row):
+        if self._judge.sends(key, row):
             self._add(key, row)
-        else:
-            self._findings.add(key, "it is damaged in the store, and was not copied")
 
     def _add(self, key: bytes, row: bytes) -> None:
         self._rows[key] = row

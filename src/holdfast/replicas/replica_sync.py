@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InvalidInputError, RefusedError, ReplicaSplitError
 from holdfast.replicas.commits import Commits, check_ends, ends
-from holdfast.replicas.compare import Comparison, Difference, Findings, Judge, differences, paged
+from holdfast.replicas.compare import Comparison, Difference, Judge, differences, paged
 from holdfast.replicas.replica_cell import Claim, Writer, cell_of, mark_of
 from holdfast.storage.contract import LAST, Batch, Moment, Storage
 from holdfast.storage.rows import each
@@ -234,10 +234,9 @@ class _Sync:
         self._core = core
         self._moment = claim.beating(moment)
         self._claim = claim
-        self._findings = Findings()
         self._judge = Judge(core, self._moment)
         self._writer = Writer(claim)
-        self._comparison = Comparison(self._judge, self._writer, self._findings)
+        self._comparison = Comparison(self._judge, self._writer)
 
     def run(self, named: str, *, full: bool, remake: bool) -> SyncedReplica:
         make = remake or not self._claim.whole or self._claim.storage.get([META])[0] is None
@@ -245,7 +244,7 @@ class _Sync:
             self._make()
         else:
             self._follow(full=full)
-        done, found = self._writer, self._findings.told()
+        done, found = self._writer, self._judge.findings.told()
         return SyncedReplica(named, make, done.sent, done.removed, done.bytes, found, None)
 
     def _make(self) -> None:
@@ -270,7 +269,7 @@ class _Sync:
         for one in others:
             if one[0][:1] == b"R" and one[2] is not None:
                 rests.setdefault(rowkinds.ends_of(one[0])[1], []).append(one)
-        commits = Commits(self._judge, self._writer, self._findings, rests)
+        commits = Commits(self._judge, self._writer, rests)
         commits.check()
         before, after = self._in_turn(others, counts)
         self._write(before)
