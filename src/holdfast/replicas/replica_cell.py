@@ -83,6 +83,8 @@ class Claim:
         self._token = os.urandom(16)
         self._count = 0
         self._held: bytes | None = None
+        self._found: bytes | None = None
+        """What the cell held before this took it."""
         self._shown = time.monotonic()
 
     def take(self, check: Callable[[], None]) -> None:
@@ -96,7 +98,7 @@ class Claim:
             held, mark = self._wait()
             store = self.storage.get([META])[0] is not None
             check()
-            self._held = held
+            self._held = self._found = held
             self.whole, self._count = (mark.whole, mark.count) if mark is not None else (store, 0)
             # Without a cell nothing else tells whether a store was made there since, or ended.
             expected = [META] if held is None else []
@@ -152,6 +154,10 @@ class Claim:
     def shows_in(self, storage: Storage) -> bool:
         """Whether what was claimed is this storage itself, by another name."""
         return cell_of(storage) == self._held
+
+    def withdraw(self) -> None:
+        """Leave the cell as it was found."""
+        self.storage.commit(Batch(cells=[(rowkinds.FOLLOWS, self._held, self._found)]))
 
     def release(self) -> None:
         """Let others write; if that fails, they wait until this stands still."""

@@ -15,7 +15,7 @@ from holdfast.storage.contract import LAST, Batch, Moment, Storage
 from holdfast.storage.rows import each
 from holdfast.store.inner import Core, items_of
 from holdfast.store.names import rowkinds
-from holdfast.store.names.cells import is_same, row_at
+from holdfast.store.names.cells import row_at
 from holdfast.store.open import META
 
 # ---- reports ------------------------------------------------------------------------------------
@@ -172,12 +172,6 @@ def check_place(core: Core, storage: Storage, *, remake: bool = False) -> None:
             "what is there is a store of its own: a replica that was promoted, or a copy; nothing "
             "was changed. To have it follow, and lose what only it holds, make it anew (remake)"
         )
-    elif not marked and is_same(storage, core.storage):
-        raise _itself()
-
-
-def _itself() -> InvalidInputError:
-    return InvalidInputError("this is the place of the store itself; name another one")
 
 
 def sync(
@@ -189,8 +183,9 @@ def sync(
     claim = Claim(storage, anew=remake)
     claim.take(lambda: check_place(core, storage, remake=remake))
     try:
-        if claim.shows_in(core.storage):  # so it is if the store is a replica itself
-            raise _itself()
+        if claim.shows_in(core.storage):
+            claim.withdraw()
+            raise InvalidInputError("this is the place of the store itself; name another one")
         with core.storage.moment() as moment:
             return _Sync(core, moment, claim).run(named, full=full, remake=remake)
     finally:
