@@ -91,7 +91,7 @@ class Commits:
 
     def check(self) -> None:
         """Refuse if the replica holds what the source does not; `run` goes on where it ends."""
-        self._ends = ends(self._writer.rows)
+        self._ends = ends(self._writer.storage)
         check_ends(self._moment, self._ends)
 
     def run(self) -> None:
@@ -209,7 +209,7 @@ class Commits:
 
     def _upload(self, pin: bytes) -> None:
         """Write a long value ahead of its entry."""
-        held = cell_at(self._writer.rows, pin)
+        held = cell_at(self._writer.storage, pin)
         part: list[Row] = []
         size = 0
         for kind in (b"V", b"N"):
@@ -261,7 +261,7 @@ class Commits:
         line = scope, timeline
         prefix = rows.line(b"E", *line)
         if line not in self._reached:
-            found = self._writer.rows.scan(prefix, rows.after(prefix), limit=1, reverse=True)
+            found = self._writer.storage.scan(prefix, rows.after(prefix), limit=1, reverse=True)
             self._reached[line] = rows.sequence_of(found[0][0]) if found else 0
         if self._reached[line] >= sequence:
             return True
@@ -279,7 +279,7 @@ class Commits:
                 elif before != row and key[:1] in (b"E", b"F") and not _same(key, before, row):
                     raise split()
         for pin in self._pins:
-            held = cell_at(self._writer.rows, pin)
+            held = cell_at(self._writer.storage, pin)
             if held is not None:
                 self._writer.cell((pin, held, None))
         for swap in self._cells:

@@ -300,8 +300,9 @@ class Comparison:
 
     def between(self, low: bytes, high: bytes) -> Iterator[Difference]:
         """What differs in a range."""
-        source = paged(self._moment.scan, low, high)
-        replica = paged(self._writer.rows.scan, low, high)
+        beating = self._writer.claim.beating
+        source = beating(paged(self._moment.scan, low, high))
+        replica = beating(paged(self._writer.storage.scan, low, high))
         return differences(source, replica, self._judge.counts)
 
     def copy(self) -> None:

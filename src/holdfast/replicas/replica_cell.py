@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -142,14 +142,13 @@ class Claim:
             ) from None
         self.whole = whole
 
-    def beating(self, side: Moment) -> Beating:
-        """Rows of either side, for reading much of them while this is held."""
-        return Beating(side, self)
-
-    def beat(self) -> None:
-        """Show that this goes on, if nothing that was committed has shown it for a while."""
-        if time.monotonic() > self._shown + STILL / 2:
-            self.commit(Batch())
+    def beating(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        """Much that is read while this is held: others see that it goes on, though nothing is
+        committed. A single page is to take less than half of `STILL`."""
+        for row in rows:
+            if time.monotonic() > self._shown + STILL / 2:
+                self.commit(Batch())
+            yield row
 
     def shows_in(self, storage: Storage) -> bool:
         """Whether what was claimed is this storage itself, by another name."""
@@ -172,29 +171,6 @@ class Claim:
         self._shown = time.monotonic()
 
 
-class Beating:
-    """Rows that are read page by page while a claim is held: others see that its holder goes on.
-
-    A single page is to take less than half of `STILL`.
-    """
-
-    def __init__(self, side: Moment, claim: Claim) -> None:
-        self._side = side
-        self._claim = claim
-
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        """As that of a storage."""
-        self._claim.beat()
-        return self._side.scan(low, high, limit=limit, reverse=reverse)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        """As that of a storage."""
-        self._claim.beat()
-        return self._side.cells(low, high, limit=limit)
-
-
 # ---- row writer ---------------------------------------------------------------------------------
 # Rows on their way to a replica, in commits of bounded size.
 
@@ -209,9 +185,7 @@ class Writer:
 
     def __init__(self, claim: Claim) -> None:
         self.storage = claim.storage
-        self.rows = claim.beating(claim.storage)
-        """The same, for reading much of it."""
-        self._claim = claim
+        self.claim = claim
         self._batch = Batch()
         self._waiting = 0
         self.sent = self.removed = self.bytes = 0
@@ -260,7 +234,7 @@ class Writer:
         if not (batch.puts or batch.swaps or batch.drops or batch.cells) and whole is None:
             return
         try:
-            self._claim.commit(batch, whole=whole)
+            self.claim.commit(batch, whole=whole)
         except Conflict as conflict:  # of a row that the source does not account for
             if rowkinds.FOLLOWS in conflict.keys:
                 raise

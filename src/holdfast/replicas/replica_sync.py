@@ -227,7 +227,7 @@ def _is_copied(cell: bytes) -> bool:
 class _Sync:
     def __init__(self, core: Core, moment: Moment, claim: Claim) -> None:
         self._core = core
-        self._moment = claim.beating(moment)
+        self._moment = moment
         self._claim = claim
         self._judge = Judge(core, self._moment)
         self._writer = Writer(claim)
@@ -300,15 +300,15 @@ class _Sync:
     def _knows(self, cell: bytes) -> bool:
         """Whether the replica has the scope of a cell."""
         line = b"T" + cell[1:7]
-        return bool(self._writer.rows.scan(line, rowkinds.after(line), limit=1))
+        return bool(self._writer.storage.scan(line, rowkinds.after(line), limit=1))
 
     def _pruned(self, cell: bytes) -> bool:
         """Whether a scope is said to be pruned, by the source or the replica."""
-        sides = (self._moment, self._writer.rows)
+        sides = (self._moment, self._writer.storage)
         return any(side.cells(cell, cell + b"\0", limit=1) for side in sides)
 
     def _cells(self, low: bytes, high: bytes, *, pins: bool = False) -> Iterator[Difference]:
-        return _cells(self._moment, self._writer.rows, low, high, pins=pins)
+        return _cells(self._moment, self._writer.storage, low, high, pins=pins)
 
     def _write(self, swaps: Iterable[Difference]) -> None:
         for swap in swaps:

@@ -318,6 +318,15 @@ class LineCheck:
         elif first[0] == entry.PRUNE and not below:
             check_anchor(self, key, first)
 
+    def is_entry(self, key: bytes, hash_: bytes) -> bool:
+        """Whether an entry of the scope has this hash; a damaged one is named where it stands."""
+        row = self.storage.get([key])[0]
+        try:
+            there = row and self.ledger.entry_hash(key, entry.split_row(row)[0].data)
+        except DAMAGE:
+            return True
+        return there == hash_
+
     def _fold(self, key: bytes, sequence: int, body: Body) -> None:
         """Fold an entry into the state."""
         if self.line.gone:
@@ -607,12 +616,7 @@ def check_anchor(line: LineCheck, key: bytes, op: list[Any]) -> None:
     """An anchor must name an entry before it as it is."""
     line.anchor = rows.sequence_of(key), op
     floor = rows.entry(line.line.prefix, op[1])
-    row = line.storage.get([floor])[0]
-    try:
-        there = row and line.ledger.entry_hash(floor, entry.split_row(row)[0].data)
-    except DAMAGE:
-        return  # found and named where it stands
-    if there != op[2] or rows.sequence_of(key) <= op[1]:
+    if not line.is_entry(floor, op[2]) or rows.sequence_of(key) <= op[1]:
         line.find("chain", key, f"{rows.describe(floor)} is not the entry that it prunes up to")
 
 
@@ -782,12 +786,7 @@ def check_merge(check: LineCheck, key: bytes, op: list[Any]) -> None:
     """What was merged must still be the history that it was, and the merge before be named."""
     _, timeline, sequence, hash_, before = op
     merged = rows.entry(rows.line(b"E", check.ledger.number, timeline), sequence)
-    row = check.storage.get([merged])[0]
-    try:
-        there = row and check.ledger.entry_hash(merged, entry.split_row(row)[0].data)
-    except DAMAGE:
-        there = hash_  # found and named where it stands
-    if there != hash_ and not is_lost(check, timeline, sequence):
+    if not check.is_entry(merged, hash_) and not is_lost(check, timeline, sequence):
         check.find("chain", key, f"{rows.describe(merged)} is not the entry that it merged")
     if check.folding and before != check.line.merged:
         check.find("chain", key, "it names another merge before it than there is")
