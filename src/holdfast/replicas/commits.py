@@ -78,6 +78,7 @@ class Commits:
         self._writer = writer
         self._rows: dict[bytes, bytes] = {}
         self._size = 0
+        self._gone: set[bytes] = set()
         self._pins: list[bytes] = []
         self._cells: list[Swap] = []
         self._owed: set[tuple[int, int, int]] = set()
@@ -195,9 +196,13 @@ class Commits:
             self._copy(rows.change(id_tag(self._core, ledger, body.change)))
 
     def _anchored(self, scope: int, timeline: int) -> None:
-        """What an anchor brings: the row that leads to it, and the states that it keeps."""
+        """What an anchor brings: the row that leads to it, and the states that it keeps. What led
+        to the one before goes with the same commit."""
         for kind in (b"A", b"B"):
             prefix = rows.line(kind, scope, timeline)
+            for key, _ in paged(self._writer.storage.scan, prefix, rows.after(prefix)):
+                if row_at(self._moment, key) is None:
+                    self._gone.add(key)
             for key, row in paged(self._moment.scan, prefix, rows.after(prefix)):
                 self._check(key, row)
                 if kind == b"B":
@@ -278,13 +283,15 @@ class Commits:
                     self._writer.put(key, row)
                 elif before != row and key[:1] in (b"E", b"F") and not _same(key, before, row):
                     raise split()
+        for key in sorted(self._gone):
+            self._writer.drop(key)
         for pin in self._pins:
             held = cell_at(self._writer.storage, pin)
             if held is not None:
                 self._writer.cell((pin, held, None))
         for swap in self._cells:
             self._writer.cell(swap)
-        self._rows, self._size, self._pins, self._cells = {}, 0, [], []
+        self._rows, self._size, self._gone, self._pins, self._cells = {}, 0, set(), [], []
         self._writer.flush()
 
 

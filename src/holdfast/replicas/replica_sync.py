@@ -143,8 +143,6 @@ def _time(judge: Judge, key: bytes) -> int | None:
 
 
 _decode = msgspec.msgpack.Decoder().decode
-PRUNED = bytes(16)
-"""What says in a replica that rows of a scope are being dropped."""
 WHOLE = [
     kind.key
     for kind in rowkinds.ROWS
@@ -266,7 +264,7 @@ class _Sync:
                 rests.setdefault(rowkinds.ends_of(one[0])[1], []).append(one)
         commits = Commits(self._judge, self._writer, rests)
         commits.check()
-        before, after = self._in_turn(others, counts)
+        before, after = self._in_turn(others)
         self._write(before)
         commits.run()
         if full:
@@ -278,9 +276,7 @@ class _Sync:
         left = [one for some in rests.values() for one in some]
         self._write([*after, *left, *counts])
 
-    def _in_turn(
-        self, others: list[Difference], counts: list[Difference]
-    ) -> tuple[list[Difference], list[Difference]]:
+    def _in_turn(self, others: list[Difference]) -> tuple[list[Difference], list[Difference]]:
         """Cells to write before the rows, and after them.
 
         As in the source itself, a scope is said to be pruned while rows of it may be left over.
@@ -290,22 +286,12 @@ class _Sync:
         for one in others:
             if one[0][:1] == b"A" and one[2] is not None:
                 (before if self._knows(one[0]) else after).append(one)
-        for key, _, _ in counts:
-            cell = rowkinds.pruner(rowkinds.scope_of(key))
-            if len(key) > 1 and self._knows(cell) and not self._pruned(cell):
-                before.append((cell, None, PRUNED))
-                after.append((cell, PRUNED, None))
         return before, after
 
     def _knows(self, cell: bytes) -> bool:
         """Whether the replica has the scope of a cell."""
         line = b"T" + cell[1:7]
         return bool(self._writer.storage.scan(line, rowkinds.after(line), limit=1))
-
-    def _pruned(self, cell: bytes) -> bool:
-        """Whether a scope is said to be pruned, by the source or the replica."""
-        sides = (self._moment, self._writer.storage)
-        return any(side.cells(cell, cell + b"\0", limit=1) for side in sides)
 
     def _cells(self, low: bytes, high: bytes, *, pins: bool = False) -> Iterator[Difference]:
         return _cells(self._moment, self._writer.storage, low, high, pins=pins)
