@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import multiprocessing
 import os
-import selectors
 import signal
 import tempfile
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -179,28 +178,17 @@ def crash(
         waiting: list[tuple[Kill, ...]] = [(kill,) for kill in _around(commits, moments, every)]
         while waiting:
             kills = waiting.pop(0)
-            trial = agent.trial(kills, expected)
-            killed += trial.killed
-            if trial.why:
-                findings.append(CrashFinding(kills, trial.why))
-            if twice and len(kills) == trial.killed == 1:
-                waiting += [(*kills, next) for next in _around(trial.commits, moments, every)]
+            died, why, again = agent.trial(kills, expected)
+            killed += died
+            if why:
+                findings.append(CrashFinding(kills, why))
+            if twice and len(kills) == died == 1:
+                waiting += [(*kills, next) for next in _around(again, moments, every)]
         return CrashReport(commits, killed, tuple(findings))
 
 
 def _around(commits: int, moments: tuple[str, ...], every: int) -> list[Kill]:
     return [(moment, n) for n in range(1, commits + 1, every) for moment in moments]
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """What became of an agent that was killed."""
-
-    killed: int
-    why: str
-    """What is wrong with its end."""
-    commits: int = 0
-    """Of its last run."""
 
 
 @contextmanager
@@ -214,25 +202,20 @@ def _place(folder: Path | None) -> Iterator[Path]:
         yield Path(made)
 
 
+@dataclass
 class _Agent:
     """The agent under test, and how it is run."""
 
-    def __init__(
-        self,
-        run: Callable[..., Any],
-        prepare: Callable[..., Any] | None,
-        see: Callable[..., Any],
-        timeout: float,
-        options: Mapping[str, Any],
-        place: Path,
-    ) -> None:
-        self._run = run
-        self._prepare = prepare
-        self._see = see
-        self._timeout = timeout
-        self._options = {"durability": "normal", **options}
-        self._place = place
-        key = options.get("key")
+    _run: Callable[..., Any]
+    _prepare: Callable[..., Any] | None
+    _see: Callable[..., Any]
+    _timeout: float
+    _options: Mapping[str, Any]
+    _place: Path
+
+    def __post_init__(self) -> None:
+        key = self._options.get("key")
+        self._options = {"durability": "normal", **self._options}
         self._secrets = variable_of(os.environ.get("HOLDFAST_KEY") if key is None else str(key))
 
     def _open(self, opened: Callable[..., Any], trial: Path, **more: Any) -> Any:
@@ -255,8 +238,11 @@ class _Agent:
             )
         return self._end(trial)[0], commits
 
-    def trial(self, kills: tuple[Kill, ...], expected: Any) -> _Trial:
-        """Run the agent, kill it, and let it come to its end."""
+    def trial(self, kills: tuple[Kill, ...], expected: Any) -> tuple[int, str, int]:
+        """Run the agent, kill it, and let it come to its end.
+
+        How often it was killed, what is wrong with its end, and the commits of its last run.
+        """
         trial = self._new("-".join(f"{moment}-{commit}" for moment, commit in kills))
         killed, commits = 0, 0
         for moment, commit in (*kills, ("", 0)):
@@ -265,13 +251,13 @@ class _Agent:
                 killed += 1
             elif died:
                 started = "started again, it" if killed else "it"
-                return _Trial(killed, f"{started} failed: {told or died}")
+                return killed, f"{started} failed: {told or died}", 0
             else:
                 commits = int(told.split()[0])
                 break  # it came to its end, perhaps before it could be killed once more
         end, findings = self._end(trial)
         why = "; ".join([*_differences(expected, end), *findings][:_MOST_TOLD])
-        return _Trial(killed, why, commits)
+        return killed, why, commits
 
     def _new(self, name: str, *, prepared: bool = True) -> Path:
         trial = self._place / name
@@ -296,36 +282,40 @@ class _Agent:
 
     def _process(self, trial: Path, moment: str, commit: int) -> tuple[str, str]:
         """Run the agent in a process of its own; the signal that ended it, and what it told."""
-        reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            # That other threads may hold locks is said in the docstring, and bounded by `timeout`.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            os.close(reading)
+        forks = multiprocessing.get_context("fork")
+        reading, writing = forks.Pipe(duplex=False)
+
+        def live() -> None:
             told, code = "", 1
             try:
                 told, code = " ".join(map(str, self._live(trial, moment, commit))), 0
             except BaseException:  # also what would end this process: its parent is to be told
                 told = traceback.format_exc()
             finally:
-                os.write(writing, told[-4000:].encode())
+                writing.send(told[-4000:])
                 os._exit(code)
-        os.close(writing)
+
+        process = forks.Process(target=live)
+        with warnings.catch_warnings():
+            # That other threads may hold locks is said in the docstring, and bounded by `timeout`.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        writing.close()
         try:
-            text = _read(reading, self._timeout)
-            if text is None:
-                os.kill(pid, signal.SIGKILL)
-        finally:
-            os.close(reading)
-            status = os.waitpid(pid, 0)[1]
+            text = reading.recv() if reading.poll(self._timeout) else None
+        except EOFError:  # it ended, or was ended, and told nothing
+            text = ""
+        if text is None:
+            process.kill()
+        process.join()
         if text is None:
             return "timeout", f"it did not come to its end in {self._timeout:g} s"
-        if os.WIFSIGNALED(status):
-            return signal.Signals(os.WTERMSIG(status)).name, text
+        code = process.exitcode or 0
+        if code < 0:
+            return signal.Signals(-code).name, text
         if not text:
             return "error", "it ended its own process instead of coming back"
-        return ("" if os.waitstatus_to_exitcode(status) == 0 else "error"), text
+        return "error" if code else "", text
 
     def _live(self, trial: Path, moment: str, commit: int) -> tuple[int, int]:
         """The agent's life, in its own process; how many commits there were, and by itself."""
@@ -369,20 +359,6 @@ def _parameters(function: Callable[..., Any], name: str) -> int:
     except TypeError:
         raise InvalidInputError(f"{name} takes the store, or the store and the world") from None
     return count
-
-
-def _read(pipe: int, timeout: float) -> str | None:
-    """All that a process tells before it ends; None if that takes too long."""
-    end = time.monotonic() + timeout
-    found = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while selector.select(max(0.0, end - time.monotonic())):
-            piece = os.read(pipe, 4096)
-            if not piece:
-                return found.decode(errors="replace")
-            found += piece
-    return None
 
 
 def _differences(expected: Any, end: Any) -> list[str]:
