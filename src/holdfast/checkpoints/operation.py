@@ -33,8 +33,6 @@ from holdfast.storage.rows import again
 from holdfast.store.inner import (
     AS_BEFORE,
     UPDATES,
-    Beside,
-    Body,
     Held,
     LineHandle,
     entry,
@@ -47,7 +45,7 @@ from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_function, check_text, is_async, is_generator, ran
 from holdfast.store.names.cause import WITHIN, acting
 from holdfast.store.names.face import Steps, end, faced, made, steps, write
-from holdfast.store.names.items import Checkpoint, Restored, Reverted, said
+from holdfast.store.names.items import Checkpoint, Restored, Reverted
 from holdfast.store.state import State
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -225,25 +223,6 @@ def _ended(
             yield one.checkpoint.id
 
 
-def _beside(handle: LineHandle, checkpoint: Checkpoint) -> Beside:
-    """Operations that have failed since a checkpoint: what they wrote since, and what undid it, is
-    nobody's."""
-    failed: list[str] = []
-    history = handle.history
-    for line, sequence, envelope, body in history.points.statements():
-        if sequence < checkpoint.sequence:
-            break
-        one = history.described(line, handle.timeline, sequence, envelope, body)
-        if one.type == "post_operation" and one.metadata.get("outcome") == "reverted":
-            failed.append(said(one.metadata, "operation", ""))
-
-    def void(body: Body) -> bool:
-        named = body.cause.operation if body.cause is not None else None
-        return any(part_of(named, one) for one in failed if one)
-
-    return Beside(checkpoint.sequence, void)
-
-
 def _undo(
     handle: LineHandle, checkpoint: Checkpoint, operation: str
 ) -> tuple[Reverted | None, list[str]]:
@@ -278,7 +257,7 @@ def _undo(
         actor=None,
         dry_run=False,
         reason=reason,
-        operation=_beside(handle, checkpoint),  # effects that were done, and letters, stay
+        operation=True,  # effects that were done, and letters, stay
     )
     return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
 
