@@ -70,7 +70,7 @@ from holdfast.store.inner import (
     own_step,
 )
 from holdfast.store.names.arguments import check_function, check_not_async, check_text, listed
-from holdfast.store.names.face import Steps, ask, asks, faced, steps, write, writes
+from holdfast.store.names.face import Steps, ask, asks, faced, steps, steps_of, write, writes
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.state import State
 from holdfast.store.store import Store
@@ -127,8 +127,10 @@ class Handovers:
         already, a tool call in those messages has no result, an effect of the giver's has an
         unknown end, or the check finds something.
         """
+        a, b = self._main(giver), self._main(taker)
         asked = Asked(reason, id, context, carry, term)
-        return (yield from self._offer(giver, taker, task, asked, check))
+        prepare = partial(self._prepare_offer, a, b, task, asked)
+        return (yield from self._again(prepare, self._commit_offer, check, a))
 
     @asks("check")
     @steps
@@ -141,7 +143,9 @@ class Handovers:
         is not (such a task or key is there, the check finds something), the offer is refused with
         that as the reason, and `HandoverValidationError` says so.
         """
-        return (yield from self._accept(taker, id, check))
+        b = self._main(taker)
+        prepare = partial(self._prepare_accept, b, id)
+        return (yield from self._again(prepare, self._commit_accept, check, b))
 
     @writes
     def refuse(self, taker: State | Scope | str, id: str, *, reason: str) -> Handover:
@@ -183,11 +187,10 @@ class Handovers:
 
         With an `id` it may be called again after a crash, and goes on where it was.
         """
-        asked = Asked(reason, id, context, carry)
-        made = yield from self._offer(giver, taker, task, asked, None)
-        if made.status != OFFERED:
-            return made
-        return (yield from self._accept(taker, made.id, check))
+        offer, accept = steps_of(self.offer), steps_of(self.accept)
+        about = {"reason": reason, "id": id, "context": context, "carry": carry}
+        made = yield from offer(giver, taker, task, **about)  # type: ignore[arg-type]
+        return made if made.status != OFFERED else (yield from accept(taker, made.id, check=check))
 
     @asks("check")
     @steps
@@ -267,23 +270,6 @@ class Handovers:
 
     def _main(self, agent: State | Scope | str) -> LineHandle:
         return on_main(self._handle.of(agent))
-
-    def _offer(
-        self,
-        giver: State | Scope | str,
-        taker: State | Scope | str,
-        task: str,
-        asked: Asked,
-        check: Check | None,
-    ) -> Steps[Handover]:
-        a, b = self._main(giver), self._main(taker)
-        prepare = partial(self._prepare_offer, a, b, task, asked)
-        return (yield from self._again(prepare, self._commit_offer, check, a))
-
-    def _accept(self, taker: State | Scope | str, id: str, check: Check | None) -> Steps[Handover]:
-        b = self._main(taker)
-        prepare = partial(self._prepare_accept, b, id)
-        return (yield from self._again(prepare, self._commit_accept, check, b))
 
     def _again(
         self,

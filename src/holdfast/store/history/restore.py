@@ -148,7 +148,7 @@ def join(handle: LineHandle, point: Any, if_head: int | None) -> int | None:
     missing = {key: rule for rule in TABLE.index.union for key in _missing(line, then, rule)}
     if not missing:
         return None
-    reason = f"which effects {timeline}@{sequence} knows of"
+    reason = f"what happened on {timeline}, as {timeline}@{sequence} knows it"
     parts = ChangeParts(handle, cause_now(None, reason), None, owner=True)
     part, there = parts.part(handle), ScopedChange(handle.view(f"{timeline}@{sequence}").reader)
     part.head = if_head
