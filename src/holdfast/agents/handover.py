@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -254,16 +255,20 @@ class Handovers:
         return self._reconcile([self._main(agent)])[0]
 
     def _answer(self, agent: State | Scope | str, id: str, status: str, reason: str) -> Handover:
-        line = self._main(agent)
         check_text(reason, "the reason", least=1)
+        return self._ended(
+            self._main(agent), OUT if status == WITHDRAWN else IN, id, status, reason
+        )
+
+    def _ended(self, line: LineHandle, where: str, id: str, status: str, reason: str) -> Handover:
+        """End an offer that leaves the task where it is, as one of its sides knows it."""
 
         def step() -> Handover:
-            record = self._received(line, id, OUT if status == WITHDRAWN else IN)
-            if record.status == status:
-                return record.shown()
-            prepared = self._prepared(record, status)
-            self._check_open(prepared, id, alone=True)
-            self._close(prepared, status, reason)
+            record = self._received(line, id, where)
+            if record.status != status:
+                prepared = self._prepared(record, status)
+                self._check_open(prepared, id, alone=True)
+                self._close(prepared, status, reason)
             return record.shown()
 
         return again(step)
@@ -393,7 +398,7 @@ class Handovers:
         """Look at both sides; what is wrong with the taker's is for the other half to refuse."""
         record = self._received(taker, id)
         if self._overdue(record):
-            self._expire(record)
+            self._expire(taker, IN, record)
         prepared = self._prepared(record, "accepted")
         prepared.known = record.status == ACCEPTED
         if prepared.known:
@@ -439,7 +444,8 @@ class Handovers:
     def _expire_of(self, giver: LineHandle, task: str) -> Handover | None:
         id = standing_of(giver.reader.get(STANDINGS + task)).offer
         record = self._received(giver, id, OUT) if id else None
-        return self._expire(record) if record is not None and self._overdue(record) else None
+        late = record is not None and self._overdue(record)
+        return self._expire(giver, OUT, record) if record is not None and late else None
 
     def _overdue(self, record: Record) -> bool:
         """Whether this process has itself seen an offer without an answer for all of its term."""
@@ -449,24 +455,12 @@ class Handovers:
         latest = core.clock.ticks() - record.term
         return core.lapses.lapsed(_watched(record), record.offered_at, latest)
 
-    def _expire(self, record: Record) -> Handover | None:
-        """End an offer, as a change that no answer can stand beside; None if it was answered."""
-
-        def step() -> Handover | None:
-            data = self._line(record, OUT).reader.get(OUT + record.id)
-            if data is None:  # the giver was deleted since
-                data = self._line(record, IN).reader.get(IN + record.id)
-            if data is None:
-                return None
-            now = record_of(data)
-            if now.status != OFFERED:
-                return None
-            prepared = self._prepared(now, EXPIRED)
-            self._check_open(prepared, now.id, alone=True)
-            self._close(prepared, EXPIRED, f"no answer within {now.term:g} s")
-            return now.shown()
-
-        return again(step)
+    def _expire(self, line: LineHandle, where: str, record: Record) -> Handover | None:
+        """End an offer whose term is over; None if somebody answered it meanwhile."""
+        with suppress(InvalidInputError, HandoverNotFoundError):
+            why = f"no answer within {record.term:g} s"
+            return self._ended(line, where, record.id, EXPIRED, why)
+        return None
 
     # what they are made of
 
