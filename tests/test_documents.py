@@ -86,7 +86,7 @@ def test_conversation_and_context_come_back_whole(url: str) -> None:
         assert store.agent("writer").tail("conversation", 1) == more[-1:]
 
 
-@pytest.mark.spec("S2", "S10", "S144", "K74", "K79")
+@pytest.mark.spec("S2", "S10", "S144")
 def test_the_first_opening_makes_the_store_and_later_ones_load_it(tmp_path: Path) -> None:
     path = tmp_path / "var" / "db" / "state.db"
     path.parent.mkdir(parents=True)

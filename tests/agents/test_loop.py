@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from store_kit import Between, Hands, Place
+from store_kit import Between, Hands, Place, put_row, rows_of
 
 import holdfast
 from holdfast import sync
@@ -71,7 +71,6 @@ def kept(state: sync.State) -> int:
     return again.count
 
 
-@pytest.mark.spec("D34")
 def test_it_runs_steps_and_saves_each(place: Place) -> None:
     state = place.open().agent("7")
     seen = []
@@ -298,6 +297,44 @@ def test_a_stop_before_it_runs_is_not_lost_on_the_async_face(place: Place) -> No
 
 
 @pytest.mark.spec("D34")
+def test_while_it_is_active_it_reads_its_mail_checks_its_tasks_and_works(place: Place) -> None:
+    """Catches: a loop that does not call `check_tasks`, or calls the three in another order, or
+    reads no letter that comes between two steps, or does not end when it is stopped."""
+    state = place.open().agent("7")
+    mailbox = sync.agents.Mailbox(state)
+    seen: list[str] = []
+
+    class Clerk(Worker):
+        tasks: list[str]
+
+        def on_letter(self, mail: sync.agents.Mail) -> None:
+            seen.append(f"mail {mail.content}")
+            self.notes.append(mail.content)
+
+        def check_tasks(self) -> None:
+            seen.append(f"tasks {len(self.notes)}")
+
+        def step(self) -> StepResult:
+            task = self.notes.pop(0) if self.notes else None
+            seen.append(f"work on {task}")
+            if task == "first":
+                mailbox.send("third")
+            if task == "third":
+                loop.stop()
+            return StepResult(f"{task}", idle=task is None)
+
+    mailbox.send("first")
+    mailbox.send("second")
+    loop = sync.agents.Loop(state, Clerk(100), **QUICK)
+    result = loop.run()
+    assert (result.outcome, result.letters) == ("stopped", 3)
+    assert seen == [
+        *("mail first", "mail second", "tasks 2", "work on first"),
+        *("mail third", "tasks 2", "work on second"),
+        *("tasks 1", "work on third"),
+    ]
+
+
 def test_letters_come_first_and_are_done_once(place: Place) -> None:
     state = place.open().agent("7")
     mailbox = sync.agents.Mailbox(state)
@@ -910,9 +947,13 @@ def test_a_restart_in_another_process(place: Place) -> None:
 
 
 @pytest.mark.spec("X55")
-def test_all_that_checkpoints_an_agent_in_one_life(timed: sync.Store, hands: Hands) -> None:
-    """A first checkpoint, routine ones, operations around work, a check, a restart, a restore."""
-    state = timed.agent("7")
+def test_all_that_checkpoints_an_agent_in_one_life(place: Place, hands: Hands) -> None:
+    """A first checkpoint, routine ones, operations around work, a check, a restart, a restore.
+
+    Catches: a restart that only the loop that was asked knows of; a check that finds all well
+    though checkpoints are late or damaged; a recovery that takes a damaged checkpoint.
+    """
+    state = place.open(clock=hands.clock).agent("7")
     checkpoints = sync.checkpoints.Checkpoints(state)
 
     @checkpoints.operation("deploy")
@@ -938,15 +979,27 @@ def test_all_that_checkpoints_an_agent_in_one_life(timed: sync.Store, hands: Han
     assert ends == ["completed", "reverted", *["completed"] * 4]
     [recovery] = state.checkpoints(type="recovery")
     assert state.at(recovery).get("deployed") == 1, "what failed was undone before"
-    assert sync.agents.check_loop(state).restorable == state.checkpoints()[0].id
+    report = sync.agents.check_loop(state)
+    assert not report.findings
+    assert report.restorable == state.checkpoints()[0].id
     state.set("deployed", 99)
     latest = checkpoints.locate(valid=True)
-    loop = sync.agents.Loop(state, Worker(5), **QUICK)
-    loop.restart(latest, reason="controlled")
-    assert (loop.run().restarts, state.get("deployed")) == (1, 5)
+    sync.agents.Loop(state, Worker(5), **QUICK).restart(latest, reason="controlled")
+    state = place.reopen(clock=hands.clock).agent("7")  # another process, which was told nothing
+    assert (sync.agents.run(Worker(5), state, **QUICK).restarts, state.get("deployed")) == (1, 5)
     state.set("deployed", 99)
-    state.restore(state.checkpoints()[0])
-    assert state.get("deployed") == 5
+    last = state.checkpoints()[0]
+    state.set("deployed", 100)
+    state.checkpoint("damaged")
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[-1]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    state = place.open(clock=hands.clock).agent("7")
+    report = sync.agents.check_loop(state)
+    assert (bool(report.findings), report.restorable) == (True, last.id)
+    restored = sync.checkpoints.Checkpoints(state).recover().result
+    assert (restored.restored_from, state.get("deployed")) == (last.id, 5)
 
 
 def test_stop_ends_it_after_the_step(store: sync.Store) -> None:

@@ -40,7 +40,7 @@ def answer(mail: sync.agents.Mail) -> None:
     mail.change.append("answers", mail.content)
 
 
-@pytest.mark.spec("D17", "D34")
+@pytest.mark.spec("D17")
 def test_letters_are_processed_in_order_with_what_they_lead_to(place: Place, hands: Hands) -> None:
     state = place.open(clock=hands.clock).agent("7")
     mailbox = sync.agents.Mailbox(state)

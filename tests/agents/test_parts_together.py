@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import holdfast
 from holdfast import Ephemeral, sync
 from holdfast.agents import MachineArrow, MachineDefinition, MachineState, StepResult
 from holdfast.errors import (
+    Conflict,
     HandoverValidationError,
     InvalidInputError,
     LeaseHeldError,
@@ -166,21 +169,44 @@ def test_who_is_in_the_middle_of_work_hands_nothing_over(store: sync.Store) -> N
 
 @pytest.mark.spec("S54")
 def test_a_queue_in_memory(place: Place) -> None:
-    """Letters are stored; where that is not wanted, an ephemeral list is a queue."""
+    """Letters are stored; where that is not wanted, an ephemeral list is a queue.
+
+    Catches: a change that may rest on an ephemeral key that another has written since, by which
+    two take the same message; ephemeral keys that reach an entry.
+    """
     store, storage = place.open_counting()
     state = store.agent("7")
     state.declare(Ephemeral("queue/"))
     before = storage.calls["commit"]
-    for number in range(5):
-        state.append("queue/in", {"number": number})
-    taken = []
-    while state.length("queue/in"):
-        with state.change() as change:
-            first, *rest = change.get("queue/in")
-            change.set("queue/in", rest)
-        taken.append(first["number"])
-    assert taken == [0, 1, 2, 3, 4]
+
+    def take(into: list[int]) -> None:
+        while len(into) < 1000:
+            with suppress(Conflict):
+                with state.change() as change:
+                    first, *rest = change.get("queue/in") or [None]
+                    if first is None:
+                        return
+                    change.set("queue/in", rest)
+                    time.sleep(0.0005)  # others take, too, and one of them is late
+                into.append(first["number"])
+
+    for number in range(40):
+        state.append("queue/in", {"number": number, "text": "only in memory"})
+    taken: list[list[int]] = [[], [], []]
+    threads = [threading.Thread(target=take, args=(one,)) for one in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert all(one == sorted(one) for one in taken), "each gets them in their order"
+    assert sorted(number for one in taken for number in one) == list(range(40)), (
+        "and nobody what another got"
+    )
     assert storage.calls["commit"] == before, "nothing reached the storage"
+    state.append("queue/in", {"text": "only in memory"})
+    state.set("stored", 1)
+    state = place.reopen().agent("7")
+    assert (state.get("queue/in"), state.get("stored")) == (None, 1)
 
 
 # the registry, and loops

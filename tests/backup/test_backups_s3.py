@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from backup_kit import fill, restored, values
@@ -41,10 +43,35 @@ def credentials(s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+def _region_asked_for(config: Configuration, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The region that a request of the backups is signed for, as a server sees it."""
+    signed: list[str] = []
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            signed.append(self.headers["Authorization"])
+            self.send_error(403)
+
+        def log_message(self, *words: object) -> None:
+            """Nothing is said of it."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        with sync.recovery.set_up(config) as managed:
+            assert managed.backups is not None
+            with pytest.raises(Unavailable):
+                managed.backups.list()
+        server.shutdown()
+    (region,) = {one.partition("Credential=")[2].split("/")[2] for one in signed}
+    return region
+
+
 @pytest.mark.spec("K259")
 def test_the_documents_backup_is_set_up(
     s3: Server, sealed: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Catches: `region` or `encryption` of the document that is not handed on."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     text = DOCUMENT % (sealed.path, sealed.key, sealed.signer)
@@ -54,9 +81,14 @@ def test_the_documents_backup_is_set_up(
         assert managed.report.backup == "s3://kai-agent-states"
         assert managed.backups is not None
         managed.state.set("task", 2)
+        managed.state.set("plan", "a secret plan")
         made = managed.backups.create("from the document", keys=True)
         assert managed.backups.verify(made.id).ok
         assert made.encrypted
+        place = managed.backups._place
+        kept = b"".join(place.get(one.name, one.size) for one in place.objects(""))
+        assert len(kept) > 1000
+        assert b"a secret plan" not in kept, "what is in the bucket is encrypted"
         again = restored(managed.backups, made.id, sealed, "again")
         assert again.agent("ai.kai.assistant.general").get("task") == 2
         sealed.close()
@@ -68,6 +100,7 @@ def test_the_documents_backup_is_set_up(
             assert await managed.backups.list() == []
 
     asyncio.run(other_face())
+    assert _region_asked_for(config, monkeypatch) == "us-west-2"
     # Encryption is demanded, and a plain store has none: nothing is made.
     plain = text.replace(str(sealed.path), f"{tmp_path}/plain.db")
     plain = plain.replace(f', key: "{sealed.key}"', "")
@@ -76,6 +109,7 @@ def test_the_documents_backup_is_set_up(
     assert not (tmp_path / "plain.db").exists()
 
 
+@pytest.mark.spec("K9")
 def test_a_bucket_holds_backups_as_a_folder_does(s3: Server, sealed: Place) -> None:
     store = sealed.open()
     fill(store)

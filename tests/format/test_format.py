@@ -213,7 +213,6 @@ def test_chains_and_feed(name: str) -> None:
     assert named == heads.keys()
 
 
-@pytest.mark.spec("K14", "K53")
 def test_what_is_left_of_pruned_entries(name: str) -> None:
     (scope,) = [scope for scope in second(name).scopes() if scope.name == "custom:pruned"]
     pruned = [entry.sequence for entry in scope.entries(0) if not entry.body]
@@ -224,6 +223,7 @@ def test_what_is_left_of_pruned_entries(name: str) -> None:
     assert scope.entry(scope.key(b"E", 0, (10, 5))).statement[1:33] == kept[10][7]
 
 
+@pytest.mark.spec("K14", "K53")
 def test_signatures_and_roots(name: str) -> None:
     stored, checked, others = STORES[name]["facts"], 0, []
     for scope in second(name).scopes():

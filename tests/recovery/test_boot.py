@@ -164,13 +164,15 @@ def test_functions_that_raise_keep_nothing_else_from_being_settled(place: Place)
 
 @pytest.mark.spec("X10", "S81")
 def test_the_chain_from_the_newest_state_to_defaults(place: Place, tmp_path: Path) -> None:
+    """Catches: `newest_valid` that takes another checkpoint than the latest that is whole."""
     names = ("good", "older", "copied", "lost")
     store = place.open()
     for name in names:
         state = store.agent(name)
-        state.set("task", 1)
-        if name == "older":
-            state.checkpoint("safe")
+        for task in (-1, 0, 1):
+            state.set("task", task)
+            if name == "older":
+                state.checkpoint(f"task {task}")
         state.set("task", 2)
     copy = sync.open(f"sqlite:{tmp_path}/copy.db")
     copy.agent("copied").set("task", 3)
@@ -347,6 +349,37 @@ def test_the_last_checkpoints_hold_queue_work_and_session(place: Place) -> None:
     assert there["agent:7"].keys("$effects/open/")
     kinds = {one.kind: one.outcome for one in sync.recovery.boot(store).items}
     assert kinds == {"effect": "retry", "request": "retry"}
+
+
+@pytest.mark.spec("S65", "S66")
+def test_what_waits_at_a_shutdown_is_in_its_checkpoint_and_emitted_after_the_restart(
+    place: Place,
+) -> None:
+    """Catches: a checkpoint without the mailbox; a boot that emits nothing, or what is done."""
+    store = place.open()
+    state = store.agent("7")
+    with sync_shutdown(store, [state]):
+        mailbox = sync.agents.Mailbox(state)
+        for number in range(4):
+            mailbox.send({"request": number}, id=f"r{number}")
+        assert mailbox.process(lambda mail: None, limit=1) == 1
+    store = place.reopen()
+    state, other = store.agent("7"), store.agent("other")
+    [last] = state.checkpoints()
+    assert last.metadata["trigger"] == "shutdown"
+    sync.agents.Mailbox(state).remove(4)  # since then: the checkpoint knows nothing of it
+    sync.checkpoints.Checkpoints(other).restore(last.id, source=state)
+    waiting = [letter.content for letter in sync.agents.Mailbox(other).waiting()]
+    assert waiting == [{"request": 1}, {"request": 2}, {"request": 3}]
+    emitted: list[tuple[str, Any]] = []
+    sync.recovery.boot(
+        store,
+        requests=lambda state, letter: emitted.append((str(state.scope), letter.content)),
+    )
+    assert emitted == [
+        *(("agent:7", {"request": number}) for number in (1, 2)),
+        *(("agent:other", content) for content in waiting),
+    ]
 
 
 def sync_shutdown(store: sync.Store, scopes: Any) -> Any:

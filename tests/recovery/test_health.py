@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -179,16 +180,26 @@ def test_where_secrets_lie_is_told_from_what_the_store_was_opened_with(tmp_path:
         assert "in_memory" in kinds(sync.recovery.Recovery(memory).health(url="memory:"))
 
 
+@pytest.mark.spec("M117")
 @pytest.mark.parametrize(
-    ("free", "kind"), [(1 << 40, ""), (500 << 20, "disk_nearly_full"), (1 << 20, "disk_full")]
+    ("free", "size", "kind"),
+    [
+        (1 << 40, 1 << 20, ""),
+        (9 << 30, 80 << 30, ""),
+        (7 << 30, 80 << 30, "disk_nearly_full"),
+        (500 << 20, 1 << 20, "disk_nearly_full"),
+        (1 << 20, 1 << 20, "disk_full"),
+    ],
 )
-def test_a_disk_that_fills_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, kind: str
+def test_a_store_that_grows_until_its_disk_is_full_is_told_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, size: int, kind: str
 ) -> None:
+    """Catches: what is free that is not compared with the store's own size."""
     disk = shutil.disk_usage(tmp_path)._replace(total=1 << 41, free=free)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
     url = f"sqlite:{tmp_path / 'a.db'}"
     with sync.open(url) as store:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
+        monkeypatch.setattr(os.path, "getsize", lambda path: size)
         found = kinds(sync.recovery.Recovery(store).health(url=url))
     assert {one for one in found if one.startswith("disk")} == ({kind} if kind else set())
 

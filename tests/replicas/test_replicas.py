@@ -34,7 +34,7 @@ def opened(place: Place, url: str) -> sync.Store:
     return store
 
 
-@pytest.mark.spec("K69", "K225")
+@pytest.mark.spec("K225")
 def test_a_replica_is_the_store_row_for_row(store: sync.Store, place: Place) -> None:
     fill(store)
     replicas = sync.replicas.Replicas(store, [at(place), at(place, "second")])

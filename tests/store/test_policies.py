@@ -95,53 +95,6 @@ def test_default_state_change_policy() -> None:
     assert policy.priority == "high"
 
 
-@pytest.mark.spec("K261", "K262", "K263", "K264")
-def test_policies_of_a_configuration(place: Place) -> None:
-    time_based = {
-        "name": "time_based",
-        "conditions": [
-            {
-                "type": "time_interval",
-                "threshold": 300000,
-                "metric": "time_since_last_checkpoint",
-                "operator": "greater_than",
-            }
-        ],
-        "frequency": {"interval": 300000, "jitter": 30000},
-        "retention": {"max_age": "7d", "max_count": 100},
-        "compression": {"enabled": True, "algorithm": "lz4"},
-        "encryption": {"enabled": True, "algorithm": "AES-256-GCM"},
-        "priority": "medium",
-    }
-    state_change = {
-        "name": "state_change",
-        "conditions": [
-            {
-                "type": "state_change",
-                "threshold": 0.1,
-                "metric": "state_change_ratio",
-                "operator": "greater_than",
-            }
-        ],
-        "retention": {"max_age": "30d", "max_count": 50},
-        "priority": "high",
-    }
-    one, two = Policy.of(time_based), Policy.of(state_change)
-    assert one.id == one.name == "time_based"
-    assert one.retention == PolicyRetention(7 * 86_400_000, 100)
-    assert one.encryption == PolicySetting(True, "AES-256-GCM")
-    assert two.retention == PolicyRetention(30 * 86_400_000, 50)
-    assert (two.frequency, two.compression, two.encryption) == (PolicyFrequency(), None, None)
-    assert Policy.of(one.data()) == one
-    policies = sync.checkpoints.Policies(place.open(), watch=False)
-    assert policies.set(A, state_change) == two
-    if place.sealed:
-        assert policies.set(A, time_based) == one
-    else:
-        with pytest.raises(PolicyValidationError, match="this store is plain"):
-            policies.set(A, time_based)
-
-
 # an agent's own
 
 
@@ -833,7 +786,7 @@ def test_a_condition_needs_all_of_its_fields_and_each_counts(place: Place) -> No
         alone_.close()
 
 
-@pytest.mark.spec("K67", "K113", "K114", "K118", "K159")
+@pytest.mark.spec("K67", "K113", "K114", "K159")
 def test_policies_triggers_scheduler_optimizer_and_validator_are_one_engine(
     place: Place, hands: Hands
 ) -> None:

@@ -87,7 +87,7 @@ def test_policies_whose_names_run_together_have_schedules_of_their_own(place: Pl
     assert [info.scope for info in scheduler.schedules()] == ["agent:2"]
 
 
-@pytest.mark.spec("K115", "K136", "K142")
+@pytest.mark.spec("K115", "K136")
 def test_a_policy_fires_though_its_process_is_gone(place: Place, hands: Hands) -> None:
     with (
         place.open(clock=hands.clock) as gone,

@@ -370,7 +370,7 @@ def test_a_service_that_is_stopped_goes_on_where_it_was(
         assert store.session("s-1").get("info") == {"agent": "planner"}
 
 
-@pytest.mark.spec("S81", "S85")
+@pytest.mark.spec("S85")
 def test_only_what_has_changed_is_saved_and_the_latest_is_found(place: Place) -> None:
     store = place.open()
     for number in range(3):

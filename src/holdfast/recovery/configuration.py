@@ -87,9 +87,9 @@ FIELDS: dict[str, dict[str, str]] = {
         "duration of a day at most; never if left out",
     },
     "monitoring": {
-        "metrics_enabled": "an open store counts in any case",
+        "metrics_enabled": "`true`; an open store counts, which cannot be switched off",
         "audit_logging": "`true`; the journal cannot be switched off",
-        "performance_tracking": "an open store times in any case",
+        "performance_tracking": "`true`; an open store times, which cannot be switched off",
         "alert_thresholds": "not available yet",
     },
 }
@@ -406,11 +406,10 @@ class _Reading:
     def _monitoring(self, data: Mapping[str, Any]) -> None:
         flags = ("metrics_enabled", "audit_logging", "performance_tracking")
         self._flags(data, "monitoring", flags)
-        if data.get("audit_logging") is False:
-            self.problems.append("monitoring.audit_logging: the journal cannot be switched off")
-        for name in ("metrics_enabled", "performance_tracking"):
+        told = ("an open store counts", "the journal is kept", "an open store times")
+        for name, what in zip(flags, told, strict=True):
             if data.get(name) is False:
-                self._notes.append(f"monitoring.{name}: an open store counts and times in any case")
+                self.problems.append(f"monitoring.{name}: {what}, which cannot be switched off")
         if data.get("alert_thresholds"):
             self._unavailable.append("monitoring.alert_thresholds")
 

@@ -131,12 +131,11 @@ class Commits:
                 f"the directory knows no scope of number {scope:x}; nothing behind it was copied: "
                 "run verify on the store"
             )
-        tombstone = self._core.storage.get([rows.tombstone(name)])[0]
-        if tombstone is not None:
-            # Also if it came after the moment: what is erased is not copied any more.
-            self._add(rows.tombstone(name), tombstone)
+        if self._judge.entombed(scope):
+            self._copy(rows.tombstone(name))
             self.erased.add(scope)
             return
+        name = rows.directory(name[1:17], int.from_bytes(name[17:21], "big"), rows.THERE)
         last = item.first + item.entries - 1
         self._reached[line] = max(last, self._reached.get(line, 0))
         if line not in self._met:

@@ -49,8 +49,6 @@ class Judge:
         self.floor = cache(self._floor)
         self.entombed = cache(self._entombed)
         self._pinned = cache(self._pins)
-        self.buried: dict[bytes, bytes] = {}
-        """Tombstones, of scopes that were asked for, that came after the moment."""
 
     # what is whole
 
@@ -94,17 +92,9 @@ class Judge:
     # what may go
 
     def _entombed(self, scope: int) -> bool:
-        """Whether a scope is erased, also since the moment: then it is not copied any more."""
+        """Whether a scope is erased, as of the moment."""
         key = self.core.numbers.row(scope)
-        if key is None:
-            return False
-        name = rowkinds.tombstone(key)
-        if row_at(self.moment, name) is not None:
-            return True
-        row = self.core.storage.get([name])[0]
-        if row is not None:
-            self.buried[name] = row
-        return row is not None
+        return key is not None and self._has(rowkinds.tombstone(key))
 
     def _floor(self, scope: int, timeline: int) -> Floor:
         """The floor of a timeline, as of the moment."""
@@ -154,11 +144,6 @@ class Judge:
         if kind not in rowkinds.OF_SCOPE:
             return False
         return self.entombed(rowkinds.scope_of(key)) or self._below(kind, key)
-
-    def came_since(self, key: bytes) -> bool:
-        """Whether a row that the source did not have at the moment is a tombstone of later."""
-        tombstone = key[:1] == b"D" and rowkinds.state_of(key) == rowkinds.ERASED
-        return tombstone and self.core.storage.get([key])[0] is not None
 
     def _below(self, kind: bytes, key: bytes) -> bool:
         scope, timeline = rowkinds.scope_of(key), rowkinds.line_of(key)
@@ -328,18 +313,16 @@ class Comparison:
             else:
                 self._writer.swap(key, theirs, mine)
             self._writer.ease()
-        self._entomb()
 
     def take_over(self, low: bytes, high: bytes) -> None:
         """Make a range equal, as far as the source accounts for what differs."""
         for key, mine, theirs in self.between(low, high):
-            self._entomb()
             if key[:1] in (b"M", b"F"):
                 self._findings.add(key, "it is not the same in the replica; make that anew")
             elif mine is None:
                 if self._judge.may_go(key):
                     self._writer.drop(key)
-                elif not self._judge.came_since(key):
+                else:
                     self._findings.add(key, "it is missing in the store; the replica keeps it")
             elif theirs is None:
                 self._put(key, mine)
@@ -348,14 +331,6 @@ class Comparison:
             else:
                 self._findings.add(key, "store and replica differ; one of them is damaged")
             self._writer.ease()
-        self._entomb()
-
-    def _entomb(self) -> None:
-        """Put tombstones that are newer than the moment: before their scopes' rows are dropped."""
-        while self._judge.buried:
-            key, row = self._judge.buried.popitem()
-            if self._writer.storage.get([key])[0] is None:
-                self._writer.put(key, row)
 
     def _put(self, key: bytes, row: bytes) -> None:
         if self._judge.whole(key, row):

@@ -246,10 +246,6 @@ class _Run(Verification):
         below = [(number, floors[number].sequence) for number in lines]
         nodes = NodeCheck(self, ledger, dict(below))
         uploads = UploadCheck(self, nodes, ledger)
-        if self.end is None:  # where time is short, they are read with the entries
-            for number in lines:
-                nodes.read(number)
-        nodes.finish()
         for number in lines:
             here = (str(ledger.scope), ledger.number, number)
             if here < start[:3]:

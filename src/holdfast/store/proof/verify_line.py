@@ -16,7 +16,6 @@ from holdfast.storage.rows import each
 from holdfast.store.commit.lookup_terms import Progress, Terms, read_progress
 from holdfast.store.history.checkpoint import check_values, leaves
 from holdfast.store.journal import entry
-from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.floor import (
     Loss,
@@ -53,8 +52,9 @@ from holdfast.store.upkeep.losses import find_loss, newest_entry
 from holdfast.store.upkeep.prune import Marks
 
 PAGE = 2000
+FLOOR_PAGE = 500
 LOOK = 100
-"""Short entries after which it is looked whether the time is used up; of others, after each."""
+"""Entries that are read together where there is little time."""
 
 
 class LineCheck:
@@ -86,7 +86,10 @@ class LineCheck:
         self.folding = True
         """Whether the state can be made from entries; if not, the next saved index may help."""
         self.heavy = False  # whether the last entry may have taken long
-        self.stepped = self.begin  # up to which entry nodes were read, if that is done in steps
+        self.missing: set[int] = set()
+        """Entries up to the floor whose bodies are gone."""
+        self.seen: set[Any] = set()
+        """Values of the states that are kept below the floor."""
         self.damaged: set[tuple[int, int]] = set()
         self.losses: list[Loss] = []  # that its entries tell of
         self.told: dict[int, list[Loss]] = {}  # that timelines tell of, where that was asked for
@@ -100,8 +103,9 @@ class LineCheck:
         """Saves below this entry have been looked at."""
         self.looked = self.begin + 1 if self.begin else 0
         """So have values and signatures."""
-        self.with_nodes = nodes.saved(number)
-        """The entries at which nodes were saved, as far as they have been read."""
+
+    def _line(self, kind: bytes) -> bytes:
+        return rows.line(kind, self.ledger.number, self.line.number)
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
@@ -116,27 +120,27 @@ class LineCheck:
         if self.begin:
             self._go_on()
         elif self.floor.sequence:
-            FloorCheck(self, self.floor).run()
+            self._below()
         line, head = self.line, self.head
         self.newest = newest_index(self.ledger, line.number, head[0])
         high = rows.entry(line.prefix, head[0] + 1)
-        while True:
-            page = self.storage.scan(rows.entry(line.prefix, line.sequence + 1), high, limit=PAGE)
-            ends = len(page) < PAGE
-            if self.check.end is None:
-                self._entries(page, head)
-            else:
-                self._entries(self._in_time(page), head)
-                ends = ends and (not page or line.sequence == rows.sequence_of(page[-1][0]))
-                page = [one for one in page if rows.sequence_of(one[0]) <= line.sequence]
-                self._read_nodes(ends)
-            self.report.entries += len(page)
+        limit = PAGE if self.check.end is None else min(PAGE, LOOK)
+        ends, read = False, self.begin
+        while not ends:
+            low = rows.entry(line.prefix, line.sequence + 1)
+            page = self.storage.scan(low, high, limit=limit)
+            ends = len(page) < limit
+            # The nodes first, also those up to the floor: entries and saves lead to them.
+            self.nodes.read(line.number, read, None if ends else rows.sequence_of(page[-1][0]))
+            self.nodes.finish()
+            self._entries(self._in_time(page), head)
+            ends = ends and (not page or line.sequence == rows.sequence_of(page[-1][0]))
+            read = line.sequence
             self._beside(head[0] if ends else line.sequence)
             self.check.accounts.settle()
-            if ends:
-                break
-            self._unannounced(line.sequence)
-            self.check.pause(self.ledger, line.number, line.sequence, self._name_keys)
+            if not ends:
+                self._unannounced(line.sequence)
+                self.check.pause(self.ledger, line.number, line.sequence, self._name_keys)
         check_losses(self)
         self._unannounced(head[0])
         self._behind()
@@ -147,26 +151,25 @@ class LineCheck:
             check_lookups(self.check, line)
         self._name_keys()
 
+    def _in_time(self, page: list[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
+        """Rows of a page until a long one has used up the time: at least one, so it gets on."""
+        if self.check.end is None:
+            self.report.entries += len(page)
+            return page
+        return self._until_late(page)
+
+    def _until_late(self, page: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        for one in page:
+            if self.heavy and self.check.late():
+                return
+            self.heavy = False
+            self.report.entries += 1
+            yield one
+
     def _name_keys(self) -> None:
         """Name the keys that use what was found to be damaged, also by a part of the work alone."""
         if self.damaged:
             self.check.name_keys(self.ledger, [self.line.number], self._uses_damaged)
-
-    def _in_time(self, page: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of a page until the time is used up: at least one, so that it gets on."""
-        for count, one in enumerate(page):
-            if (self.heavy or (count and count % LOOK == 0)) and self.check.late():
-                return
-            self.heavy = False
-            yield one
-
-    def _read_nodes(self, ends: bool) -> None:
-        """Read the nodes that were saved with the entries that were just read."""
-        line = self.line
-        self.nodes.read(line.number, self.stepped, None if ends else line.sequence)
-        self.nodes.finish()
-        self.stepped = line.sequence
-        self.with_nodes = self.nodes.saved(line.number)
 
     def _go_on(self) -> None:
         """Take up where the check was stopped."""
@@ -244,15 +247,16 @@ class LineCheck:
         self.report.values += values
 
     def _entry(self, key: bytes, row: bytes, expected: tuple[int, bytes]) -> None:
-        """Look at one entry and name all that is off."""
+        """Look at one entry and name all that is off; up to the floor its body may be gone."""
         line = self.line
         sequence = rows.sequence_of(key)
+        below = sequence <= self.floor.sequence
         whole = sequence == line.sequence + 1
         if not whole:
             self.find("chain", key, f"entries {line.sequence + 1} to {sequence - 1} are missing")
             self.folding = False
         try:
-            envelope, _ = entry.split_row(row)
+            envelope, sealed = entry.split_row(row)
         except DAMAGE as error:
             self.find("damage", key, str(error))
             self.folding = False
@@ -262,15 +266,10 @@ class LineCheck:
             self.find("chain", key, "it does not follow from the entry before it")
             self.folding = False
         try:
-            start = len(envelope.data)
-            writer, commitment = envelope.writer, envelope.commitment
-            body = self.ledger.open_body(key, row, start, writer, commitment)
-            self.report.values += len(body.atoms)
-            self._leads(key, sequence, body)
-            if self.folding:
-                self._fold(key, sequence, body)
-            if envelope.statement and str(self.ledger.scope) not in body.ops[0]:
-                self.find("chain", key, "the checkpoint says that it is one of another scope")
+            if below and not sealed:
+                self.missing.add(sequence)
+            else:
+                self._body(key, row, envelope)
         except NewerFormatError:
             raise
         except DAMAGE as error:
@@ -280,26 +279,42 @@ class LineCheck:
         line.sequence = sequence
         line.head = self.ledger.entry_hash(key, envelope.data)
         self.other |= sequence == expected[0] and line.head != expected[1]
-        if envelope.statement is not None:
+        if envelope.statement is not None and (not below or sequence in self.floor.bases):
             self.check_statement(key, envelope, whole=whole)
 
+    def _body(self, key: bytes, row: bytes, envelope: Envelope) -> None:
+        """Open an entry, and look at what it says."""
+        sequence, start = rows.sequence_of(key), len(envelope.data)
+        body = self.ledger.open_body(key, row, start, envelope.writer, envelope.commitment)
+        self.report.values += len(body.atoms)
+        self._leads(key, sequence, body)
+        if self.folding:
+            self._fold(key, sequence, body)
+        if envelope.statement and str(self.ledger.scope) not in body.ops[0]:
+            self.find("chain", key, "the checkpoint says that it is one of another scope")
+
     def _leads(self, key: bytes, sequence: int, body: Body) -> None:
-        """Check what an entry leads to; one that only sets short values leads nowhere."""
+        """Check what an entry leads to; one that only sets short values leads nowhere.
+
+        Of one up to the floor, what it leads to may be gone, but for data keys and dependencies.
+        """
+        first = body.ops[0] if body.ops else [0]
+        below = sequence <= self.floor.sequence
         if body.save and body.save[0] > self.floor.sequence:
             self.announced[body.save[0]] = (body.save[1], body.save[2])
             self._compare_save(body.save, key)
-        self.check.accounts.note(self.ledger, self.line.number, sequence, body)
+        noted = msgspec.structs.replace(body, change=None, cause=None) if below else body
+        self.check.accounts.note(self.ledger, self.line.number, sequence, noted)
         if body.packs:
             self._packs(sequence, body)
         elif not body.atoms:
             self.uploads.note(key, body)
-        first = body.ops[0] if body.ops else [0]
-        if first[0] == entry.MERGE:
-            check_merge(self, key, first)
-        elif first[0] == entry.PRUNE:
-            check_anchor(self, key, first)
-        elif first[0] == entry.LOST:
+        if first[0] == entry.LOST:
             self.losses.append(told(sequence, first))
+        elif first[0] == entry.MERGE and not below:
+            check_merge(self, key, first)
+        elif first[0] == entry.PRUNE and not below:
+            check_anchor(self, key, first)
 
     def _fold(self, key: bytes, sequence: int, body: Body) -> None:
         """Fold an entry into the state."""
@@ -314,15 +329,17 @@ class LineCheck:
 
     def _packs(self, sequence: int, body: Body) -> None:
         self.heavy = True
-        line = rows.line(b"V", self.ledger.number, self.line.number)
         for ordinal, commitment in enumerate(body.packs, 1):
-            key = rows.pack(line, sequence, ordinal)
+            key = rows.pack(self._line(b"V"), sequence, ordinal)
             self.packs.add(key)
+            row = self.storage.get([key])[0]
+            if row is None and sequence <= self.floor.sequence:
+                continue
             try:
-                plain = self.ledger.open_row(key, self.storage.get([key])[0])
+                plain = self.ledger.open_row(key, row)
                 if self.ledger.commit_pack(plain) != commitment:
                     raise StateIntegrityError("it is not the pack that its entry commits to")
-                self.report.values += len(self.ledger.atoms_in(key, self.storage.get([key])[0]))
+                self.report.values += len(self.ledger.atoms_in(key, row))
             except DAMAGE as error:
                 self.find("damage", key, str(error))
                 self.folding = False
@@ -357,11 +374,70 @@ class LineCheck:
         self.line.rebase(root, {})
         return root
 
+    # up to the floor: the chain is whole, and nothing that is kept is missing
+    #
+    # Entries may be envelopes alone there, and packs, saves and nodes may be gone. What is there
+    # must be itself; and every state that is kept is read whole, down to its values and the
+    # entries that wrote its keys. So what was dropped by somebody else is found, unless nothing
+    # that can still be asked for rests on it.
+
+    def _below(self) -> None:
+        """Check all up to the floor, and stand there."""
+        line, floor = self.line, self.floor
+        self.folding = False
+        low, high = (rows.entry(line.prefix, at) for at in (0, floor.sequence + 1))
+        for key, row in each(self.storage.scan, low, high, limit=FLOOR_PAGE):
+            self._entry(key, row, self.head)
+            self.report.entries += 1
+        if line.sequence < floor.sequence:
+            key = rows.entry(line.prefix, floor.sequence)
+            self.find("chain", key, f"entries from {line.sequence + 1} on are missing")
+        self.report.pruned += len(self.missing)
+        head = line.head
+        base = [self._base(at, hash_) for at, hash_ in sorted(floor.bases.items())][-1]
+        if base is not None:
+            line._take(floor.sequence, base)
+            self.folding = True
+        line.sequence, line.head, line.floor = floor.sequence, head, floor
+        self.checked = self.looked = floor.sequence + 1
+        self.packs.clear()
+        self.points.clear()
+
+    def _base(self, at: int, commitment: bytes) -> Save | None:
+        """Check a state that is kept; None if its saved index cannot be read."""
+        ledger, key = self.ledger, rows.entry(self._line(b"B"), at)
+        kept = rows.entry(self.line.prefix, at)
+        row = self.storage.get([kept])[0]
+        try:
+            base = read_base(ledger, self.line.number, at, commitment)
+            self.report.saves += 1
+            envelope = entry.split_row(row)[0] if row else None
+            if envelope and base.head != ledger.entry_hash(kept, envelope.data):
+                raise StateIntegrityError("it stands behind another entry than the one there is")
+            if base.place:
+                root = ledger.trees.load(tuple(base.place), base.root)
+                self.report.values += check_values(ledger, root, read=True, seen=self.seen)
+            self._writers(key, base)
+        except DAMAGE as error:
+            self.find("damage", damaged_row(error, key), str(error))
+            return None
+        if envelope and envelope.statement and envelope.statement.root != base.root:
+            self.find("root", kept, "the checkpoint names another state than is kept for it")
+        return base
+
+    def _writers(self, key: bytes, base: Save) -> None:
+        """The entries that wrote the keys of a kept state must be whole."""
+        marks = Marks(self.ledger, self.line.number, self.floor.sequence)
+        marks.save(base)
+        written = {sequence for sequence, ordinal in marks.values if not ordinal}
+        if lost := sorted(written & self.missing):
+            self.find("damage", key, f"entries that kept keys rest on were dropped: {lost[:10]}")
+
     # rows that no entry names
 
     def _strays(self, kind: bytes, low: int, high: int, named: Callable[[bytes], bool]) -> None:
         """Find rows of a kind, at entries from `low` to before `high`, that none of them names."""
-        line = rows.line(kind, self.ledger.number, self.line.number)
+        line = self._line(kind)
         for key, _ in each(self.storage.scan, rows.entry(line, low), rows.entry(line, high)):
             if not named(key):
                 self.find("unaccounted", key, rows.ROW[kind].stray)
@@ -383,7 +459,7 @@ class LineCheck:
     def _compare_save(self, save: tuple[int, int, bytes], key: bytes) -> None:
         """Check a saved index against the state that the entries give at that point."""
         at, kind, commitment = save
-        row_key = rows.entry(rows.line(b"S", self.ledger.number, self.line.number), at)
+        row_key = rows.entry(self._line(b"S"), at)
         self.report.saves += 1
         try:
             plain = self.ledger.open_row(row_key, self.storage.get([row_key])[0])
@@ -435,7 +511,7 @@ class LineCheck:
             return len(key) == rows.LENGTHS[b"S"] and rows.sequence_of(key) in self.announced
 
         self._strays(b"S", self.checked, below, announced)
-        line, saved = rows.line(b"N", self.ledger.number, self.line.number), self.with_nodes
+        line, saved = self._line(b"N"), self.nodes.saved(self.line.number)
         for at in saved[bisect_left(saved, self.checked) : bisect_left(saved, below)]:
             if at not in self.announced:
                 self.find("unaccounted", rows.pack(line, at, 0), rows.ROW[b"N"].stray)
@@ -481,16 +557,7 @@ class LineCheck:
         return any(place is not None and place[:2] in self.damaged for place in places)
 
 
-# ---- verify floor -------------------------------------------------------------------------------
-# Verifying a timeline below its floor: the chain is whole, and nothing that is kept is missing.
-#
-# Below the floor that an anchor announces, entries may be envelopes alone, and packs, saves and
-# nodes may be gone. What is there must be itself; and every state that is kept is read whole, down
-# to its values and the entries that wrote its keys. So what was dropped by somebody else is found,
-# unless nothing that can still be asked for rests on it.
-
-
-FLOOR_PAGE = 500
+# ---- verify floors ------------------------------------------------------------------------------
 
 
 def find_floors(check: Verification, ledger: Ledger, lines: list[int]) -> dict[int, Floor]:
@@ -534,130 +601,13 @@ def _is_pruned_now(check: Verification, ledger: Ledger) -> bool:
     return cell_at(check.core.storage, rows.pruner(ledger.number)) is not None
 
 
-class FloorCheck:
-    """What is left of a timeline up to its floor."""
-
-    def __init__(self, line: LineCheck, floor: Floor) -> None:
-        self.line = line
-        self.floor = floor
-        self.ledger = line.ledger
-        self.missing: set[int] = set()
-        """Entries whose bodies are gone."""
-        self.hashes: dict[int, bytes] = {}
-        """Of the entries whose states are kept."""
-        self.seen: set[Any] = set()
-
-    def run(self) -> None:
-        """Check all up to the floor, and stand there."""
-        line = self.line.line
-        low, high = (rows.entry(line.prefix, at) for at in (0, self.floor.sequence + 1))
-        for key, row in each(self.line.storage.scan, low, high, limit=FLOOR_PAGE):
-            self._entry(key, row)
-            self.line.report.entries += 1
-        if line.sequence < self.floor.sequence:
-            key = rows.entry(line.prefix, self.floor.sequence)
-            self.line.find("chain", key, f"entries from {line.sequence + 1} on are missing")
-        self.line.report.pruned += len(self.missing)
-        head = line.head
-        base = [self._base(at, hash_) for at, hash_ in sorted(self.floor.bases.items())][-1]
-        if base is None:
-            self.line.folding = False
-        else:
-            line._take(self.floor.sequence, base)
-        line.sequence, line.head, line.floor = self.floor.sequence, head, self.floor
-        self.line.checked = self.line.looked = self.floor.sequence + 1
-
-    def _entry(self, key: bytes, row: bytes) -> None:
-        line, sequence = self.line.line, rows.sequence_of(key)
-        if sequence != line.sequence + 1:
-            message = f"entries {line.sequence + 1} to {sequence - 1} are missing"
-            self.line.find("chain", key, message)
-        try:
-            envelope, sealed = entries.split_row(row)
-        except DAMAGE as error:
-            self.line.find("damage", key, str(error))
-            line.sequence, line.head = sequence, b""
-            return
-        if line.head and envelope.before != line.head and sequence == line.sequence + 1:
-            self.line.find("chain", key, "it does not follow from the entry before it")
-        line.sequence, line.head = sequence, self.ledger.entry_hash(key, envelope.data)
-        if sequence in self.floor.bases:
-            self.hashes[sequence] = line.head
-            if envelope.statement is not None:
-                self.line.check_statement(key, envelope, whole=False)
-        if not sealed:
-            self.missing.add(sequence)
-            return
-        try:
-            self._body(key, self.ledger.open_entry(key, row)[1])
-        except DAMAGE as error:
-            self.line.find("damage", key, str(error))
-
-    def _body(self, key: bytes, body: Body) -> None:
-        """An entry that stayed whole: of its packs, what is there must be what it commits to."""
-        self.line.report.values += len(body.atoms)
-        self.line.uploads.note(key, body)
-        if body.ops and body.ops[0][0] in (entries.REKEY, entries.CHECKPOINT):
-            alone = msgspec.structs.replace(body, change=None, cause=None)
-            sequence = rows.sequence_of(key)
-            self.line.check.accounts.note(self.ledger, self.line.line.number, sequence, alone)
-        if body.ops and body.ops[0][0] == entries.LOST:
-            self.line.losses.append(told(rows.sequence_of(key), body.ops[0]))
-        prefix = rows.line(b"V", self.ledger.number, self.line.line.number)
-        for ordinal, commitment in enumerate(body.packs, 1):
-            pack = rows.pack(prefix, rows.sequence_of(key), ordinal)
-            row = self.line.storage.get([pack])[0]
-            if row is not None and self.ledger.commit_pack(self.ledger.open_row(pack, row)) != (
-                commitment
-            ):
-                self.line.find("damage", pack, "it is not the pack that its entry commits to")
-
-    def _base(self, at: int, commitment: bytes) -> Save | None:
-        """Check a state that is kept; None if its saved index cannot be read."""
-        number = self.line.line.number
-        key = rows.entry(rows.line(b"B", self.ledger.number, number), at)
-        try:
-            base = read_base(self.ledger, number, at, commitment)
-            self.line.report.saves += 1
-            if at in self.hashes and base.head != self.hashes[at]:
-                raise StateIntegrityError("it stands behind another entry than the one there is")
-            if base.place:
-                root = self.ledger.trees.load(tuple(base.place), base.root)
-                self.line.report.values += check_values(
-                    self.ledger, root, read=True, seen=self.seen
-                )
-            self._writers(key, base)
-        except DAMAGE as error:
-            self.line.find("damage", damaged_row(error, key), str(error))
-            return None
-        self._root(at, base)
-        return base
-
-    def _writers(self, key: bytes, base: Save) -> None:
-        """The entries that wrote the keys of a kept state must be whole."""
-        marks = Marks(self.ledger, self.line.line.number, self.floor.sequence)
-        marks.save(base)
-        lost = sorted({sequence for sequence, ordinal in marks.values if not ordinal})
-        lost = [sequence for sequence in lost if sequence in self.missing]
-        if lost:
-            message = f"entries that kept keys rest on were dropped: {lost[:10]}"
-            self.line.find("damage", key, message)
-
-    def _root(self, at: int, base: Save) -> None:
-        entry = rows.entry(self.line.line.prefix, at)
-        row = self.line.storage.get([entry])[0]
-        envelope = entries.split_row(row)[0] if row else None
-        if envelope and envelope.statement and envelope.statement.root != base.root:
-            self.line.find("root", entry, "the checkpoint names another state than is kept for it")
-
-
 def check_anchor(line: LineCheck, key: bytes, op: list[Any]) -> None:
     """An anchor must name an entry before it as it is."""
     line.anchor = rows.sequence_of(key), op
     floor = rows.entry(line.line.prefix, op[1])
     row = line.storage.get([floor])[0]
     try:
-        there = row and line.ledger.entry_hash(floor, entries.split_row(row)[0].data)
+        there = row and line.ledger.entry_hash(floor, entry.split_row(row)[0].data)
     except DAMAGE:
         return  # found and named where it stands
     if there != op[2] or rows.sequence_of(key) <= op[1]:

@@ -6,6 +6,7 @@ can be checked at once; the rest (a state taken over from another timeline) at t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -76,8 +77,8 @@ class NodeCheck:
         self.ledger = ledger
         self._hashes: dict[tuple[int, int, int], bytes] = {}
         """(timeline, sequence, ordinal) of a pack to the hashes of its nodes, joined."""
-        self._packs: set[tuple[int, int]] = set()
-        """(timeline, sequence) of the saves that the packs belong to."""
+        self._saved: dict[int, list[int]] = {}
+        """The entries of each timeline at which nodes were saved, in order."""
         self._open: list[tuple[tuple[int, ...], bytes, bytes]] = []
         """(place, hash, row) of links to nodes that had not been read."""
         self._below = below
@@ -94,7 +95,7 @@ class NodeCheck:
 
     def saved(self, timeline: int) -> list[int]:
         """The entries of a timeline at which nodes were saved."""
-        return sorted(sequence for line, sequence in self._packs if line == timeline)
+        return self._saved.get(timeline, [])
 
     def read(self, timeline: int, first: int = 0, last: int | None = None) -> None:
         """Read the nodes that were saved on a timeline, all or those at some of its entries."""
@@ -123,7 +124,10 @@ class NodeCheck:
             return  # something led to it before
         self._hashes[(timeline, sequence, ordinal)] = b""
         if not rows.of_base(key):
-            self._packs.add((timeline, sequence))
+            saved = self._saved.setdefault(timeline, [])
+            at = bisect_left(saved, sequence)
+            if saved[at : at + 1] != [sequence]:
+                saved.insert(at, sequence)
         commit = self.ledger.commit_node
         try:
             nodes = [_stored(data) for data in self.ledger.atoms_in(key, row)]

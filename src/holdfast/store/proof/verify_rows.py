@@ -388,9 +388,9 @@ class DirectoryCheck:
             self._check.report.unswept += 1
             return
         if _has_key(self._core, tombstone):
-            self._check.leftovers.key_of_scope(tombstone, key)
+            self._check.leftovers.of_scope(key, tombstone, key)
         for left, _ in life[:-1]:
-            self._check.leftovers.row(left, tombstone, key)
+            self._check.leftovers.of_scope(left, tombstone, key)
 
     def knows(self, number: int) -> bool:
         """Whether there is, or was, a scope of this number."""
@@ -416,7 +416,7 @@ class DirectoryCheck:
             at = self.erased[number]
             with suppress(*DAMAGE):  # found and named before
                 tombstone = read_tombstone(self._core, at, self._core.storage.get([at])[0] or b"")
-                self._check.leftovers.row(key, tombstone, at)
+                self._check.leftovers.of_scope(key, tombstone, at)
 
     def ends_now(self, ledger: Ledger) -> bool:
         """Whether it says of a scope that it is deleted, as of this moment."""
@@ -594,34 +594,32 @@ class Leftovers:
         self.found: dict[tuple[bytes, str], tuple[str, Progress, object]] = {}
         """By whose it is and what is said of it: the place, and the state when it was found."""
 
-    def row(self, key: bytes, tombstone: Tombstone, at: bytes) -> None:
-        """Note a row of an erased scope; `at`: where its tombstone lies."""
+    def of_scope(self, key: bytes, tombstone: Tombstone, at: bytes) -> None:
+        """Note a row of an erased scope; the key of its tombstone, at which that lies, stands for
+        the scope's key in the ring."""
+        core, message = self._core, "the key of an erased scope is in the ring"
 
         def state() -> object:
-            gone = is_unswept(self._core, tombstone, at) or self._core.storage.get([key])[0] is None
-            return None if gone else _trace(self._core, tombstone, at)
+            there = core.storage.get([key])[0] is not None and not is_unswept(core, tombstone, at)
+            if key == at:
+                there = _has_key(core, tombstone)
+            return _trace(core, tombstone, at) if there else None
 
-        self._note(at, f"left of an erased scope: {AGAIN}", key, state)
+        said = message if key == at else "left of an erased scope"
+        self._note(at, f"{said}: {AGAIN}", key, state)
 
-    def key_of_scope(self, tombstone: Tombstone, at: bytes) -> None:
-        """Note that the ring holds the key of an erased scope."""
-
-        def state() -> object:
-            there = _has_key(self._core, tombstone)
-            return _trace(self._core, tombstone, at) if there else None
-
-        self._note(at, f"the key of an erased scope is in the ring: {AGAIN}", at, state)
-
-    def cell_of_subject(self, key: bytes, id: bytes) -> None:
-        """Note the cell of a subject that says that it is being erased."""
-        cell, subjects = self._core.subjects.cell(key), self._core.subjects
-        state = lambda: subjects.cell(key) == cell and (self._holds(id), cell)  # noqa: E731
-        self._note(key, AGAIN, key, state)
-
-    def key_of_subject(self, tombstone: bytes) -> None:
-        """Note that the ring holds the key of an erased subject."""
+    def of_subject(self, key: bytes, id: bytes) -> None:
+        """Note the cell of a subject that says that it is being erased, or a tombstone whose
+        subject has a key in the ring."""
+        ring, subjects = self._core.ring, self._core.subjects
         message = f"the key of an erased subject is in the ring: {AGAIN}"
-        self._note(tombstone, message, tombstone, lambda: self._holds(tombstone[1:]))
+        said = AGAIN if key.startswith(rowkinds.SUBJECTS) else message
+
+        def state() -> object:
+            found = subjects.cell(key), ring is not None and holds_subject(ring, id)
+            return found if any(found) else None
+
+        self._note(key, said, key, state)
 
     def settle(self) -> None:
         """Tell what is left of those that nobody is at; that is waited for."""
@@ -638,9 +636,6 @@ class Leftovers:
     def _note(self, whose: bytes, message: str, key: bytes, state: Progress) -> None:
         if (whose, message) not in self.found:
             self.found[whose, message] = rowkinds.describe(key), state, state()
-
-    def _holds(self, id: bytes) -> bool:
-        return self._core.ring is not None and holds_subject(self._core.ring, id)
 
 
 def is_unswept(core: Core, tombstone: Tombstone, at: bytes) -> bool:
@@ -734,7 +729,7 @@ def check_subjects(check: Verification) -> None:
         with check.noting(key, cell=True):
             named = core.subjects.read(key, cell)
             if named.erasing:
-                check.leftovers.cell_of_subject(key, named.id)
+                check.leftovers.of_subject(key, named.id)
                 continue
             check.report.subjects += 1
             if read_subject(ring, named.id) is None and core.subjects.cell(key) == cell:
@@ -753,7 +748,7 @@ def _tombstones(check: Verification) -> None:
         with check.noting(key):
             core.open_row(key, row)
         if holds_subject(ring, key[1:]):
-            check.leftovers.key_of_subject(key)
+            check.leftovers.of_subject(key, key[1:])
 
 
 # ---- timelines ----------------------------------------------------------------------------------
