@@ -139,7 +139,6 @@ class LineHandle:
         after = _done(change(before), "update")
         operations = [Operation("set", key, after, KEEP, kept.name if kept is not None else None)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
-        plan[0].done_again = attempt < UPDATES
         if kept is not None:
             kept.check(self.scope, key, plan[0].fences)
         return plan, after
