@@ -807,7 +807,7 @@ BUGS = (
     Bug(
         "a lease not expected by the changes made under it",
         "store/commit/group_commit.py",
-        "batch.cells += [(key, cell, cell) for key, cell in attempt.cells.items()]",
+        "batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]",
         "pass",
         "tests/store/test_leases.py::test_holder_and_contender_disagree_about_everything_but_the_term",
     ),
@@ -1793,7 +1793,7 @@ BUGS = (
     ),
     Bug(
         "what is sensitive put into a cache",
-        "store/commit/outside_cache.py",
+        "store/open.py",
         "return not quiet if encrypted else packed",
         "return True",
         "tests/store/test_redis.py::test_what_is_sensitive_is_never_there",

@@ -82,8 +82,6 @@ class Change(msgspec.Struct):
     id: str | None = None
     content: bytes = b""
     """What stands for what was asked for under the id; empty if it rests on what was read."""
-    attempt: int = 1
-    """How often it has been tried, beginning with 1; a gate may ask."""
     fences: tuple[Fence, ...] = msgspec.field(default_factory=leases_now)
     """It is committed only if the cells of these are as they were: leases that it is made under,
     subjects that it seals for."""

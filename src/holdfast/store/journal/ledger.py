@@ -50,13 +50,16 @@ Found = tuple[bytes, Any, bytes]
 
 
 class RowCache(Protocol):
-    """A cache outside of the process, as a ledger uses it: see `store.commit.outside_cache`."""
+    """A cache outside of the process, as a ledger uses it: see `store.open`."""
 
     def atoms(self, ledger: Ledger, wanted: Mapping[bytes, Wanted]) -> dict[bytes, list[Found]]:
         """The atoms of those rows that the cache has, and has as they must be."""
 
     def offer(self, ledger: Ledger, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Put rows there, if they may lie there."""
+
+    def left(self) -> str:
+        """What an erase says of the cache: rows that are dropped leave it, but for these."""
 
 
 _BYTE = [bytes([n]) for n in range(256)]
@@ -71,6 +74,16 @@ def gone(scope: Scope) -> ScopeNotFoundError:
     return ScopeNotFoundError(f"{scope} was erased; one that is made again under its name is new")
 
 
+class Home(Protocol):
+    """The open store that a scope is part of."""
+
+    codec: Codec
+    storage: Storage
+    lineage: bytes
+    nodes: NodeCache
+    atoms: AtomCache
+
+
 class Ledger:
     """What is needed to read and write one scope."""
 
@@ -82,13 +95,9 @@ class Ledger:
         *,
         before: int,
         tombstone: bytes,
-        lineage: bytes,
-        storage: Storage,
+        home: Home,
         seal: Seal,
         commitments: Commitments,
-        codec: Codec,
-        nodes: NodeCache,
-        atoms: AtomCache,
         no_body: Callable[[Ledger, bytes], HoldfastError],
     ) -> None:
         self.scope = scope
@@ -102,9 +111,9 @@ class Ledger:
         self.tombstone = tombstone
         """Key of the row that says that the scope is erased: every commit expects it absent."""
         self.seal = seal
-        self.codec = codec
-        self.storage = storage
-        self.prefix = lineage + scope_id
+        self.codec = home.codec
+        self.storage = home.storage
+        self.prefix = home.lineage + scope_id
         self.timelines: dict[int, Any] = {}
         """Held for `Directory`; of timelines, which read through it, a ledger knows nothing."""
         self.names: dict[str, int] = {}
@@ -126,10 +135,10 @@ class Ledger:
         self.stale = False
         """Another object stands for this scope now, or it is to be read again."""
         self._ad = b"holdfast/ad/1\0" + self.prefix
-        self._atoms = atoms
+        self._atoms = home.atoms
         self._no_body = no_body
         """Judges an entry whose row is the envelope alone: pruned, or damaged."""
-        self._derive(commitments, nodes)
+        self._derive(commitments, home.nodes)
 
     def _derive(self, commitments: Commitments, nodes: NodeCache) -> None:
         """What follows from the scope's keys: commitments, and trees that are made by them."""

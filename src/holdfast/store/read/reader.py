@@ -24,10 +24,10 @@ from holdfast.errors import (
 from holdfast.seal.codec import Codec, convert
 from holdfast.seal.subject_keys import ERASED
 from holdfast.store.commit.core import Core, refresh
-from holdfast.store.commit.outside_cache import Near
 from holdfast.store.journal.declared import NOTHING, Declared
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import floor_of, pruned
+from holdfast.store.journal.ledger import RowCache
 from holdfast.store.journal.lifetime import Terms, read_meta
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
@@ -242,7 +242,7 @@ class Reader:
         """What says of which keys the cache outside of the process may not know: for many reads."""
         return rules_of((self, timeline)) if self.core.near is not None else ()
 
-    def _near(self, timeline: Timeline, key: str, slot: Slot, rules: Rules = ()) -> Near | None:
+    def _near(self, timeline: Timeline, key: str, slot: Slot, rules: Rules = ()) -> RowCache | None:
         """The cache outside of the process, where there is one and it may know of the key."""
         shut = sensitive(key, [slot], rules or self.near_rules(timeline))
         return None if shut else self.core.near
