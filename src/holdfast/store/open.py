@@ -97,7 +97,7 @@ class CachePlan:
 # children lie, and no hash covers that, so that a node of another copy could lead astray.
 #
 # What is sensitive is never put there. A row tells by its seal whether it holds something that was
-# so when it was written; a reader tells it of the key that is read.
+# so when it was written; and of a scope in which a class of keys is declared so, nothing is asked.
 
 
 class Near:
