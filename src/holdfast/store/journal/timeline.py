@@ -100,6 +100,9 @@ class Timeline:
         self.atoms_since = self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
         self.known: Declared | None = None
+        self.told: float | None = None
+        """How far ahead the wall clock was, as the newest entry written here says: whoever reads
+        the timeline has to find a step in it, whatever else was written since."""
         self.lent: Node | None = None
         """Its tree as those begin with it who fork it, while it is not saved itself."""
 
