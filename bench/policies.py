@@ -53,19 +53,21 @@ def gate(rounds: int) -> list[Row]:
             state.set("first", 0)  # its first checkpoint
             policies.wait()
             engine, spent, beside = policies._engine, [], []
-            after, later = engine.after, engine._later
+            after, turn = engine.after, engine._background._turn
 
             def timed(change: Any, written: Any) -> None:
                 begun = time.perf_counter()
                 after(change, written)
                 spent.append(time.perf_counter() - begun)
 
-            def timed_later() -> None:
+            def timed_turn() -> Any:
                 cpu = time.thread_time()
-                later()
+                pause = turn()
                 beside.append(time.thread_time() - cpu)
+                return pause
 
-            engine.after, engine._later = timed, timed_later  # type: ignore[method-assign]
+            engine.after = timed  # type: ignore[method-assign]
+            engine._background._turn = timed_turn
             for number in range(200 * rounds):
                 text = f"{number} " * 10
                 state.set(f"keys/{number % 200 * 7 % 1000:04}", {"text": text})

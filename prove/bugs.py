@@ -792,8 +792,8 @@ BUGS = (
     Bug(
         "use after os.fork() allowed",
         "storage/sqlite/engine.py",
-        "        if self._pid != contract.process_number:\n            raise StoreForkedError(",
-        "        if False:\n            raise StoreForkedError(",
+        "        if self._pid != contract.process_number:\n            raise forked()",
+        "        if False:\n            raise forked()",
         "tests/storage/test_sqlite_forks.py::test_fork",
     ),
     Bug(
@@ -1212,9 +1212,9 @@ BUGS = (
     ),
     Bug(
         "letters that a restore makes unsent",
-        "agents/mailbox.py",
-        "    part.operations += sticky(handle, INBOX)\n",
-        "",
+        "agents/agent_keys.py",
+        'Owned(MAILBOX).part("inbox/", restore=Owned.STAY)',
+        'Owned(MAILBOX).part("inbox/")',
         "tests/agents/test_mailbox.py::test_a_restore_loses_no_letter_and_undoes_what_processing_wrote",
     ),
     Bug(
@@ -1402,7 +1402,7 @@ BUGS = (
     Bug(
         "what a step writes after it was given up",
         "recovery/run.py",
-        "        self._store.break_lease(self._name)\n        self._lease.over = True\n",
+        "        self._lease.over = True\n",
         "        pass\n",
         "recoveries",
     ),
@@ -1604,17 +1604,24 @@ BUGS = (
     ),
     Bug(
         "notices that a consumer loses because what it read is sticky",
-        "recovery/steps.py",
-        "part.operations += sticky(handle, LAST)",
-        'part.operations += sticky(handle, "$recovery/")',
+        "recovery/failures.py",
+        'LAST = str(Owned(PREFIX).part("last", restore=Owned.STAY))',
+        'LAST = str(Owned(PREFIX, restore=Owned.STAY)) + "last"',
         "tests/recovery/test_consumers_recovered.py::test_a_restore_takes_back_what_was_read_with_what_was_written",
     ),
     Bug(
         "two recoveries of an agent at once",
         "recovery/run.py",
-        'return lease_name("recovery", str(agent), *slot)',
+        'return lease_name("recovery", str(agent))',
         'return lease_name("recovery", str(agent), str(__import__("time").monotonic_ns()))',
         "tests/recovery/test_procedures.py::test_one_recovery_at_a_time",
+    ),
+    Bug(
+        "a step that is given up together with the steps beside it",
+        "recovery/run.py",
+        "self._lease = copy.copy(leases_now()[-1])",
+        "self._lease = leases_now()[-1]",
+        "tests/recovery/test_recovery_commits.py::test_a_slot_that_was_ended_writes_nothing_more_and_others_go_on",
     ),
     Bug(
         "a transition that is completed and undone, for another fails",

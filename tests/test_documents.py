@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from holdfast import errors, sync
 from holdfast.errors import Conflict, HoldfastError, InvalidInputError
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.storage.wrappers import Counting
+from holdfast.storage.wrappers import Counting, Fault, Faulty
 
 TALK = [
     {"role": "user", "content": "write the report"},
@@ -462,44 +463,235 @@ def test_recovery_from_the_newest_good_snapshot(url: str) -> None:
         assert state.get("k") == "x" * 300
 
 
+STATUSES = ("development", "testing", "staging", "production", "deprecated", "archived")
+LEVELS = ("experimental", "alpha", "beta", "stable", "mature")
+
+
 @pytest.mark.spec("X19")
-def test_versions_and_rollbacks_of_others_by_our_names(store: sync.Store) -> None:
-    """docs/names.md, "Versions and rollbacks of others": each row of it does what it says."""
-    state = store.agent("a")
-    checkpoints = sync.checkpoints.Checkpoints(state)
-    with state.change() as change:
-        for number in range(200):
-            change.set(f"k{number:03}", os.urandom(300))
+def test_versions_and_rollbacks_of_others_by_our_names(url: str) -> None:
+    """docs/names.md, "Words of others": each row of it does what it says.
 
-    def size() -> int:
-        return sum(len(row) for _, row in store._core.storage.scan(b"", b"\xff"))
+    Catches: a checkpoint that copies the state; tags that are not kept or looked for; a rollback of
+    some keys or of one entry that takes others along; an emergency that takes what is damaged; an
+    error of another kind, or none.
+    """
+    with sync.open(url) as store:
+        state = store.agent("a")
+        with state.change() as change:
+            for number in range(200):
+                change.set(f"k{number:03}", os.urandom(300))
 
-    whole = size()
-    one = state.checkpoint("1.0", tags=["production", "stable"])  # VersionStatus, StabilityLevel
-    assert state.checkpoints(tag="stable") == [one]
-    state.set("k000", 0)
-    two = state.checkpoint("1.1")
-    # full, yet incremental, layered, copy on write: all of the state, and none of it copied
-    assert len(state.at(two).keys()) == len(state.at(one).keys()) == 200
-    assert size() - whole < whole / 10
-    # selective and partial; version and snapshot; emergency
-    state.set("k001", 1)
-    checkpoints.restore("1.0", keys=["k000"])
-    assert (state.get("k000") != 0, state.get("k001")) == (True, 1)
-    state.revert(entries=[state.log(key="k001", limit=1)[0].sequence])
-    assert state.get("k001") != 1
-    state.restore("1.1")
-    assert state.get("k000") == 0
-    state.restore(one.sequence)
-    assert state.get("k000") != 0
-    assert checkpoints.recover().result.restored_from == one.id, "what was undone is left alone"
-    # E101, E103; E102 is `test_recovery_from_the_newest_good_snapshot`
-    for unknown in ("9.9", 10_000):
-        with pytest.raises(errors.MissingError):
-            state.restore(unknown)
-    with pytest.raises(Conflict):
-        state.restore("1.0", if_head=1)
-    assert state.get("k000") != 0
+        def size() -> int:
+            return sum(len(row) for _, row in store._core.storage.scan(b"", b"\xff"))
+
+        whole = size()
+        versions = [
+            state.checkpoint(f"1.{n}", tags=[STATUSES[n % 6], LEVELS[n % 5]]) for n in range(30)
+        ]
+        # full, yet incremental, differential, layered, copy on write: all of it, and none copied
+        assert {len(state.at(one).keys()) for one in versions} == {200}
+        assert size() - whole < whole / 2
+        for number, word in [*enumerate(STATUSES), *enumerate(LEVELS)]:
+            many = len(STATUSES) if word in STATUSES else len(LEVELS)
+            assert state.checkpoints(tag=word) == versions[number::many][::-1]
+        before = dict(state.items())
+        # selective and partial
+        with state.change() as change:
+            change.set("k000", 0)
+            change.set("k001", 1)
+        state.set("k002", 2)
+        sync.checkpoints.Checkpoints(state).restore("1.0", keys=["k000"])
+        assert dict(state.items()) == before | {"k001": 1, "k002": 2}
+        state.revert(entries=[state.log(key="k002", limit=1)[0].sequence])
+        assert dict(state.items()) == before | {"k001": 1}
+        # version and snapshot
+        changed = state.checkpoint("2.0")
+        state.restore("1.0")
+        assert dict(state.items()) == before
+        state.restore(changed)
+        assert dict(state.items()) == before | {"k001": 1}
+        # E101, E103
+        for unknown in ("9.9", 10_000, "f" * 64):
+            with pytest.raises(errors.MissingError):
+                state.restore(unknown)
+        with pytest.raises(Conflict):
+            state.restore("1.0", if_head=1)
+        state.set("k001", "lost" * 100)
+        bad = state.checkpoint("2.1")
+    storage = open_storage(url)
+    place = bad.sequence - 1
+    key, row = next(pair for pair in storage.scan(b"E", b"F") if pair[0][-1] == place)
+    storage.commit(Batch(drops=[key]))
+    storage.commit(Batch(puts=[(key, row[:-1] + bytes([row[-1] ^ 1]))]))
+    storage.close()
+    with sync.open(url) as store:
+        state = store.agent("a")
+        with pytest.raises(errors.StateIntegrityError):  # E102
+            state.restore("2.1", past_damage=True)
+        emergency = sync.checkpoints.Checkpoints(state).recover()
+        assert emergency.result.restored_from == changed.id
+        assert dict(state.items()) == before | {"k001": 1}
+
+
+@pytest.mark.spec("K1")
+def test_a_state_lies_in_layers_with_whole_checkpoints_and_all_its_versions(tmp_path: Path) -> None:
+    """Catches: a change or a checkpoint that is there by half after a commit that failed; a version
+    that goes with the next one; a layer that has another state than the store."""
+    faulty = Faulty(open_storage(f"sqlite:{tmp_path / 'store.db'}"))
+    copy, again = f"sqlite:{tmp_path / 'copy.db'}", f"sqlite:{tmp_path / 'again.db'}"
+    with sync.open(f"sqlite:{tmp_path / 'store.db'}", storage=faulty) as store:
+        state = store.agent("a")
+        for number in range(5):
+            for nth in (1, 2):  # the change fails, then the checkpoint does; then neither
+                faulty.plan = (Fault("commit", nth=faulty.calls["commit"] + nth),)
+                with suppress(errors.Unavailable), state.change() as change:
+                    change.set("plan", number)
+                    change.set("done", number)
+                    change.append("all", number)
+                with suppress(errors.Unavailable):
+                    state.checkpoint(f"{number}/{nth}")
+                assert state.get("plan") == state.get("done")
+            faulty.plan = ()
+            state.checkpoint(f"{number}")
+        made = state.checkpoints()
+        assert {one.name for one in made} == {*map(str, range(5)), *(f"{n}/1" for n in range(5))}
+        versions = {
+            one.name: (state.at(one).get("plan"), state.at(one).get("done")) for one in made
+        }
+        assert all(versions[str(n)] == (n, n) for n in range(5))
+        assert versions["3/1"] == (2, 2)
+        assert sync.replicas.Replicas(store, [copy]).sync().ok
+        backups = sync.backup.Backups(store, f"dir:{tmp_path / 'backups'}")
+        backups.restore(backups.create(unsigned=True).id, again, untrusted=True)
+        for url in (copy, again):
+            with sync.open(url, read_only=True) as other:
+                there = other.agent("a")
+                assert there.get("all") == [0, 1, 2, 3, 4]
+                assert there.checkpoints() == made
+                assert {
+                    one.name: (there.at(one).get("plan"), there.at(one).get("done")) for one in made
+                } == versions
+
+
+@pytest.mark.spec("X8")
+def test_all_that_an_adapter_of_others_does(url: str) -> None:
+    """load, save, checkpoint, listCheckpoints, loadCheckpoint, diff, validate, repair, cleanup,
+    compress.
+
+    Catches: any of them that does nothing, or does it to more than was meant.
+    """
+    with sync.open(url) as store:
+        state = store.agent("a")
+        write(state)  # save
+        state.checkpoint("first")
+        state.set("notes", ["a line that repeats itself"] * 10_000)
+        state.set("context", {"window": 5})
+        state.checkpoint("second")
+        assert [one.name for one in state.checkpoints()] == ["second", "first"]
+        assert dict(state.at("first").items()) == AGENT  # loadCheckpoint
+        compared = state.diff("first", "second")
+        assert set(compared.keys) == {"context", "notes"}
+        assert set(state.diff("second", "first").keys) == {"context", "notes"}
+        stored = sum(len(row) for _, row in store._core.storage.scan(b"", b"\xff"))
+        assert stored < 30_000 < len(json.dumps(state.get("notes"))) / 5  # compress
+        assert store.verify().ok  # validate
+        state.set("context", {"window": 6})
+    with sync.open(url) as store:
+        assert store.agent("a").get("context") == {"window": 6}  # load
+    storage = open_storage(url)
+    key, row = storage.scan(b"E", b"F")[-1]
+    storage.commit(Batch(drops=[key]))
+    storage.commit(Batch(puts=[(key, row[:-1] + bytes([row[-1] ^ 1]))]))
+    storage.close()
+    with sync.open(url) as store:
+        state = store.agent("a")
+        assert not store.verify().ok
+        assert sync.recovery.Recovery(store).recover(state, "corruption_detected").success  # repair
+        assert state.get("context") == {"window": 5}
+        rules = {"manual": sync.checkpoints.RetentionRule(max_count=1)}
+        sync.checkpoints.Retention(store, rules=rules).run(state, confirm=True)  # cleanup
+        assert [one.name for one in state.checkpoints(type="manual")] == ["second"]
+        assert state.get("notes") == ["a line that repeats itself"] * 10_000
+
+
+# ---- fast ----------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("L8", "L126")
+def test_nobody_waits_for_a_writer_and_what_is_known_is_not_read_again(url: str) -> None:
+    """Catches: a read that asks the storage for what the process has just written; a read, or the
+    function of an update, that holds a lock for which others wait; an update that hands out what is
+    stored in place of a copy."""
+    held = Held(open_storage(url))
+    with sync.open(url, storage=held) as store:
+        one, other = store.agent("one"), store.agent("other")
+        for state in (one, other):
+            state.set("seen", {"messages": 0})
+        held.reset()
+        for _ in range(100):
+            assert one.get("seen") == {"messages": 0}
+        assert set(held.calls) == {"version"}, "whether another wrote is all that is asked"
+        inside, outside = threading.Event(), threading.Event()
+
+        def slowly(seen: dict[str, int]) -> dict[str, int]:
+            seen["messages"] += 1  # a copy of its own
+            inside.set()
+            assert outside.wait(60)
+            return seen
+
+        thread = threading.Thread(target=one.update, args=("seen", slowly))
+        thread.start()
+        assert inside.wait(60)
+        assert one.get("seen") == {"messages": 0}
+        for state in (one, other):  # meanwhile others write, the same key too
+            state.update("seen", lambda seen: {"messages": seen["messages"] + 10})
+        outside.set()
+        thread.join(60)
+        assert [one.get("seen"), other.get("seen")] == [{"messages": 11}, {"messages": 10}]
+        held.go_on.clear()  # a disk that stands
+        thread = threading.Thread(target=one.set, args=("seen", {"messages": 0}))
+        thread.start()
+        assert one.get("seen") == {"messages": 11}
+        assert one.at(1).get("seen") == {"messages": 0}
+        held.go_on.set()
+        thread.join(60)
+        assert one.get("seen") == {"messages": 0}
+
+
+@pytest.mark.spec("S129")
+def test_what_lives_in_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message bus, the agents at work, a cache of a conversation: fast, gone, and made again.
+
+    Catches: ephemeral keys that reach a file, outlive the process, or are not seen by all of it; a
+    store in memory that leaves anything on the disk.
+    """
+    monkeypatch.chdir(tmp_path)
+    kept, alone = "kept on the disk, too", "only in the memory"
+    counting = Counting(open_storage("sqlite:agents.db"))
+    with sync.open("sqlite:agents.db", storage=counting) as store:
+        bus = store.custom("bus")
+        bus.declare(holdfast.Ephemeral("live/"))
+        bus.set("subscriptions", [kept])
+        counting.reset()
+        for number in range(50):
+            bus.append("live/messages", alone)
+            store.custom("bus").set(f"live/agents/{number % 5}", {"talk": alone})
+        assert bus.length("live/messages") == 50
+        assert len(store.custom("bus").keys("live/agents/")) == 5
+        assert counting.calls["commit"] == 0
+        bus.checkpoint("now")
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert (kept.encode() in content, alone.encode() in content) == (True, False)
+    with sync.open("sqlite:agents.db") as store:
+        bus = store.custom("bus")
+        assert (bus.keys("live/"), bus.get("subscriptions")) == ([], [kept])
+        bus.append("live/messages", "again")  # it is declared, and begins anew
+        assert bus.get("live/messages") == ["again"]
+    before = {path.name for path in tmp_path.iterdir()}
+    with sync.open("memory:bus") as one, sync.open("memory:bus") as other:
+        one.agent("a").set("k", 1)
+        assert other.agent("a").get("k") == 1
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 # ---- the async face ------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_1_write_survives_kill(tmp_path: Path, durability: str) -> None:
         assert store.verify().ok
 
 
-@pytest.mark.spec("L27", "S129")
+@pytest.mark.spec("L27")
 def test_1_limit_memory_is_gone_with_the_process() -> None:
     code = "from holdfast import sync; print(sync.open('memory:x').agent('a').get('k', 'nothing'))"
     sync.open("memory:x").agent("a").set("k", 1)

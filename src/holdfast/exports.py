@@ -21,6 +21,7 @@ PARTS = ("access", "agents", "backup", "checkpoints", "recovery", "replicas", "t
 OWNERS = (
     "holdfast.checkpoints.checkpoint_keys",
     "holdfast.agents.agent_keys",
+    "holdfast.recovery.failures",
     "holdfast.integrations",
 )
 """Modules in which features declare the keys that they own (`store.rules.owned`): imported when

@@ -44,6 +44,36 @@ def read(path: str | Path) -> Any:
     return json.loads(Path(path).read_text())
 
 
+@pytest.mark.spec("D3", "D4")
+def test_checkpoints_are_made_found_kept_in_a_folder_and_restored_by_one_manager(
+    store: sync.Store, tmp_path: Path
+) -> None:
+    """Catches: `create`, `locate` or `restore` that takes another type; a file that is not there,
+    or tells of another checkpoint; retention that does not go by the type."""
+    folder = tmp_path / "runtime" / "agent_comms" / "checkpoints"
+    folder.mkdir(parents=True)
+    state = busy(store)
+    typed, manager = AgentState(state), sync.checkpoints.Checkpoints(state)
+    for number in range(5):
+        typed.put("session_memory", "user", f"user {number}")
+        kind = "recovery" if number == 3 else "routine"
+        made = manager.create(f"{number}", type=kind).checkpoint
+        assert export_agent(state, folder, at=made.id, plain=True)
+    found = sorted((read(path) for path in folder.iterdir()), key=lambda one: one["timestamp"])
+    types = [one["checkpoint_type"] for one in found]
+    assert types == ["routine", "routine", "routine", "recovery", "routine"]
+    users = [one["state"]["memory"]["session"]["user"] for one in found]
+    assert users == [f"user {number}" for number in range(5)]
+    latest = {kind: manager.locate(type=kind) for kind in ("routine", "recovery")}
+    assert {kind: one.name for kind, one in latest.items()} == {"routine": "4", "recovery": "3"}
+    assert [one["checkpoint"] for one in found[3:]] == [latest["recovery"].id, latest["routine"].id]
+    manager.restore(found[3]["checkpoint"])
+    assert typed.item("session_memory", "user") == "user 3"
+    typed.put("session_memory", "user", "somebody else")
+    plan = sync.checkpoints.Retention(store).plan(state)
+    assert [one.name for one in plan.removed] == ["0"], "of routine ones the last three stay"
+
+
 @pytest.mark.spec("X50", "X51")
 def test_what_is_in_the_file_and_what_it_is_called(store: sync.Store, tmp_path: Path) -> None:
     state = busy(store)

@@ -370,6 +370,52 @@ def test_an_agent_that_says_itself_what_it_keeps(place: Place) -> None:
     assert (third.n, third.told) == (105, [])
 
 
+@pytest.mark.spec("L47", "L48", "L49", "L50")
+def test_an_agent_tells_what_is_kept_and_takes_it_up_again(place: Place) -> None:
+    """Catches: a save that does not ask `get_persistent_state`, or does so for another agent; a
+    restore that sets attributes in place of calling `apply_persistent_state`."""
+
+    class Planner:
+        def __init__(self) -> None:
+            self.talk: list[str] = []
+            self.calls: list[str] = []
+
+        def get_persistent_state(self) -> dict[str, Any]:
+            self.calls.append("get")
+            return {"conversation_history": list(self.talk), "words": sum(map(len, self.talk))}
+
+        def apply_persistent_state(self, values: dict[str, Any]) -> None:
+            self.calls.append("apply")
+            assert values.pop("words") == sum(map(len, values["conversation_history"]))
+            self.talk = values["conversation_history"]
+
+    class Half:
+        def get_persistent_state(self) -> dict[str, Any]:
+            return {}
+
+    store = place.open()
+    for id_, said in (("7", ["hello"]), ("8", ["good", "bye"])):
+        agent = Planner()
+        assert isinstance(agent, PersistentAgent)
+        kept = attach(agent, store.agent(id_))
+        assert kept.agent_id == id_
+        assert not kept.restore()
+        agent.talk += said
+        kept.save()
+        assert "get" in agent.calls
+    assert not isinstance(Half(), PersistentAgent)
+    with pytest.raises(InvalidInputError, match="apply_persistent_state"):
+        attach(Half(), store.agent("9"))
+    store = place.reopen()
+    for id_, said in (("7", ["hello"]), ("8", ["good", "bye"])):
+        again = Planner()
+        kept = attach(again, store.agent(id_))
+        assert (kept.restore(), kept.agent_id) == (True, id_)
+        assert again.talk == said
+        assert again.calls.count("apply") == 1
+        assert not hasattr(again, "words")
+
+
 class Greeter(Agent):
     persistent = ("greeted", "mood")
 

@@ -442,8 +442,8 @@ def test_any_name_and_id_is_told_from_any_other(place: Place) -> None:
 )
 def test_slips(store: sync.Store, wrong: dict[str, Any]) -> None:
     effects = sync.agents.Effects(store.agent("clerk"))
-    with pytest.raises(InvalidInputError):
-        effects.once(**{"name": "send", **wrong})
+    with pytest.raises(InvalidInputError), effects.once(**{"name": "send", **wrong}):
+        pytest.fail("it was begun")
     assert store.agent("clerk")._handle.place()[2] == 0
 
 
@@ -470,7 +470,7 @@ def test_slips_in_what_is_asked(store: sync.Store) -> None:
     block = effects.once("send", id="5")
     with block as effect:
         assert effect.due
-    with pytest.raises(InvalidInputError, match="used once"):
+    with pytest.raises(InvalidInputError, match="entered once"):
         block.__enter__()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,55 @@ def test_a_backup_holds_all_of_a_store(
     again.agent("agent-1").set("goes", "on")
     assert again.verify().findings == []
     assert backups.verify(made.id).ok
+
+
+@pytest.mark.spec("L99")
+def test_a_snapshot_is_of_one_moment_small_sealed_and_kept_as_long_as_is_said(
+    tmp_path: Path,
+) -> None:
+    """Catches: rows of a backup that are of two moments; rows that are sent open or not compressed;
+    `prune` that keeps too much, or too little."""
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    one, other = store.agent("one"), store.agent("other")
+    one.set("text", "the same words again, " * 20_000)
+    other.set("plan", "a secret plan")
+    assert len(one.get("text")) == 440_000
+    backups = sync.backup.Backups(store, f"file://{tmp_path}/backups")
+    small = sync.backup.Backups(store, f"file://{tmp_path}/small").create()
+    assert small.bytes < 40_000, "of 440,000"
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            with store.change() as change:
+                change[one].set("number", number)
+                change[other].set("number", number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    made = [backups.create(keys=True) for _ in range(4)]
+    stop.set()
+    writer.join(60)
+    numbers = []
+    for backup in made:
+        again = restored(backups, backup.id, place, f"again-{backup.id}")
+        found = [again.agent(name).get("number", 0) for name in ("one", "other")]
+        assert found[0] == found[1], "both sides of a change, or neither"
+        numbers.append(found[0])
+        assert again.agent("one").get("text") == "the same words again, " * 20_000
+    assert numbers == sorted(numbers)
+    assert numbers[-1] > numbers[0]
+    content = b"".join(files(tmp_path).values())
+    assert b"a secret plan" not in content
+    assert b"the same words" not in content
+    assert len(backups.prune(4).deleted) == 0
+    assert sorted(backups.prune(2).deleted) == sorted(one.id for one in made[:2])
+    assert [found.id for found in backups.list()] == [made[3].id, made[2].id]
+    assert all(backups.verify(found.id).ok for found in backups.list())
+    place.close()
 
 
 @pytest.mark.spec("L110", "L111")

@@ -139,17 +139,25 @@ def test_by_time_by_hash_and_by_what_is_known_of_a_checkpoint(cli: Cli, agent: s
 def test_restoring_from_a_time_or_hash_rolling_back_to_a_version_and_trying_one(
     cli: Cli, agent: str
 ) -> None:
-    first = cli("checkpoint create agent:7 v1.0.0 --json").json
+    """Catches: a time, a hash or a name that leads to another checkpoint, or to the newest; a trial
+    that changes something, or tells of something else than what is done then."""
+    made = {}
+    for number, version in enumerate(("v1.0.0", "v1.1.0", "v2.0.0"), 1):
+        cli(f"key set agent:7 plan {number}")
+        made[version] = cli(f"checkpoint create agent:7 {version} --json").json
     cli("key set agent:7 plan 0")
-    for source in (first["time"], first["hash"], "v1.0.0"):
-        tried = cli(f"restore agent:7 {source} --dry-run --json").json
-        assert tried["diff"]["changes"]
-        assert plan_of() == 0
-        assert cli(f"restore agent:7 {source}").code == 0
-        assert plan_of() == {"goal": "ship", "step": 2}
-        cli("key set agent:7 plan 0")
-    unknown = "f" * 64
-    assert cli(f"restore agent:7 {unknown}").code == 4
+    for number, (version, about) in enumerate(made.items(), 1):
+        for source in (about["time"], about["hash"], version):
+            tried = cli(f"restore agent:7 {source} --dry-run --json").json
+            changes = [(one["before"], one["after"]) for one in tried["diff"]["changes"]]
+            assert changes == [(0, number)]
+            assert plan_of() == 0, "it was tried, not done"
+            assert cli(f"restore agent:7 {source}").code == 0
+            assert plan_of() == number
+            cli("key set agent:7 plan 0")
+    for unknown in ("f" * 64, "v3.0.0", "2001-01-01"):
+        assert cli(f"restore agent:7 {unknown}").code == 4
+    assert plan_of() == 0
 
 
 @pytest.mark.spec("X16")

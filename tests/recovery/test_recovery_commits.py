@@ -1,7 +1,8 @@
-"""How little a recovery commits."""
+"""How little a recovery commits, and the lease that its steps are done under."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from store_kit import Place
 from test_recovery_killed import faulty
 
 from holdfast import sync
+from holdfast.errors import LeaseLostError
 from holdfast.recovery.records import Record
+from holdfast.recovery.run import Slot, recovering, recovering_lease
 from holdfast.store.names.scope import Scope
 
 SECONDS = 60
@@ -22,7 +25,7 @@ def owners(store: sync.Store) -> dict[str, bool]:
     return {one.name: one.owner is not None for one in store.leases()}
 
 
-def test_a_recovery_that_finds_all_well_commits_six_times(place: Place) -> None:
+def test_a_recovery_that_finds_all_well_commits_four_times(place: Place) -> None:
     with place.open() as store:
         store.agent("7").set("task", 1)
     store, storage = faulty(place)
@@ -30,8 +33,8 @@ def test_a_recovery_that_finds_all_well_commits_six_times(place: Place) -> None:
     for _ in range(2):
         before = storage.calls["commit"]
         report = recovery.recover("agent:7", "agent_crash")
-        # Two leases; that it begins, and the state before; how it ended; two leases.
-        assert storage.calls["commit"] - before == 6
+        # The lease; that it begins, and the state before; how it ended; the lease.
+        assert storage.calls["commit"] - before == 4
         assert report.success
     assert set(owners(store).values()) == {False}
     assert len(recovery.reports("agent:7")) == 2
@@ -51,6 +54,30 @@ def test_the_beginning_is_kept_before_a_step_of_a_users_own(store: sync.Store) -
     recovery.set({"id": "p", "triggers": ["odd"], "steps": steps})
     recovery.recover(state, "odd")
     assert seen == ["running"]
+
+
+def test_a_slot_that_was_ended_writes_nothing_more_and_others_go_on(place: Place) -> None:
+    store, other = place.open(), place.open()
+    store.agent("7").set("k", 1)
+    go_on = threading.Event()
+
+    def late() -> None:
+        assert go_on.wait(SECONDS)
+        store.agent("7").set("late", True)
+
+    with recovering(store, AGENT, 0):
+        assert owners(store) == {recovering_lease(AGENT): True}
+        first, second = Slot(), Slot()
+        hangs = first.do(late)
+        first.end()
+        go_on.set()
+        assert isinstance(hangs.exception(SECONDS), LeaseLostError)
+        second.do(lambda: store.agent("7").set("k", 2)).result(SECONDS)
+        other.break_lease(recovering_lease(AGENT))
+        broken = second.do(lambda: store.agent("7").set("k", 3))
+        assert isinstance(broken.exception(SECONDS), LeaseLostError)
+        second.end()
+    assert store.agent("7").items() == [("k", 2)]
 
 
 def test_a_backup_is_made_also_if_a_step_beside_kept_the_beginning(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from store_kit import Hands, Place, put_row, rows_of
 
 from holdfast import sync
+from holdfast.errors import RecoveryFailedError
 
 BUDGET = 300.0
 """Seconds in which a slice is through all of such a small store, on whatever machine."""
@@ -44,6 +46,51 @@ def watching(store: sync.Store, *given: Any, **more: Any) -> sync.recovery.Watch
     return sync.recovery.Watchdog(
         store, *given, scrubber=sync.recovery.Scrubber(store, budget=BUDGET), **more
     )
+
+
+@pytest.mark.spec("K2")
+def test_damage_is_found_and_answered_by_itself_with_a_state_that_is_checked(place: Place) -> None:
+    """Catches: a watchdog that finds and does not recover; `validate` that is not asked; what was
+    put back, and then refused, that stays."""
+    store = place.open()
+    state = store.agent("7")
+    for plan in ("good", "odd", "lost"):
+        state.set("plan", plan)
+        state.checkpoint(plan)
+    state.set("plan", "damaged")
+    spoil(place, *rows_of(place.storage(), b"E")[-1])
+    store = place.open()
+    state = store.agent("7")
+
+    def after(found: Any) -> str | None:
+        """Refuses one before it is put back, and another only once it is there."""
+        plan = found.get("plan")
+        there = isinstance(found, sync.State)
+        return f"{plan} is not sound" if plan == "lost" or (there and plan == "odd") else None
+
+    recovery = sync.recovery.Recovery(store, order=["newest_valid"], validate=[after])
+    watchdog = watching(store, recovery, interval=0.02)
+    with watchdog:  # nobody calls it
+        end = time.monotonic() + 60
+        while not recovery.reports(state) or recovery.reports(state)[0].finished_at is None:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    report = recovery.reports(state)[0]
+    assert (report.status, state.get("plan")) == ("succeeded", "good")
+    failed = {one.step for _, one in report.steps if not one.success}
+    assert failed == {"validate_state"}, "the odd one was put back, and refused"
+
+    state.set("plan", "now")
+    refusing = sync.recovery.Recovery(
+        store, validate=[lambda found: "no" if isinstance(found, sync.State) else None]
+    )
+    with pytest.raises(RecoveryFailedError):
+        refusing.recover(state, "state_corruption", point="good")
+    report = refusing.reports(state)[0]
+    done = [(part, one.step) for part, one in report.steps if one.success]
+    assert ("steps", "restore_state") in done
+    assert ("rollback", "restore_backup") in done
+    assert (report.status, state.get("plan")) == ("rolled_back", "now")
 
 
 def test_damage_that_another_was_told_of_is_recovered(place: Place) -> None:

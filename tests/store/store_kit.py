@@ -34,7 +34,6 @@ ON_SERVER = {
     "test_leases",
     "test_redis",
     "test_state",
-    "test_swapping",
     "test_verify",
     "test_watch",
 }

@@ -11,7 +11,20 @@ from typing import Any
 
 import holdfast
 from holdfast.errors import MissingError
+from holdfast.storage.batch import Life
 from holdfast.storage.memory import MemoryStorage
+
+
+class Noting(Life):
+    """Every call comes by here."""
+
+    def __init__(self, calls: list[tuple[str, int]]) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def check(self) -> None:
+        self._calls.append(("call", threading.get_ident()))
+        super().check()
 
 
 class Far(MemoryStorage):
@@ -22,11 +35,7 @@ class Far(MemoryStorage):
     def __init__(self) -> None:
         self.calls: list[tuple[str, int]] = []
         super().__init__()
-
-    def _usable(self) -> None:
-        """Every call comes by here."""
-        self.calls.append(("call", threading.get_ident()))
-        super()._usable()
+        self._life = Noting(self.calls)
 
     def turn(self) -> AbstractContextManager[object]:
         self.calls.append(("turn", threading.get_ident()))

@@ -49,7 +49,7 @@ def policies_of(store: sync.Store) -> list[str]:
 def test_a_policy_that_came_back_unseen_has_its_schedule_again(
     place: Place, hands: Hands, other: bool
 ) -> None:
-    """A restore in a process without policies; the next runner finds what it brought back."""
+    """A restore in a process without policies; who watches the agent finds what came back."""
     with place.open(clock=hands.clock) as gone:
         policies = sync.checkpoints.Policies(gone, defaults=(), watch=False)
         policies.set(A, MINUTE)
@@ -60,14 +60,14 @@ def test_a_policy_that_came_back_unseen_has_its_schedule_again(
             policies.remove(A, "minute")
             assert sync.checkpoints.Scheduler(gone).schedules() == []
         gone.agent("a").restore("with")
-        for number in range(300):
-            gone.agent(f"other {number}").set("k", 1)
-        gone.agent("a").set("task", {"step": 1})
     store = place.open(clock=hands.clock)
+    policies = sync.checkpoints.Policies(store, defaults=())
+    store.agent("a").set("task", {"step": 1})
+    policies.wait()
+    policies.close()
     scheduler = sync.checkpoints.Scheduler(
         store, policies=sync.checkpoints.Policies(store, defaults=(), watch=False)
     )
-    scheduler.run_due()
     scheduler.run_due()
     (info,) = scheduler.schedules()
     assert (info.scope, info.policy) == (A, "minute")

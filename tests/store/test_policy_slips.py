@@ -85,12 +85,9 @@ def test_the_optimizer(open_store: sync.Store) -> None:
     ]:
         with pytest.raises(InvalidInputError, match=told):
             optimizer.adapt(A, bounds)  # type: ignore[arg-type]
-    for ask in (optimizer.costs, optimizer.predict, optimizer.propose, optimizer.record):
+    for ask in (optimizer.costs, optimizer.propose):
         with pytest.raises(ScopeNotFoundError, match="agent:none"):
             ask("agent:none")
-    for policies in ([1], 5):
-        with pytest.raises(InvalidInputError):
-            optimizer.predict(A, policies)  # type: ignore[arg-type]
 
 
 def test_groups(open_store: sync.Store) -> None:

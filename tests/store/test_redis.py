@@ -15,7 +15,7 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import Classed, sync
 from holdfast.errors import DamagedRecordError
-from holdfast.storage.redis import Cached, _Fuse
+from holdfast.storage.redis import _Fuse
 
 pytestmark = pytest.mark.usefixtures("cached_files")
 
@@ -28,13 +28,6 @@ def results(store: Any, call: str = "read") -> dict[str, int]:
     return found
 
 
-def flush(place: Place) -> None:
-    """Wait for what the stores that are open send behind reads and writes."""
-    for store in place._open:
-        if isinstance(store._core.storage, Cached):
-            store._core.storage.cache._filler.forget([])
-
-
 class Rows:
     """What the cache holds of the store in a place, and of its copies."""
 
@@ -44,7 +37,6 @@ class Rows:
         self._place = place
 
     def all(self) -> dict[bytes, bytes]:
-        flush(self._place)
         names = sorted(self.client.scan_iter(self._names, count=1000))
         return dict(zip(names, self.client.mget(names), strict=True)) if names else {}
 
@@ -66,7 +58,6 @@ def cached(place: Place, redis: Any) -> sync.Store:
 @pytest.mark.spec("K8", "K260")
 def test_a_value_comes_from_the_cache(place: Place, cached: sync.Store, redis: Any) -> None:
     cached.agent("a").set("plan", LONG)
-    flush(place)
     other, counting = place.open_counting(cache=redis.url())
     state = other.agent("a")
     assert state.keys() == ["plan"]
@@ -83,7 +74,6 @@ def test_every_way_to_read_values_asks_it(place: Place, cached: sync.Store, redi
     for message in messages:
         state.append("log", message)
     state.set("plan", LONG)
-    flush(place)
 
     def opened() -> tuple[sync.Store, sync.State]:
         store = place.open(cache=redis.url())
@@ -113,7 +103,6 @@ def test_what_is_read_is_put_there(place: Place, cached: sync.Store, redis: Any)
         other = place.open(cache=redis.url(), cache_ttl=60)
         assert other.agent("a").get("plan") == LONG
         assert results(other) == expected
-        flush(place)
     assert 0 < rows.client.pttl(name) <= 60_000
 
 
@@ -124,7 +113,6 @@ def test_the_async_face_reads_through_it_and_the_loop_does_not_wait(
     run = _Fuse.run
     monkeypatch.setattr(_Fuse, "run", lambda *a: asking.add(threading.get_ident()) or run(*a))
     cached.agent("a").set("plan", LONG)
-    flush(place)
     asking.clear()
 
     async def read() -> dict[str, int]:
@@ -171,7 +159,6 @@ def test_every_byte_of_a_row_can_be_another(place: Place, cached: sync.Store, re
         rows.put({name: good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :]})
         core.atoms.clear()
         assert cached.agent("a").get("plan") == LONG
-        flush(place)
     rows.client.delete(name)
     rows.client.lpush(name, "of another type")
     core.atoms.clear()
@@ -212,7 +199,6 @@ def test_a_copy_that_went_its_own_way_leads_nobody_astray(
         store = place.open(cache=redis.url())
         for number in range(30):
             store.agent("a").set(f"k{number}", {"by": text, **LONG})
-        flush(place)
     for _ in range(2):  # each finds what the other one has left there
         for place, text in ((first, "of the first"), (second, "of the second")):
             store = place.reopen(cache=redis.url())
@@ -237,7 +223,6 @@ def test_two_stores_share_a_server(tmp_path: Path, redis: Any) -> None:
 def test_verify_does_not_ask_it(place: Place, cached: sync.Store, redis: Any) -> None:
     text = "a sentence that repeats, " * 300  # in a row of its own
     cached.agent("a").set("plan", text)
-    flush(place)
     other, bare = place.open(cache=redis.url()), place.open()
     for store in (other, bare):
         assert store.agent("a").keys() == ["plan"]

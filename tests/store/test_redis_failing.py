@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from redis_kit import PATIENT, Server
 from store_kit import Place, free_port
-from test_redis import LONG, flush, results
+from test_redis import LONG, results
 
 from holdfast import sync
 from holdfast.errors import InvalidInputError, MissingExtraError
@@ -58,10 +58,8 @@ def read_and_write(place: Place, store: sync.Store) -> None:
     state = store.agent("a")
     for number in range(3):
         state.set("plan", {"number": number, **LONG})
-        flush(place)
         store._core.atoms.clear()
         assert state.get("plan")["number"] == number
-        flush(place)
     assert store.verify().ok
 
 
@@ -138,7 +136,6 @@ def test_one_that_is_killed_while_it_is_used(place: Place, server: Server) -> No
 def test_one_that_has_no_room_still_answers(place: Place, server: Server) -> None:
     store = place.open(cache=server.url())
     store.agent("a").set("first", LONG)
-    flush(place)
     client = server.client()
     client.config_set("maxmemory-policy", "noeviction")
     client.config_set("maxmemory", 1)
@@ -155,7 +152,6 @@ def test_one_that_forgets(place: Place, server: Server) -> None:
     for number in range(20):
         store.agent("a").set("plan", {"number": number, **LONG})
         store._core.atoms.clear()
-        flush(place)
         client.flushall()
         assert store.agent("a").get("plan")["number"] == number
     assert results(store) == {"miss": 20}

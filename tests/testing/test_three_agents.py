@@ -100,8 +100,9 @@ def visits(store: sync.Store) -> dict[str, Any]:
     return greeter.visits
 
 
-@pytest.mark.spec("M89")
+@pytest.mark.spec("M89", "D6")
 def test_they_work_together(place: Place, world: Path) -> None:
+    """The example of agents in a loop that checkpoints them: examples/agents."""
     ready = place.open()
     prepare(ready, world)
     team(ready, world)
@@ -117,6 +118,10 @@ def test_they_work_together(place: Place, world: Path) -> None:
     ], "the whole conversation came back"
     assert greeter.item("tasks", VISIT).status == "completed"
     assert HaikuAgent(ready).machine.now().state == "awaiting_topic"
+    for name in NAMES:  # what the loop did for each of them by itself
+        *_, last, first = [one.type for one in ready.agent(name).checkpoints()]
+        assert (first, last) == ("session_start", "automatic")
+        assert not sync.agents.check_loop(ready.agent(name)).findings
     assert ready.verify().findings == []
     assert work(ready, GreeterAgent, **QUICK) == 0, "nothing is left to do"
 

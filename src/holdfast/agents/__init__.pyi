@@ -17,7 +17,7 @@ from holdfast.agents.drift import DriftAlarm as DriftAlarm
 from holdfast.agents.drift import DriftSignal as DriftSignal
 from holdfast.agents.drift import DriftStatus as DriftStatus
 from holdfast.agents.effect_book import Effect as Effect
-from holdfast.agents.effects import AsyncOnceBlock, Doing, Errors
+from holdfast.agents.effects import Doing, Errors
 from holdfast.agents.folder import ImportedAgent as ImportedAgent
 from holdfast.agents.handover import Check
 from holdfast.agents.handover_package import Handover as Handover
@@ -38,9 +38,9 @@ from holdfast.agents.machines.machine_records import MachineSnapshot as MachineS
 from holdfast.agents.machines.machine_records import MachineStep as MachineStep
 from holdfast.agents.machines.machine_records import Replayed as Replayed
 from holdfast.agents.machines.machine_records import Transition as Transition
-from holdfast.agents.mailbox import AsyncMail
 from holdfast.agents.mailbox import Letter as Letter
 from holdfast.agents.mailbox import MailboxStatus as MailboxStatus
+from holdfast.agents.mailbox import Taken
 from holdfast.agents.retry import RetryPolicy as RetryPolicy
 from holdfast.agents.retry import failure_kind as failure_kind
 from holdfast.agents.state.capture import Captured, Persisted
@@ -59,7 +59,6 @@ from holdfast.store.state_async import State, View
 from holdfast.store.store_async import Store
 
 Agent = AsyncAgent
-Mail = AsyncMail
 
 class AgentState:
     """The components of an agent: its conversation, tasks, goals, memory and so on, by type.
@@ -245,6 +244,9 @@ class Attached:
     def agent(self) -> Any:
         """The agent itself."""
     @property
+    def agent_id(self) -> str:
+        """The id of the agent that it is kept as."""
+    @property
     def state(self) -> State:
         """Where it is kept."""
     @property
@@ -344,8 +346,13 @@ class Effects:
         key: str | None = None,
         about: Any = None,
         harmless: Errors = (),
-    ) -> AsyncOnceBlock:
-        """A block around what must not happen twice: see `OnceBlock`.
+    ) -> AbstractAsyncContextManager[Doing]:
+        """A block around what must not happen twice.
+
+        It begins by recording the intent and ends with the result. If the effect is done, `due` is
+        False and `result` that of then. If the block raises, or is cancelled, the effect is unknown
+        (it may have happened), unless the error is a harmless one. A block that does not ask
+        whether it is due is refused at its end.
 
         `key` is an idempotency key that the tool takes: then an effect whose end is unknown is
         done again with the same key. Without one, it is refused with `EffectUnknownError`, until
@@ -664,6 +671,15 @@ class Machine:
     definition: MachineDefinition
     name: str
 
+class Mail:
+    """A letter that is being processed; what `change` writes is committed together with that."""
+    def __init__(self, state: State, taken: Taken) -> None: ...
+    letter: Letter
+    content: Any
+    change: ScopedChange
+    def send(self, to: State, content: Any) -> str:
+        """Send a letter to another agent of this store, in the same commit; returns its id."""
+
 class Mailbox:
     """Letters to an agent, each processed once: what was done with it is in the same change.
 
@@ -683,7 +699,7 @@ class Mailbox:
 
         Another content under a known id is refused with `ChangeIdError`.
         """
-    def next(self) -> AbstractAsyncContextManager[AsyncMail | None]:
+    def next(self) -> AbstractAsyncContextManager[Mail | None]:
         """The next letter; it is processed when the block ends without an error.
 
         None if none waits, or the next is one that failed and it is too early to try it again.
@@ -692,9 +708,7 @@ class Mailbox:
         nothing of it was applied. An error in the block counts as a failed attempt, and so does
         what it wrote if that is refused.
         """
-    async def process(
-        self, function: Callable[[AsyncMail], Any], *, limit: int | None = None
-    ) -> int:
+    async def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> int:
         """Process what waits, at most `limit` letters, by `function(mail)`; tells how many.
 
         The function runs again if somebody else was faster, or changed what it has read; after 5

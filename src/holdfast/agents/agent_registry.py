@@ -17,7 +17,16 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.agents.agent import Keeping
-from holdfast.agents.agent_keys import EXECUTION_STATE, IDENTITY, MayWait, look, may_wait, sticky
+from holdfast.agents.agent_keys import (
+    EXECUTION_STATE,
+    IDENTITY,
+    MayWait,
+    look,
+    may_wait,
+    own_change,
+    run_parts,
+    sticky,
+)
 from holdfast.agents.attached import Attached, attach
 from holdfast.agents.loop.decide import LoopResult
 from holdfast.agents.loop.loop import Loop
@@ -34,7 +43,6 @@ from holdfast.store.inner import (
     Asking,
     Lease,
     LineHandle,
-    Operation,
     Reader,
     StoreHandle,
     core_of,
@@ -60,6 +68,7 @@ from holdfast.store.names.face import (
     here,
     quick,
     steps,
+    steps_of,
     writes,
 )
 from holdfast.store.names.face import taken as blocking_of
@@ -137,7 +146,7 @@ class Agents:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> Steps[None]:
-        yield from self._close()
+        yield from steps_of(self.close)()
 
     # who they are
 
@@ -159,7 +168,10 @@ class Agents:
     def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
         """Write an identity, if it is another."""
         handle = self._line(id)
-        before = _identity(handle.reader)
+        parts = own_change(self._store.agent(id))
+        part = parts.part(handle)
+        known = part.get(IDENTITY)
+        before = build(Identity, known) if known is not None else None
         now = datetime.fromtimestamp(self._core.clock.claimed() / 1_000_000, UTC)
         born = before.created_at if before is not None else now
         data = {"created_at": born, **{name: part for name, part in given.items() if part}}
@@ -175,12 +187,9 @@ class Agents:
                 f"agent:{id} is registered as {before.kind!r}, and cannot become {made.kind!r}: "
                 "what it keeps would not fit; give the new one another id"
             )
-        known = handle.reader.now()
-        slot = handle.reader.live(known, IDENTITY) if known is not None else None
-        version = known.version(slot) if known is not None else 0
-        operations = [*sticky(handle, IDENTITY), Operation("set", IDENTITY, plain(made))]
-        plan = handle._plan(operations, lambda _: made, expects={IDENTITY: version})
-        self._store.agent(id)._run(plan)
+        part.operations += sticky(handle, IDENTITY)
+        part.set(IDENTITY, plain(made))
+        run_parts(parts)
         return made
 
     def _line(self, id: str) -> LineHandle:
@@ -233,24 +242,19 @@ class Agents:
                 break
             id = info.scope.id
             running = owners.get(running_lease(info.scope)), id in mine
+            reader = self._line(id).reader
             try:
-                seen = self._seen(id, registered)
+                identity, life = _identity(reader), reader.get(EXECUTION_STATE)
             except StateIntegrityError as error:  # who it is is not known: it may be any of them
                 found.append(AgentInfo(id, Identity(), "damaged", *running, str(error)))
                 continue
-            if seen is not None and kind in (None, seen[0].kind):
-                found.append(AgentInfo(id, *seen, *running))
+            if identity is None and (registered or life is None):
+                continue
+            identity = identity or Identity()
+            if kind in (None, identity.kind):
+                status = life.get("status", "created") if isinstance(life, dict) else "created"
+                found.append(AgentInfo(id, identity, status, *running))
         return found
-
-    def _seen(self, id: str, registered: bool) -> tuple[Identity, str] | None:
-        """Who an agent is, and its status; None if it is not registered, or was never started."""
-        reader = self._line(id).reader
-        identity = _identity(reader)
-        life = reader.get(EXECUTION_STATE, None, None, False)
-        if identity is None and (registered or life is None):
-            return None
-        status = life.get("status", "created") if isinstance(life, dict) else "created"
-        return identity or Identity(), status
 
     @writes
     def export_identities(self, path: str | os.PathLike[str], *, plain: bool = False) -> int:
@@ -338,7 +342,7 @@ class Agents:
     def get(self, id: str, *, wait: float | None = 0) -> Steps[Any]:
         """The agent itself; if it does not run here, it is spawned."""
         found = self._here(id)
-        return (found or (yield from self._spawn(id, wait))).agent
+        return (found or (yield from steps_of(self.spawn)(id, wait=wait))).agent
 
     @steps
     def spawn(self, id: str, *, wait: float | None = 0) -> Steps[Attached]:
@@ -346,9 +350,6 @@ class Agents:
 
         If it runs elsewhere, that is waited for (None: without end), then `LeaseHeldError`.
         """
-        return (yield from self._spawn(id, wait))
-
-    def _spawn(self, id: str, wait: float | None) -> Steps[Attached]:
         if id in self._loops:  # its lease would be waited for in vain
             raise InvalidInputError(
                 f"agent:{id} runs here in a loop, which has an agent of its own; stop() it first, "
@@ -385,7 +386,7 @@ class Agents:
         else:
             made = attach if own is self else asynchronous(attach)
             kept = blocking_of(made(agent, state, fields=fields, lease=lease))
-        yield from kept._enter()
+        yield from steps_of(kept.__enter__)()
         return kept
 
     def _let_go(self, id: str) -> Steps[None]:
@@ -446,7 +447,7 @@ class Agents:
         kept, lease = self._running.pop(id)
         try:
             if kept.status in ALIVE:
-                yield from kept._stop()
+                yield from steps_of(kept.stop)()
         except BaseException as error:  # whatever it is, the lease is not to be left behind
             if kept.status in ALIVE and not isinstance(error, Exception):
                 self._running[id] = kept, lease  # cut short: who stops it again saves it
@@ -465,9 +466,6 @@ class Agents:
         that calls this in its step waits for no loop. If this is cut short, agents that were not
         stopped yet run on, until it is called again.
         """
-        yield from self._close()
-
-    def _close(self) -> Steps[None]:
         own = yield ask(lambda agents: agents, self)
         errors: list[Exception] = []
         with self._lock:  # who begins with one from now on is refused
@@ -562,7 +560,7 @@ def _read_file(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 
 def _identity(reader: Reader) -> Identity | None:
-    found = reader.get(IDENTITY, None, None, False)
+    found = reader.get(IDENTITY)
     return None if found is None else build(Identity, found)
 
 

@@ -52,7 +52,7 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import Lease, LineHandle, Operation, Plan, handle_of
 from holdfast.store.names.arguments import check_awaited, check_not_async, check_own
-from holdfast.store.names.face import Steps, ask, calls, end, ends, faced, here, steps
+from holdfast.store.names.face import Steps, ask, calls, end, ends, faced, here, steps, steps_of
 from holdfast.store.state import State
 
 # ---- life ---------------------------------------------------------------------------------------
@@ -217,6 +217,11 @@ class Attached:
         return self._core.obj
 
     @property
+    def agent_id(self) -> str:
+        """The id of the agent that it is kept as."""
+        return self._state.scope.id
+
+    @property
     def state(self) -> State:
         """Where it is kept."""
         return self._state
@@ -245,9 +250,6 @@ class Attached:
     @steps
     def restore(self) -> Steps[bool]:
         """Let the agent hold what is stored, and validate it; False if nothing is stored."""
-        return (yield from self._restore())
-
-    def _restore(self) -> Steps[bool]:
         core, found = self._core, (yield look(self._state, self._core.load))
         if found is None:
             return False
@@ -257,15 +259,12 @@ class Attached:
             raise core.failed(error, "upgrade_state") from error
         with core.taking_up(found, made) as values:
             yield ask(core.give, values, what="apply_persistent_state")
-        yield from self._validate()
+        yield from steps_of(self.validate)()
         return True
 
     @steps
     def validate(self) -> Steps[None]:
         """Raise `AgentValidationError` if `validate_state` of the agent finds it wrong."""
-        yield from self._validate()
-
-    def _validate(self) -> Steps[None]:
         try:
             answer = yield ask(self._core.hook, "validate_state")
             check_awaited(answer, "validate_state")
@@ -274,7 +273,7 @@ class Attached:
         self._core.judge(answer)
 
     def _save(self, life: ExecutionState | None, replace: bool = False) -> Steps[int | None]:
-        yield from self._validate()
+        yield from steps_of(self.validate)()
         values = yield ask(self._core.take, what="get_persistent_state")
         with self._core.fenced():
             plan = self._core.plan_save(values, life, replaced=replace)
@@ -292,11 +291,8 @@ class Attached:
         If the run before had no end, or ended with an error, `handle_recovery` of the agent is
         called in between. With `restore=False` what is stored is given up for what the agent holds.
         """
-        return (yield from self._start(restore))
-
-    def _start(self, restore: bool) -> Steps[bool]:
         self._core.begin("start")
-        found = restore and (yield from self._restore())
+        found = restore and (yield from steps_of(self.restore)())
         if restore and self._core.interrupted:
             yield ask(self._core.hook, "handle_recovery", what="handle_recovery")
         yield from self._save(self._core.lives("running", started=True), replace=not restore)
@@ -312,15 +308,12 @@ class Attached:
     def resume(self) -> Steps[None]:
         """Restore what is stored, which somebody may have put back meanwhile, and run again."""
         self._core.begin("resume")
-        yield from self._restore()
+        yield from steps_of(self.restore)()
         yield from self._save(self._core.lives("running"))
 
     @steps
     def stop(self) -> Steps[None]:
         """Save, and end."""
-        yield from self._stop()
-
-    def _stop(self) -> Steps[None]:
         self._core.begin("stop")
         yield from self._save(self._core.lives("stopped"))
 
@@ -332,11 +325,8 @@ class Attached:
 
     @steps
     def __enter__(self) -> Steps[Self]:
-        return (yield from self._enter())
-
-    def _enter(self) -> Steps[Self]:
         try:
-            yield from self._start(restore=True)
+            yield from steps_of(self.start)()
         except Exception:
             raise
         except BaseException as error:
@@ -354,7 +344,7 @@ class Attached:
     ) -> Steps[None]:
         if error is None:
             if self.status in ("running", "paused"):
-                yield from self._stop()
+                yield from steps_of(self.stop)()
             return
         try:
             yield end(self.fail, error)

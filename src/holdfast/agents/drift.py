@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agents.agent_keys import DRIFT, again, own_change, run_parts, sticky
+from holdfast.agents.agent_keys import DRIFT
 from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.store.inner import handle_of, moment
+from holdfast.store.inner import ChangeParts, handle_of, moment, own_step
 from holdfast.store.names.arguments import check_flag, check_limit, check_text, listed
 from holdfast.store.names.face import faced, quick, writes
 from holdfast.store.state import State
@@ -479,10 +479,12 @@ class Drift:
 
     def _note(self, fields: Mapping[str, Any]) -> list[DriftAlarm]:
         cycle = Cycle.of(fields)
-        return again(lambda: self._noted(cycle))
+        alarms, self._known = own_step(self._handle, lambda parts: self._noted(parts, cycle))
+        return alarms
 
-    def _noted(self, cycle: Cycle) -> list[DriftAlarm]:
-        parts = own_change(self._state)
+    def _noted(
+        self, parts: ChangeParts, cycle: Cycle
+    ) -> tuple[list[DriftAlarm], tuple[Status, list[Cycle]]]:
         part = parts.part(self._handle)
         found = part.get(STATUS)
         status, before = self._load(found, part.expects[STATUS])
@@ -492,7 +494,6 @@ class Drift:
         alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
         alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
         after = Status(cycle.number, status.begun, alarmed, said, status.undone)
-        part.operations += sticky(self._handle, DRIFT)
         part.set(STATUS, msgspec.to_builtins(after))
         if status.begun == status.cycles:  # what the list may still hold is of before
             part.set(CYCLES, [msgspec.to_builtins(cycle)])
@@ -504,9 +505,7 @@ class Drift:
             time = moment(self._handle.core.clock.claimed())
             part.extend(ALARMS, [{**msgspec.to_builtins(one), "time": time} for one in alarms])
             part.trim(ALARMS, keep_last=MOST_ALARMS)
-        run_parts(parts)
-        self._known = after, cycles
-        return alarms
+        return alarms, (after, cycles)
 
     @contextmanager
     def cycle(self, action: str = "", *, task: str = "") -> Iterator[CycleBlock]:
@@ -579,32 +578,28 @@ class Drift:
     def reset(self) -> None:
         """Begin anew after a refresh: what was usual before counts no more, the count goes on."""
 
-        def step() -> None:
-            parts = own_change(self._state, reason="refresh")
+        def note(parts: ChangeParts) -> None:
             part = parts.part(self._handle)
             found = part.get(STATUS)
             status, _ = self._load(found, part.expects[STATUS])
             if status.begun != status.cycles:
                 part.set(STATUS, msgspec.to_builtins(status.anew()))
                 part.delete(CYCLES)
-                run_parts(parts)
 
-        again(step)
+        own_step(self._handle, note, reason="refresh")
 
     def _failed(self) -> None:
         """Right after a restore because of an error: what came before counts only as cycles that
         failed or did not."""
 
-        def step() -> None:
-            parts = own_change(self._state, reason="restored after an error")
+        def note(parts: ChangeParts) -> None:
             part = parts.part(self._handle)
             status = msgspec.convert(part.get(STATUS, {}), Status)
             if status.cycles:
                 status.undone = status.cycles
                 part.set(STATUS, msgspec.to_builtins(status))
-                run_parts(parts)
 
-        again(step)
+        own_step(self._handle, note, reason="restored after an error")
 
 
 # ---- drift cycles -------------------------------------------------------------------------------

@@ -438,27 +438,27 @@ class EffectBook:
             )
         return given
 
-    def give_up(self, attempt: Attempt, error: BaseException, *, harmless: bool) -> None:
+    def give_up(self, attempt: Attempt, error: BaseException, harmless: Any) -> None:
         """An attempt ended with an error: what that says of the effect is kept, if it can be.
 
         A harmless one says it of this attempt alone: what an earlier one did stays unknown.
         """
         phase = attempt.record.phase
-        if harmless:
+        if isinstance(error, harmless):
             phase = attempt.before.phase if attempt.before is not None else PLANNED
-        ended = structs.replace(attempt.record, error=type(error).__name__, phase=phase)
-        try:
-            # What cannot be written stays as it is: begun, with an unknown end, which is true.
-            with suppress(HoldfastError):
-                self._records.step(lambda page: self._replace(page, attempt, ended))
-        finally:
-            _running.discard(attempt.record.token)
+        self._end(attempt, structs.replace(attempt.record, error=type(error).__name__, phase=phase))
 
     def withdraw(self, attempt: Attempt) -> None:
         """An attempt whose caller went away before it could do anything."""
+        self._end(attempt, attempt.before)
+
+    def _end(self, attempt: Attempt, record: Record | None) -> None:
+        """Let a record stand for an attempt that is over, if it was one; what cannot be written
+        stays as it is: begun, with an unknown end, which is true."""
         try:
             with suppress(HoldfastError):
-                self._records.step(lambda page: self._replace(page, attempt, attempt.before))
+                if attempt.due:
+                    self._records.step(lambda page: self._replace(page, attempt, record))
         finally:
             _running.discard(attempt.record.token)
 

@@ -10,10 +10,8 @@ print(effect.result)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from holdfast.agents.agent_keys import CONVERSATION
 from holdfast.agents.effect_book import Asked, Attempt, Effect, EffectBook
@@ -21,9 +19,20 @@ from holdfast.agents.tool_calls import Orphan, Repaired, orphans, repair
 from holdfast.errors import EffectResultLostError, InvalidInputError
 from holdfast.store.inner import Operation, ScopedChange, handle_of
 from holdfast.store.names.arguments import listed
-from holdfast.store.names.face import Steps, ask, check, end, faced, here, steps, write, writes
+from holdfast.store.names.face import (
+    Blocks,
+    Steps,
+    ask,
+    check,
+    end,
+    faced,
+    give,
+    step_block,
+    steps,
+    write,
+    writes,
+)
 from holdfast.store.names.scope import check_key
-from holdfast.store.names.threads import surely, to_the_end
 from holdfast.store.state import State
 
 # ---- effect block -------------------------------------------------------------------------------
@@ -154,7 +163,7 @@ class Effects:
         self._state = state
         self._book = EffectBook(handle_of(state), keep)
 
-    @here
+    @step_block
     def once(
         self,
         name: str,
@@ -163,8 +172,13 @@ class Effects:
         key: str | None = None,
         about: Any = None,
         harmless: Errors = (),
-    ) -> OnceBlock:
-        """A block around what must not happen twice: see `OnceBlock`.
+    ) -> Blocks[Doing]:
+        """A block around what must not happen twice.
+
+        It begins by recording the intent and ends with the result. If the effect is done, `due` is
+        False and `result` that of then. If the block raises, or is cancelled, the effect is unknown
+        (it may have happened), unless the error is a harmless one. A block that does not ask
+        whether it is due is refused at its end.
 
         `key` is an idempotency key that the tool takes: then an effect whose end is unknown is
         done again with the same key. Without one, it is refused with `EffectUnknownError`, until
@@ -173,7 +187,16 @@ class Effects:
         `harmless` errors this attempt has surely done nothing, and it may be begun again; it is
         still unknown if an attempt before was.
         """
-        return OnceBlock(self._book, Asked.of(name, id, key, about), checked_errors(harmless))
+        asked, errors = Asked.of(name, id, key, about), checked_errors(harmless)
+        doing = yield from self._begun(asked)
+        try:
+            yield give(doing)
+        except BaseException as error:  # whatever ends it, it is noted that it may have happened
+            yield end(self._book.give_up, doing._attempt, error, errors)
+            raise
+        finally:
+            doing.over = True
+        yield end(self._done, doing)
 
     @steps
     def call(
@@ -188,16 +211,25 @@ class Effects:
     ) -> Steps[Any]:
         """Call a function with the effect, once; its result, or that of then."""
         yield check(function, "what is called")
-        block = self.once(name, id=id, key=key, about=about, harmless=harmless)
-        effect = yield write(block.__enter__, undo=lambda _: block._withdraw())
+        asked, errors = Asked.of(name, id, key, about), checked_errors(harmless)
+        doing = yield from self._begun(asked)
         try:
-            if effect.due:
-                effect.result = yield ask(function, effect, what="what is called")
+            if doing.due:
+                doing.result = yield ask(function, doing, what="what is called")
         except BaseException as error:  # whatever ends it, it is noted that it may have happened
-            yield end(block.__exit__, type(error), error, None)
+            yield end(self._book.give_up, doing._attempt, error, errors)
             raise
-        yield end(block.__exit__, None, None, None)
-        return effect.result
+        yield end(self._done, doing)
+        return doing.result
+
+    def _begun(self, asked: Asked) -> Steps[Doing]:
+        """An effect on its way; it is withdrawn if nobody is there any more to do it."""
+        return Doing((yield write(self._book.begin, asked, undo=self._book.withdraw)))
+
+    def _done(self, doing: Doing) -> None:
+        if doing._attempt.due:
+            doing._result = self._book.finish(doing._attempt, doing.result, doing.writes)
+        doing.check_asked()
 
     @steps
     def plan(
@@ -266,86 +298,6 @@ class Effects:
         without a call is removed. One change; effects stay as they are.
         """
         return repair(self._state, self._book, key)
-
-
-@faced(by_hand="holdfast.agents.effects:AsyncOnceBlock")
-class OnceBlock(AbstractContextManager[Doing]):
-    """The block of an effect, which begins by recording the intent and ends with the result.
-
-    If the effect is done, `due` is False and `result` that of then. If the block raises, or is
-    cancelled, the effect is unknown (it may have happened), unless the error is a harmless one. A
-    block that does not ask whether it is due is refused at its end.
-    """
-
-    def __init__(self, book: EffectBook, asked: Asked, harmless: Errors) -> None:
-        self._book = book
-        self._asked = asked
-        self._harmless = harmless
-        self._doing: Doing | None = None
-
-    def __enter__(self) -> Doing:
-        if self._doing is not None:
-            raise InvalidInputError("a block of an effect is used once; make another")
-        self._doing = Doing(self._book.begin(self._asked))
-        return self._doing
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._doing is not None
-        end_block(self._book, self._doing, error, self._harmless)
-
-    def _withdraw(self) -> None:
-        """It was entered, and nobody is there any more to do it."""
-        assert self._doing is not None
-        if self._doing._attempt.due:
-            self._book.withdraw(self._doing._attempt)
-
-
-class AsyncOnceBlock(AbstractAsyncContextManager[Doing]):
-    """The block of an effect on the async face; see `OnceBlock`.
-
-    By hand, because a block that is cancelled while it is entered is withdrawn: to leave it would
-    note that the effect was done.
-    """
-
-    __blocking__ = OnceBlock
-
-    def __init__(self, found: OnceBlock) -> None:
-        self._blocking = found
-
-    @classmethod
-    def _of(cls, found: OnceBlock) -> Self:
-        return cls(found)
-
-    async def __aenter__(self) -> Doing:
-        block = self._blocking
-        return await to_the_end(block.__enter__, undo=lambda _: block._withdraw())
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await surely(self._blocking.__exit__, kind, error, trace)
-
-
-def end_block(
-    book: EffectBook, doing: Doing, error: BaseException | None, harmless: Errors
-) -> None:
-    """Record how an effect ended, if it was due."""
-    attempt = doing._attempt
-    doing.over = True
-    if attempt.due and error is not None:
-        book.give_up(attempt, error, harmless=isinstance(error, harmless))
-    elif attempt.due:
-        doing._result = book.finish(attempt, doing.result, doing.writes)
-    if error is None:
-        doing.check_asked()
 
 
 def checked_errors(harmless: Any) -> Errors:

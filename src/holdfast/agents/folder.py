@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT, TASKS, again, run_parts, sticky
+from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, TASKS, again, run_parts
 from holdfast.agents.drift import STATUS
 from holdfast.agents.handover_package import (
     COMMANDS,
@@ -102,7 +102,7 @@ def import_folder(state: State, folder: Path, *, agent: str | None = None) -> Im
     handle.core.check_writable()
     name = handle.scope.id if agent is None else agent
     known = name in handle.reader.get(ITEMS, {})
-    found = read_folder(folder, name, handle.core.codec, known=known)
+    found = _Reader(folder, name, handle.core.codec, known).read()
 
     def step() -> ImportedAgent:
         draft, parts = AgentState(state)._draft(reason="import of a folder")
@@ -230,7 +230,6 @@ class _Import:
         status = self._part.get(STATUS, {})
         if count <= status.get("cycles", 0):
             return None
-        self._part.operations += sticky(self._handle, DRIFT)
         self._part.set(STATUS, {**status, "cycles": count})
         return count
 
@@ -241,7 +240,6 @@ class _Import:
         if not new:
             return 0, 0
         note = self._part.operations
-        note += sticky(self._handle, INBOX)
         first = self._part.get(FIRST, 0) + self._part.length(MESSAGES)
         note.append(Operation("append", MESSAGES, [_item(letter) for letter in new]))
         names = [[letter.id, self._letter_digest(letter)] for letter in new]
@@ -350,12 +348,6 @@ class FoundAgent:
     drift_threshold: int | None = None
 
 
-def read_folder(folder: Path, agent: str, codec: Codec, *, known: bool) -> FoundAgent:
-    """All that the folder has of an agent; `AgentValidationError` lists every file that is bad,
-    or holds what cannot be stored by this codec. Of one that is known, tasks may be all gone."""
-    return _Reader(folder, agent, codec, known).read()
-
-
 class _Bad(Exception):
     """A file is not as it should be; the text says why."""
 
@@ -380,6 +372,9 @@ class _Reader:
         self.found = FoundAgent(agent)
 
     def read(self) -> FoundAgent:
+        """All that the folder has of an agent; `AgentValidationError` lists every file that is bad,
+        or holds what cannot be stored by this codec. Of one that is known, tasks may be all gone.
+        """
         for path, take in (
             (("working_tasks.json",), self._tasks),
             (("agent_data", self._agent, "context.json"), self._context),

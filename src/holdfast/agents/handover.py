@@ -23,7 +23,6 @@ from holdfast.agents.agent_keys import (
     again_in_steps,
     own_change,
     run_parts,
-    sticky,
     stored,
     task_key,
 )
@@ -33,7 +32,6 @@ from holdfast.agents.handover_package import (
     CONTEXTS,
     EXPIRED,
     IN,
-    LOG,
     OFFERED,
     OUT,
     REFUSED,
@@ -69,6 +67,7 @@ from holdfast.store.inner import (
     check_ttl,
     handle_of,
     moment,
+    own_step,
 )
 from holdfast.store.names.arguments import check_function, check_not_async, check_text, listed
 from holdfast.store.names.face import Steps, ask, asks, faced, steps, write, writes
@@ -561,7 +560,6 @@ class Handovers:
         record = prepared.record
         for part, where in prepared.sides():
             if record.status == OFFERED or part.exists(where + record.id):
-                part.operations += sticky(self._line(record, where), LOG)
                 part.set(where + record.id, stored(record))
         if record.status == OFFERED:
             prepared.taker.set(WAITING + record.id, True)
@@ -607,13 +605,11 @@ class Handovers:
                 part.set(SEEN + task, standing.handover)
             return Reconciled(tuple(removed), tuple(back))
 
-        def step() -> list[Reconciled]:
-            parts = own_change(self._store, reason="reconciled with what was handed over")
-            answer = [note(agent, parts.part(agent)) for agent in agents]
-            run_parts(parts)
-            return answer
-
-        return again(step)
+        return own_step(
+            self._store,
+            lambda parts: [note(agent, parts.part(agent)) for agent in agents],
+            reason="reconciled with what was handed over",
+        )
 
     def _owner(self, agent: LineHandle, task: str) -> LineHandle:
         """Who has a task that an agent has, or had."""

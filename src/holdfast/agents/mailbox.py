@@ -8,17 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from holdfast.agents.agent_keys import (
     MAILBOX,
-    again,
     again_in_steps,
     commit,
     look,
     own_change,
-    run_parts,
-    sticky,
 )
 from holdfast.agents.mailbox_numbers import (
     ASIDE,
@@ -26,7 +23,6 @@ from holdfast.agents.mailbox_numbers import (
     CLEARED,
     DONE,
     FIRST,
-    INBOX,
     MESSAGES,
     SKIPPED,
     TRIES,
@@ -45,6 +41,7 @@ from holdfast.store.inner import (
     content_of,
     handle_of,
     moment,
+    own_step,
 )
 from holdfast.store.names.arguments import check_count, check_limit, check_text
 from holdfast.store.names.cause import cause_now
@@ -55,19 +52,14 @@ from holdfast.store.names.face import (
     check,
     faced,
     give,
-    given,
+    here,
     quick,
     read,
     step_block,
     steps,
     writes,
 )
-from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.state import State
-
-if TYPE_CHECKING:
-    from holdfast.store.state_async import ChangePart
-    from holdfast.store.state_async import State as AsyncState
 
 # ---- mailbox book -------------------------------------------------------------------------------
 # Letters to an agent as they are kept, and the changes that send and process them: for both faces.
@@ -193,7 +185,6 @@ def post(
     check_text(sender, "the sender of a letter", 256)
     id = id or os.urandom(8).hex()
     time = moment(handle.core.clock.claimed())
-    part.operations += sticky(handle, INBOX)
     item = {"id": id, "content": content, "sender": sender, "time": time}
     if by:  # the scope that sent it while it processed a letter itself, in the same commit
         item["by"] = by
@@ -206,7 +197,7 @@ def post(
 # ---- mailbox ------------------------------------------------------------------------------------
 
 
-@faced(by_hand="holdfast.agents.mailbox:AsyncMail")
+@faced
 class Mail:
     """A letter that is being processed; what `change` writes is committed together with that."""
 
@@ -218,6 +209,7 @@ class Mail:
         self.change: ScopedChange = taken.part
         """Writes to the agent's own state, in the same entry."""
 
+    @here
     def send(self, to: State, content: Any) -> str:
         """Send a letter to another agent of this store, in the same commit; returns its id."""
         if not isinstance(to, State):
@@ -225,29 +217,6 @@ class Mail:
         part = self._taken.parts.part(handle_of(to))
         own = str(self._state.scope)
         return post(handle_of(to), part, content, own, by=own)
-
-
-class AsyncMail:
-    """A letter that is being processed; what `change` writes is committed together with that."""
-
-    # By hand: reads of its change are awaited.
-
-    __blocking__ = Mail
-
-    def __init__(self, state: AsyncState, taken: Taken) -> None:
-        self._blocking = Mail(blocking_of(state), taken)
-        self.letter: Letter = taken.letter
-        self.content: Any = taken.letter.content
-        self.change: ChangePart = given(taken.part)
-        """Writes to the agent's own state, in the same entry."""
-
-    @classmethod
-    def _of(cls, found: Mail) -> Self:
-        return cls(found._state, found._taken)  # type: ignore[arg-type]
-
-    def send(self, to: AsyncState, content: Any) -> str:
-        """Send a letter to another agent of this store, in the same commit; returns its id."""
-        return self._blocking.send(blocking_of(to), content)
 
 
 @faced
@@ -303,21 +272,6 @@ class Mailbox:
             place = self._handle.scope, self._handle.timeline, [said]
             plan[0].content = content_of(self._handle.core, [place])
         return plan, made
-
-    def _run(self, parts: ChangeParts) -> None:
-        plan = self._planned(parts)
-        if plan is not None:
-            self._state._run(plan)
-
-    def _planned(self, parts: ChangeParts) -> Plan | None:
-        """A change of what is kept about letters; None if nothing was noted.
-
-        A restore leaves it alone, also if the letters themselves came with a state from elsewhere.
-        """
-        part = parts.part(self._handle)
-        if not part.empty:
-            part.operations += sticky(self._handle, INBOX)
-        return parts.plan()
 
     @step_block
     def next(self) -> Blocks[Mail | None]:
@@ -388,7 +342,7 @@ class Mailbox:
         wait = self._retry.pause(attempt)
         note = {"id": taken.letter.id, "attempt": attempt, "again": again, "wait": wait}
         parts.part(self._handle).set(BEGUN + str(taken.letter.number), note)
-        return self._planned(parts)
+        return parts.plan()
 
     def _done(self, taken: Taken) -> Steps[None]:
         plan = yield look(self._state, self._plan_done, taken, planned=True)
@@ -448,7 +402,7 @@ class Mailbox:
             return None
         if passes and item is not None:
             part.set(DONE, standing.after(letter.number, item))
-        return self._planned(parts)
+        return parts.plan()
 
     def _fail(
         self,
@@ -548,19 +502,20 @@ class Mailbox:
     @writes
     def retry(self, number: int) -> str:
         """Put a letter that was set aside behind all others; returns its id."""
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        item = part.get(ASIDE + str(number))
-        if item is None:
-            raise MissingError(
-                f"{self._handle.scope}: no letter {number} is set aside; look at set_aside()"
-            )
-        part.delete(ASIDE + str(number))
-        letter = item["letter"]
-        by = letter.get("by", "")
-        post(self._handle, part, letter["content"], letter["sender"], letter["id"], by, again=True)
-        run_parts(parts)
-        return str(letter["id"])
+
+        def note(parts: ChangeParts) -> str:
+            part = parts.part(self._handle)
+            item = part.get(ASIDE + str(number))
+            if item is None:
+                raise MissingError(
+                    f"{self._handle.scope}: no letter {number} is set aside; look at set_aside()"
+                )
+            part.delete(ASIDE + str(number))
+            said = item["letter"]
+            about = said["content"], said["sender"], said["id"], said.get("by", "")
+            return post(self._handle, part, *about, again=True)
+
+        return own_step(self, note)
 
     @writes
     def interrupted(self) -> list[str]:
@@ -570,14 +525,12 @@ class Mailbox:
         Known of attempts that were made under a `retry` with kinds. Returns the ids of those that
         are set aside by it.
         """
+        return own_step(self, self._interrupted)
 
-        return again(self._interrupted)
-
-    def _interrupted(self) -> list[str]:
+    def _interrupted(self, parts: ChangeParts) -> list[str]:
         begun = self._handle.reader.keys(BEGUN, None, "")
         if not begun:
             return []
-        parts = own_change(self)
         part = parts.part(self._handle)
         standing = Standing(self._handle, part.get)
         letters = {letter.number: letter for letter in self.waiting()}
@@ -592,7 +545,6 @@ class Mailbox:
             again, wait = note["again"], note["wait"]
             if self._fail(part, standing, letter, failed, again, wait) and not again:
                 aside.append(letter.id)
-        self._run(parts)
         return aside
 
     @writes
@@ -601,8 +553,7 @@ class Mailbox:
 
         check_count(number, "the number of a letter")
 
-        def step() -> None:
-            parts = own_change(self)
+        def note(parts: ChangeParts) -> None:
             part = parts.part(self._handle)
             if part.exists(ASIDE + str(number)):
                 part.delete(ASIDE + str(number))
@@ -615,23 +566,21 @@ class Mailbox:
                     f"{self._handle.scope}: no letter {number} waits or is set aside; look at "
                     "waiting() and set_aside()"
                 )
-            self._run(parts)
 
-        again(step)
+        own_step(self, note)
 
     @writes
     def clear_failed(self) -> int:
         """Remove what was set aside; tells how many letters. They stay in the history."""
-        return again(lambda: self._clear(failed_only=True))
+        return own_step(self, lambda parts: self._clear(parts, failed_only=True))
 
     @writes
     def clear_all(self) -> int:
         """Remove what waits and what was set aside; tells how many letters."""
-        return again(lambda: self._clear(failed_only=False))
+        return own_step(self, lambda parts: self._clear(parts, failed_only=False))
 
-    def _clear(self, *, failed_only: bool) -> int:
+    def _clear(self, parts: ChangeParts, *, failed_only: bool) -> int:
         """Remove letters that were set aside, or all; how many those are."""
-        parts = own_change(self)
         part = parts.part(self._handle)
         aside = self._handle.reader.keys(ASIDE, None, "")
         gone = list(aside)
@@ -647,9 +596,7 @@ class Mailbox:
             gone += [SKIPPED + str(one) for one in standing.skipped if one > done]
         for key in gone:
             part.delete(key)
-        count = len(aside) + (0 if failed_only else status.waiting)
-        self._run(parts)
-        return count
+        return len(aside) + (0 if failed_only else status.waiting)
 
     @quick
     def status(self) -> MailboxStatus:

@@ -15,11 +15,12 @@ If none of these is in the list, nothing of it is processed: it waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from math import inf
 from typing import Any
 
-from holdfast.agents.agent_keys import MAILBOX, own_change, run_parts
-from holdfast.store.inner import LineHandle, Operation, Reader, handle_of
+from holdfast.agents.agent_keys import MAILBOX
+from holdfast.store.inner import ChangeParts, LineHandle, Operation, Reader, handle_of, own_step
 from holdfast.store.state import State
 
 DONE, INBOX = MAILBOX + "done", MAILBOX + "inbox/"
@@ -270,8 +271,10 @@ def mend_numbers(state: State) -> bool:
     The last one that was processed is known by its id. If it is lost itself, and those before it
     that are remembered, it is taken for the only one.
     """
-    handle = handle_of(state)
-    parts = own_change(state, reason="letters were lost")
+    return own_step(state, partial(_mended, handle_of(state)), reason="letters were lost")
+
+
+def _mended(handle: LineHandle, parts: ChangeParts) -> bool:
     part = parts.part(handle)
     standing = Standing(handle, part.get)
     done, numbers, first = standing.done, standing.numbers, standing.first
@@ -288,4 +291,4 @@ def mend_numbers(state: State) -> bool:
         part.operations.append(Operation("set", DONE, processed))
     if lost > 0:
         part.operations.append(Operation("set", FIRST, first + lost))
-    return run_parts(parts)
+    return bool(lost > 0)

@@ -6,7 +6,7 @@ Glossary of this layer:
   compare a **metric** with a threshold, how often, how long it is kept.
 - **Tracker**: one agent under its policies, and its metrics (`policy.tracker`); the **engine**
   watches all of them behind a gate, and makes what they ask for (`policy.policy_engine`). The
-  **optimizer** leads an agent's history through other settings (`policy.optimizer`).
+  **optimizer** says what longer intervals would save (`policy.optimizer`).
 - **Retention**: which checkpoints stay, by **rules**, and pruning the rest (`retention`).
 - **Export**: a checkpoint as one file that stands for itself: signed, encrypted if a key is given,
   read in bounded time and memory (`export`, `export_file`).
@@ -38,7 +38,6 @@ __all__ = [
     "Policy",
     "PolicyEvent",
     "PolicyFrequency",
-    "PolicyRecording",
     "PolicyRetention",
     "PolicySetting",
     "RestoreRequest",
@@ -59,7 +58,7 @@ HOMES = {
     "holdfast.checkpoints.export": "export_checkpoint",
     "holdfast.checkpoints.export_file": "Export",
     "holdfast.checkpoints.export_import": "Imported import_checkpoint inspect_export",
-    "holdfast.checkpoints.policy.optimizer": "Optimizer PolicyRecording",
+    "holdfast.checkpoints.policy.optimizer": "Optimizer",
     "holdfast.checkpoints.policy.policies": "Policies",
     "holdfast.checkpoints.policy.policy": (
         "Condition Policy PolicyFrequency PolicyRetention PolicySetting"

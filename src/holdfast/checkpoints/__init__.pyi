@@ -11,8 +11,7 @@ from holdfast.checkpoints.export_import import Imported as Imported
 from holdfast.checkpoints.group import Group
 from holdfast.checkpoints.locate import Description
 from holdfast.checkpoints.operation import AsyncOperationBlock
-from holdfast.checkpoints.policy.optimizer import Cost, Costs, Proposal
-from holdfast.checkpoints.policy.optimizer import PolicyRecording as PolicyRecording
+from holdfast.checkpoints.policy.optimizer import Costs, Proposal
 from holdfast.checkpoints.policy.policies import Explained
 from holdfast.checkpoints.policy.policy import Condition as Condition
 from holdfast.checkpoints.policy.policy import Policy as Policy
@@ -129,25 +128,16 @@ class Checkpoints:
         """Decide about an operation that never ended: `revert` what it did, or `keep` it."""
 
 class Optimizer:
-    """Says which policies cost most and what other settings would save.
+    """Says which policies cost most and what longer intervals would save.
 
-    It reads all of an agent's history, each time it is asked about an agent; `record` keeps what it
-    reads, and can be asked about in its place. Policies over what is reported, recorded or asked
-    for are not predicted: they count as often as they fired.
+    It reads all checkpoints of an agent's history, each time it is asked about an agent.
     """
     def __init__(self, store: Store, *, defaults: Iterable[Policy] = ...) -> None: ...
-    async def record(self, agent: Any) -> PolicyRecording:
-        """What an agent did, without the values: times, keys and sizes; memory grows with it.
-
-        A damaged entry is raised: what happened has to be known. Pruned history is not read.
-        """
     async def costs(self, agent: Any) -> Costs:
         """What policies have cost, the dearest first, by the checkpoints in the history.
 
         Damaged entries are passed over, and named in `unread`.
         """
-    async def predict(self, agent: Any, policies: Sequence[Policy] | None = None) -> list[Cost]:
-        """What policies (those that the agent has) would have cost, the dearest first."""
     async def propose(
         self, agent: Any, bounds: Mapping[str, tuple[float, float]] | None = None
     ) -> list[Proposal]:

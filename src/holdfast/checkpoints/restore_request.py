@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -132,7 +132,6 @@ class Bringing:
         *,
         sticky: bool = False,
         instead: Mapping[str, Operation] | None = None,
-        guard: Callable[[Ledger], None] | None = None,
         rules: Rules | None = None,
     ) -> None:
         """Of some keys and prefixes; of all, if both are None.
@@ -151,8 +150,6 @@ class Bringing:
         """Whether sticky keys and declarations come along, too."""
         self.instead = instead or {}
         """By keys that come along: what is written besides, or in their place."""
-        self.guard = guard or (lambda _: None)
-        """Asked of the scope before anything is written to it, raises if that is not to be."""
         self.rules = rules or [source.declared]
         """By what it is judged whether something of the source is sensitive."""
         self._same_line = False
@@ -360,7 +357,6 @@ class Bringing:
         target = change.targets[0]
 
         def special(stage: Stage, body: Body) -> None:
-            self.guard(stage.ledger)
             packed = core.codec.encode({"restores": self.label})
             name = f"before restore of {self.label}"
             op = [entry.CHECKPOINT, name, "recovery", str(handle.scope), [], "", packed]
@@ -386,7 +382,6 @@ class Bringing:
         if if_head is not None and if_head != head:
             raise Conflict(f"{handle.scope}: entry {head} was written since {if_head}")
         history = handle.history
-        self.guard(history.points.line().ledger)
         fork, forked = history.plan_fork(new_name(), head, self.cause)
         trial = handle.on(forked(core.run(fork)))
         with ended_if_it_fails(trial, "the restore was not done"):

@@ -355,14 +355,6 @@ class Schedules:
         """Whether there is a schedule of this name."""
         return self.cells.get(self.cells.key_of(name)) is not None
 
-    def when(self, name: str) -> When | None:
-        """When the schedule of a name runs; None if there is none that can be read."""
-        key = self.cells.key_of(name)
-        row = self.cells.get(key)
-        with suppress(DamagedRecordError):
-            return self.open(key, row).when if row is not None else None
-        return None
-
     def infos(self) -> Iterator[ScheduleInfo]:
         """What is told of all schedules, in no order; of one that is damaged, where it lies."""
         self.core.check_open()

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from holdfast.checkpoints.group import Saved, Wanted, save_all, still
-from holdfast.checkpoints.policy.policies import Policies, reconcile
+from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.policy.policy_engine import Engine
 from holdfast.checkpoints.retention import Retention, RetentionRule
 from holdfast.checkpoints.schedule import (
@@ -162,8 +162,6 @@ class Runner:
         """When to look what others added."""
         self._offset = 0.0
         """By which the wall clock is ahead of the monotonic one."""
-        self._unseen: Iterator[Scope] = iter(())
-        """Agents whose policies were not compared with the schedules since this is the runner."""
 
     # turns
 
@@ -177,7 +175,6 @@ class Runner:
             return [], LOOK
         try:
             with lease.fencing(), acting("scheduler"):
-                seen = self._reconcile()
                 self._follow()
                 if not more:
                     self._until = self.core.clock.ticks()
@@ -191,7 +188,7 @@ class Runner:
         if self._heap and self._heap[0][0] <= self._until:
             return ran, 0.0
         left = self._heap[0][0] - self.core.clock.ticks() if self._heap else LOOK
-        return ran, min(max(left, GRAIN), LOOK) if seen else GRAIN
+        return ran, min(max(left, GRAIN), LOOK)
 
     @property
     def held(self) -> bool:
@@ -221,7 +218,6 @@ class Runner:
             self.release()
         if self._lease is None:
             self._lease = self._asking.take()
-            self._unseen = self._agents()
         return self._lease
 
     def _sure(self, lease: Lease) -> bool:
@@ -231,22 +227,6 @@ class Runner:
         return lease.held
 
     # what there is
-
-    def _reconcile(self) -> bool:
-        """Let some agents' policies have their schedules; whether all agents were looked at."""
-        try:
-            some = list(itertools.islice(self._unseen, TOGETHER))
-            for scope in some:
-                with suppress(StateIntegrityError, ScopeNotFoundError):  # `verify` names it
-                    if reconcile(self.engine, scope):
-                        self.stir()
-        except _PASSING:
-            self._unseen = self._agents()  # once more, when the storage serves again
-            return True
-        return len(some) < TOGETHER
-
-    def _agents(self) -> Iterator[Scope]:
-        return (scope for scope, *_ in self.core.scopes() if scope.kind == "agent")
 
     def _follow(self) -> None:
         """Take in what was added or removed, and a clock that was set."""

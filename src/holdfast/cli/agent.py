@@ -207,10 +207,9 @@ def _sizes(state: State) -> dict[str, int]:
 
 
 def _components(state: State, reveal: bool = True) -> tuple[Source, dict[str, Any]]:
-    from holdfast.agents.state.agent_state import Moment
     from holdfast.agents.state.components import table
 
-    moment: Source = Moment(handle_of(state).reader)
+    moment: Source = handle_of(state).reader
     return moment if reveal else _Masked(moment, state), table()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.commands import Group
 from holdfast.cli.options import scope_argument
 from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.policy.policies import Policies
@@ -114,14 +115,12 @@ def _made(old: Policy | None, id: str, given: dict[str, Any]) -> dict[str, Any]:
         return {**old.data(), "enabled": False, "encryption": None}
     frequency = {"interval": given["interval"], "jitter": given["jitter"]}
     retention = {name: given[name] for name in ("max_age", "max_count", "min_count")}
-    wrong: list[str] = []
-    conditions = [_condition(text, given["metric"], wrong) for text in given["when"]]
     squeezed = given["compression"]
     method = {"enabled": squeezed != "none", "algorithm": squeezed if squeezed != "none" else "lz4"}
-    data = {
+    return {
         "id": id,
         "name": given["name"] or "",
-        "conditions": list(filter(None, conditions)),
+        "conditions": list(map(_condition, given["when"])),
         "frequency": {name: _time(v) for name, v in frequency.items() if v is not None},
         "retention": {name: _time(v) for name, v in retention.items() if v is not None},
         "compression": method if squeezed is not None else None,
@@ -129,39 +128,19 @@ def _made(old: Policy | None, id: str, given: dict[str, Any]) -> dict[str, Any]:
         "priority": given["priority"] or "medium",
         "enabled": not given["off"],
     }
-    if wrong:
-        _refuse(data, given["metric"], wrong)
-    return data
 
 
-def _refuse(data: dict[str, Any], own: tuple[str, ...], wrong: list[str]) -> NoReturn:
-    """Name what is wrong with the options together with what is wrong with the rest."""
-    from holdfast.checkpoints.policy.policy import EMPTY, invalid, read_policy
-
-    made, more = read_policy(data)
-    told = made.problems(own, encrypted=True) if made is not None else []
-    raise invalid([*wrong, *more, *(text for text in told if text != EMPTY)])
-
-
-def _condition(text: str, own: tuple[str, ...], wrong: list[str]) -> dict[str, Any] | None:
-    """A condition as plain data; None if what is wrong with it has been noted."""
-    from holdfast.checkpoints.policy.policy import METRICS, base_of
+def _condition(text: str) -> dict[str, Any]:
+    """A condition as plain data; what is wrong with its parts is told with the policy."""
+    from holdfast.checkpoints.policy.policy import EVENTS, METRICS, base_of
 
     found = _WHEN.fullmatch(text)
     if found is None:
-        wrong.append(f"{text[:80]!r} is no condition; write operation_count>100")
-        return None
+        raise InvalidInputError(f"{text[:80]!r} is no condition; write operation_count>100")
     metric = found["metric"].strip()
     kinds = [kind for kind, metrics in METRICS.items() if base_of(metric) in metrics]
-    if not kinds and metric not in own:
-        known = ", ".join(name for metrics in METRICS.values() for name in metrics)
-        wrong.append(
-            f"unknown metric {metric[:80]!r}; use {known}, or name one that the agent's program "
-            "records with --metric"
-        )
-        return None
     return {
-        "type": kinds[0] if kinds else "system_event",
+        "type": [*kinds, EVENTS][0],  # what no kind has is one of the program's own
         "metric": metric,
         "operator": _SIGNS[found["sign"]],
         "threshold": _time(found["number"]),

@@ -85,7 +85,7 @@ from holdfast.recovery.records import (
     signed_as,
 )
 from holdfast.recovery.report import GroupRecoveryReport, group_report
-from holdfast.recovery.run import FIRST, LEASE, Slot, recovering_lease
+from holdfast.recovery.run import Slot, recovering
 from holdfast.recovery.strategies import (
     Unasked,
     UnfitTarget,
@@ -525,8 +525,7 @@ class Together:
         """All of their leases, in one order, so that no two wait for each other."""
         with ExitStack() as stack:
             for scope in sorted(scopes, key=str):
-                name = recovering_lease(scope)
-                stack.enter_context(self._blocking.lease(name, duration=LEASE, wait=wait))
+                stack.enter_context(recovering(self._blocking, scope, wait))
             return stack.pop_all()
 
     def _go_on(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
@@ -572,16 +571,15 @@ class Together:
         if not self._settings.validate:
             return self._moments.look(scopes, data)
         seconds = data.get("timeout", TIMEOUT)
-        slot = Slot(self._blocking, recovering_lease(scopes[0], FIRST))
+        slot = Slot()
         try:
-            looked = slot.answer(lambda: self._moments.look(scopes, data))
+            looked = slot.do(lambda: self._moments.look(scopes, data))
             wait_for([looked], seconds)
             if looked.done():
                 return looked.result()
-            slot.give_up()
             return None, {"time": f"to read and check moments took more than {seconds:g} s"}
         finally:
-            slot.close()
+            slot.end()
             for scope in scopes:  # one that was given up cannot end its trial
                 end_trials(self._store.line(scope))
 

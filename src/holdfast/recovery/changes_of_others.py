@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from holdfast.checkpoints.locate import Lineage
 from holdfast.errors import PrunedError, StateIntegrityError
-from holdfast.recovery.records import ID, PREFIX, Record, correlation_of
+from holdfast.recovery.records import ID, Record, correlation_of
 from holdfast.storage.rows import each
 from holdfast.store.inner import (
     KEYED,
@@ -78,12 +78,6 @@ def _changes(handle: LineHandle, recovery: str, head: int) -> Iterator[tuple[Ent
             own = ours in (cause.correlation, cause.parent) and cause.component != CHECK
             if entry.keys or WHOLE & set(entry.kinds):
                 yield entry, own
-
-
-def has_changed(handle: LineHandle, recovery: str, head: int, last: int) -> bool:
-    """Whether a recovery changed a state behind an entry, up to another."""
-    known = _changes(handle, recovery, head) if last > head else ()
-    return any(own and entry.sequence <= last for entry, own in known)
 
 
 def standing(handle: LineHandle, recovery: str, head: int | None) -> str:
@@ -208,12 +202,3 @@ def some(names: Iterable[str]) -> str:
     known = list(names)
     more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
     return ", ".join(known[:SHOWN]) + more
-
-
-# What a recovery leaves in the scope of the agent that went through it.
-#
-# Only that is sticky. How far a consumer of notices has read is kept under the same prefix, and
-# goes back together with what the consumer wrote: else it would never get again what it has lost.
-
-LAST = PREFIX + "last"
-"""In the agent's scope: the recovery that it went through last. No restore takes it back."""

@@ -6,9 +6,9 @@ told apart from what is wrong with it: such a document can be read, and says wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.checkpoints.policy.policy import Policy, invalid, is_number, milliseconds
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
@@ -20,15 +20,39 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.open import HOUR, CachePlan
 
 ENGINES = ("sqlite", "memory", "postgresql", "mongodb")
-DURABILITY = ("full", "normal")
 BACKUPS = ("s3", "file")
 IN_BUCKETS = ("bucket", "prefix", "region", "endpoint")
 LEVELS = ("low", "medium", "high")
 EVENTUAL = ("eventual_consistency", "eventual")
 """How replicas follow: what is written is there a moment later."""
-_Made = TypeVar("_Made")
 _SECTIONS = {"checkpoint": "checkpointing", "sync": "synchronization", "audit": "monitoring"}
 """Other names of sections."""
+Check = Callable[[Any], bool]
+Kind = tuple[str, Check]
+"""What a field is to be, for people, and whether it is."""
+
+
+def _is_length(value: Any) -> bool:
+    length = milliseconds(value)
+    return is_number(length) and length > 0
+
+
+def _is_in_a_day(value: Any) -> bool:
+    return _is_length(value) and milliseconds(value) <= LONGEST * 1000
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _one_of(*known: str) -> Kind:
+    return " or ".join(known), lambda value: value in known
+
+
+_TEXT: Kind = "a text", lambda value: isinstance(value, str)
+_FLAG: Kind = "true or false", lambda value: type(value) is bool
+_LENGTH: Kind = 'milliseconds, or a text like "30s" or "1h"', _is_length
+_PART: Kind = "a mapping", lambda value: isinstance(value, Mapping)
 FIELDS: dict[str, dict[str, str]] = {
     "": {
         "agent_id": "whose state it is: the id of an agent",
@@ -94,6 +118,27 @@ FIELDS: dict[str, dict[str, str]] = {
     },
 }
 """The sections of a document, the fields of each, and what they mean."""
+ALWAYS = {
+    "tamper_detection": "",
+    "signature_verification": "",
+    "metrics_enabled": ": an open store counts, which",
+    "audit_logging": ": the journal is kept, which",
+    "performance_tracking": ": an open store times, which",
+}
+"""What cannot be switched off, and what is said of it."""
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("encryption", "enabled", *ALWAYS), _FLAG),
+    **dict.fromkeys(("timeout", "ttl"), _LENGTH),
+    **dict.fromkeys(("policies", "procedures"), ("a list", _is_list)),
+    **dict.fromkeys(("replication_factor", "alert_thresholds"), ("", lambda _: True)),
+    "replicas": ("a list of URLs", lambda some: _is_list(some) and all(map(_TEXT[1], some))),
+    "durability": _one_of("full", "normal"),
+    "verification_level": _one_of(*LEVELS),
+    "hash_algorithm": _one_of("SHA-256"),
+    "pool_size": ("a whole number of 1 or more", lambda it: type(it) is int and it >= 1),
+    "scrub_interval": (f"{_LENGTH[0]}, and a day at most", _is_in_a_day),
+}
+"""What fields are to be that are neither sections nor texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,29 +247,34 @@ class _Reading:
             self._outside(data)
             data = data["state_management"]
         whole = self._section(self._renamed(data), "")
-        agent = self._text(whole, "a configuration", "agent_id", "")
+        agent = whole.get("agent_id", "")
         try:
             Scope("agent", agent)
         except HoldfastError as error:
             self.problems.append(f"agent_id is the id of an agent: {error}")
-        storage = self._section(whole.get("storage", {}), "storage")
-        opened = self._primary(self._section(storage.get("primary", {}), "storage.primary"))
-        peers = self._section(whole.get("synchronization", {}), "synchronization")
-        replication = self._synchronization(peers)
-        self._monitoring(self._section(whole.get("monitoring", {}), "monitoring"))
-        checkpointing = self._section(whole.get("checkpointing", {}), "checkpointing")
-        recovery = self._section(whole.get("recovery", {}), "recovery")
-        integrity = self._section(whole.get("integrity", {}), "integrity")
+        parts = {
+            name: self._section(whole.get(name, {}), name) for name in FIELDS[""] if name in FIELDS
+        }
+        storage, integrity = parts["storage"], parts["integrity"]
+        primary = self._section(storage.get("primary", {}), "storage.primary")
+        opened = {
+            name: primary[name] for name in ("key", "signer", "durability") if name in primary
+        }
+        replication = self._synchronization(parts["synchronization"])
+        if parts["monitoring"].get("alert_thresholds"):
+            self._unavailable.append("monitoring.alert_thresholds")
+        scrubs = milliseconds(integrity.get("scrub_interval"))
         return Configuration(
             agent,
             **opened,
+            **self._primary(primary),
             **self._cache(storage),
             backup=self._backup(storage),
             replication=replication,
-            policies=self._each(checkpointing, "checkpointing.policies", _policy),
-            procedures=self._each(recovery, "recovery.procedures", Procedure.of),
-            verification=self._level(integrity),
-            scrub_interval=self._scrubbing(integrity),
+            policies=self._each(parts["checkpointing"], "checkpointing.policies", _policy),
+            procedures=self._each(parts["recovery"], "recovery.procedures", Procedure.of),
+            verification=integrity.get("verification_level", "low"),
+            scrub_interval=scrubs / 1000 if scrubs is not None else None,
             unavailable=tuple(self._unavailable),
             notes=tuple(self._notes),
         )
@@ -245,52 +295,56 @@ class _Reading:
                 self.problems.append(f"{other} and {name} are one section; give it once")
         return {_SECTIONS.get(name, name): part for name, part in data.items()}
 
-    def _section(self, data: Any, name: str) -> Mapping[str, Any]:
+    def _section(self, data: Any, name: str) -> dict[str, Any]:
+        """The fields of a section that are what they are to be."""
         if not isinstance(data, Mapping):
-            self.problems.append(f"{name or 'a configuration'} is a mapping")
+            self.problems.append("a configuration is a mapping")
             return {}
-        for other in sorted(str(one) for one in data.keys() - set(FIELDS[name])):
-            known = ", ".join(FIELDS[name])
-            self.problems.append(f"{name or 'a configuration'}: {other} is none of {known}")
-        return data
+        known, good = FIELDS[name], dict[str, Any]()
+        for other in sorted(str(one) for one in data.keys() - known.keys()):
+            self.problems.append(
+                f"{name or 'a configuration'}: {other} is none of {', '.join(known)}"
+            )
+        for one in sorted(known.keys() & data.keys()):
+            place = f"{name}.{one}".removeprefix(".")
+            what, check = _PART if place in FIELDS else KINDS.get(one, _TEXT)
+            if not check(data[one]):
+                self.problems.append(f"{place} is {what}")
+            elif one in ALWAYS and not data[one]:
+                self.problems.append(f"{place}{ALWAYS[one]} cannot be switched off")
+            else:
+                good[one] = data[one]
+        return good
 
     def _primary(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        place = self._text(data, "storage.primary", "connection", "")
+        """The URL of the store, if there is such an engine."""
+        place = data.get("connection", "")
         if place.startswith("postgres:"):
             place = place.replace("postgres:", "postgresql:", 1)
         start = place.partition(":")[0].removesuffix("+srv") if ":" in place else ""
         scheme = start if start in ENGINES else ""
-        kind = self._text(data, "storage.primary", "type", scheme or "sqlite")
-        durability = self._one_of(data, "storage.primary", "durability", DURABILITY, "full")
-        self._length(data, "storage.primary", "timeout")
-        pool = data.get("pool_size", 1)
-        if type(pool) is not int or pool < 1:
-            self.problems.append("storage.primary.pool_size is a whole number of 1 or more")
-        opened = {
-            name: self._text(data, "storage.primary", name, None) for name in ("key", "signer")
-        }
+        kind = data.get("type", scheme or "sqlite")
         if kind not in ENGINES:
             self._unavailable.append(
                 f"storage.primary.type{_word(kind)}: a store is {' or '.join(ENGINES)}"
             )
-            return {**opened, "durability": durability}
+            return {}
         if "://" in place and not scheme:
             self._unavailable.append(
                 f"storage.primary.connection: it is of another engine; a store is "
                 f"{' or '.join(ENGINES)}"
             )
-            return {**opened, "durability": durability}
+            return {}
         if scheme and scheme != kind:
             self.problems.append(
                 f"storage.primary: the type is {kind}, and the connection is of {scheme}"
             )
         if kind in ("postgresql", "mongodb"):
-            return {**opened, "durability": durability, "url": self._server(kind, place, data)}
+            return {"url": self._server(kind, place, data)}
         for name in ("pool_size", "timeout"):
             if name in data:
                 self._notes.append(f"storage.primary.{name}: {kind} runs in the process itself")
-        url = place if place.startswith(f"{kind}:") else f"{kind}:{place}"
-        return {**opened, "durability": durability, "url": url}
+        return {"url": place if place.startswith(f"{kind}:") else f"{kind}:{place}"}
 
     def _server(self, kind: str, url: str, data: Mapping[str, Any]) -> str:
         """The URL of a store on a server, with what stands beside it as its options."""
@@ -304,13 +358,10 @@ class _Reading:
             self.problems.append(f"storage.primary.connection: {error}")
             said = {}
         for name in ("pool_size", "timeout"):
-            if name not in data:
-                continue
-            if name in said:
-                self.problems.append(f"storage.primary.{name} stands in the connection, too")
-            length = milliseconds(data[name]) if name == "timeout" else data[name]
-            if is_number(length):
-                url += f"{'&' if '?' in url else '?'}{name}={max(1, int(length))}"
+            if name in data:
+                if name in said:
+                    self.problems.append(f"storage.primary.{name} stands in the connection, too")
+                url += f"{'&' if '?' in url else '?'}{name}={max(1, int(milliseconds(data[name])))}"
         return url
 
     def _backup(self, storage: Mapping[str, Any]) -> BackupPlace | None:
@@ -318,9 +369,9 @@ class _Reading:
         if "backup" not in storage:
             return None
         place = "storage.backup"
+        known = len(self.problems)
         data = self._section(storage["backup"], place)
-        self._flags(data, place, ("encryption",))
-        kind = self._text(data, place, "type", "s3" if "bucket" in data else "file")
+        kind = data.get("type", "s3" if "bucket" in storage["backup"] else "file")
         if kind not in BACKUPS:
             self._unavailable.append(f"{place}.type{_word(kind)}")
             return None
@@ -328,42 +379,37 @@ class _Reading:
         for name in others:
             if name in data:
                 self.problems.append(f"{place}.{name} does not belong to type {kind}")
-        where = self._text(data, place, mine, "")
-        if not where:
+        where = data.get(mine, "")
+        if not where and len(self.problems) == known:
             self.problems.append(f"{place}.{mine} is missing")
-        prefix = self._text(data, place, "prefix", "")
         return BackupPlace(
-            f"s3://{where}/{prefix}".rstrip("/") if kind == "s3" else f"dir:{where}",
-            self._text(data, place, "region", None),
-            self._text(data, place, "endpoint", None),
-            data.get("encryption", False) is True,
+            f"s3://{where}/{data.get('prefix', '')}".rstrip("/")
+            if kind == "s3"
+            else f"dir:{where}",
+            data.get("region"),
+            data.get("endpoint"),
+            data.get("encryption", False),
         )
 
     def _cache(self, storage: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of `open` for the cache."""
         if "cache" not in storage:
             return {}
+        known = len(self.problems)
         data = self._section(storage["cache"], "storage.cache")
-        kind = self._text(data, "storage.cache", "type", "")
-        self._length(data, "storage.cache", "ttl")
+        kind = data.get("type", "")
         if kind == "memory":
             self._notes.append("storage.cache: what is read is kept in the process in any case")
-        elif kind != "redis":
-            self._unavailable.append(f"storage.cache.type{_word(kind)}")
-        else:
-            return self._redis(data)
-        return {}
-
-    def _redis(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        length = milliseconds(data.get("ttl", int(HOUR * 1000)))
-        if not is_number(length) or length <= 0:
-            return {}  # said already
-        if data.get("connection", "") == "":
-            self.problems.append("storage.cache.connection is missing")
-        place = self._text(data, "storage.cache", "connection", "")
-        if not place:
             return {}
+        if kind != "redis":
+            self._unavailable.append(f"storage.cache.type{_word(kind)}")
+            return {}
+        if len(self.problems) > known:
+            return {}
+        place, length = data.get("connection", ""), milliseconds(data.get("ttl", HOUR * 1000))
         try:
+            if not place:
+                raise InvalidInputError("connection is missing")
             CachePlan.of(place, length / 1000)
         except InvalidInputError as error:
             self.problems.append(f"storage.cache: {error}")
@@ -374,12 +420,8 @@ class _Reading:
         from holdfast.replicas.replicas import MOST, check_factor
 
         place = "synchronization"
-        self._flags(data, place, ("enabled",))
-        urls = data.get("replicas", [])
-        if not isinstance(urls, list | tuple) or not all(isinstance(one, str) for one in urls):
-            self.problems.append(f"{place}.replicas is a list of URLs")
-            urls = []
-        factor, enabled = data.get("replication_factor"), data.get("enabled", False) is True
+        urls, enabled = data.get("replicas", []), data.get("enabled", False)
+        factor = data.get("replication_factor")
         try:
             stores = len(urls) if urls and enabled else MOST
             check_factor(factor, stores, f"{place}.replication_factor")
@@ -388,10 +430,9 @@ class _Reading:
         if not enabled:
             return None
         for name in ("strategy", "consistency_level"):
-            if self._text(data, place, name, EVENTUAL[1]) not in EVENTUAL:
+            if data.get(name, EVENTUAL[1]) not in EVENTUAL:
                 self._unavailable.append(f"{place}.{name}: replicas follow: eventual")
         if "conflict_resolution" in data:
-            self._text(data, place, "conflict_resolution", "")
             self._notes.append(
                 f"{place}.conflict_resolution: one store is written to, so that there are none"
             )
@@ -403,73 +444,11 @@ class _Reading:
             return None
         return Replication(tuple(urls), factor)
 
-    def _monitoring(self, data: Mapping[str, Any]) -> None:
-        flags = ("metrics_enabled", "audit_logging", "performance_tracking")
-        self._flags(data, "monitoring", flags)
-        told = ("an open store counts", "the journal is kept", "an open store times")
-        for name, what in zip(flags, told, strict=True):
-            if data.get(name) is False:
-                self.problems.append(f"monitoring.{name}: {what}, which cannot be switched off")
-        if data.get("alert_thresholds"):
-            self._unavailable.append("monitoring.alert_thresholds")
-
-    def _level(self, data: Mapping[str, Any]) -> str:
-        self._flags(data, "integrity", ("tamper_detection", "signature_verification"))
-        for name in ("tamper_detection", "signature_verification"):
-            if data.get(name) is False:
-                self.problems.append(f"integrity.{name} cannot be switched off")
-        self._one_of(data, "integrity", "hash_algorithm", ("SHA-256",), "SHA-256")
-        return self._one_of(data, "integrity", "verification_level", LEVELS, "low")
-
-    def _scrubbing(self, data: Mapping[str, Any]) -> float | None:
-        if "scrub_interval" not in data:
-            return None
-        length = milliseconds(data["scrub_interval"])
-        if not is_number(length) or not 0 < length <= LONGEST * 1000:
-            self.problems.append(
-                'integrity.scrub_interval is milliseconds, or a text like "30s" or "1h", and a day '
-                "at most"
-            )
-            return None
-        return float(length) / 1000
-
-    # single things
-
-    def _text(self, data: Mapping[str, Any], place: str, name: str, default: Any) -> Any:
-        found = data.get(name, default)
-        if name in data and not isinstance(found, str):
-            self.problems.append(f"{place}.{name} is a text")
-            return default if default is not None else ""
-        return found
-
-    def _one_of(
-        self, data: Mapping[str, Any], place: str, name: str, known: Sequence[str], default: str
-    ) -> str:
-        found = data.get(name, default)
-        if found not in known:
-            self.problems.append(f"{place}.{name} is {' or '.join(known)}")
-            return default
-        return str(found)
-
-    def _flags(self, data: Mapping[str, Any], place: str, names: Sequence[str]) -> None:
-        for name in names:
-            if name in data and type(data[name]) is not bool:
-                self.problems.append(f"{place}.{name} is true or false")
-
-    def _length(self, data: Mapping[str, Any], place: str, name: str) -> None:
-        length = milliseconds(data.get(name, 1))
-        if not is_number(length) or length <= 0:
-            self.problems.append(f'{place}.{name} is milliseconds, or a text like "30s" or "1h"')
-
     def _each(
-        self, data: Mapping[str, Any], place: str, make: Callable[[Any], _Made]
-    ) -> tuple[_Made, ...]:
-        found = data.get(place.rpartition(".")[2], [])
-        if not isinstance(found, list | tuple):
-            self.problems.append(f"{place} is a list")
-            return ()
-        made: list[_Made] = []
-        for number, one in enumerate(found, 1):
+        self, data: Mapping[str, Any], place: str, make: Callable[[Any], Any]
+    ) -> tuple[Any, ...]:
+        made = []
+        for number, one in enumerate(data.get(place.rpartition(".")[2], []), 1):
             try:
                 made.append(make(one))
             except HoldfastError as error:

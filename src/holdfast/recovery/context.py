@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.agent_keys import MACHINE
-from holdfast.agents.machines.definition import MachineDefinition, check_blocking
+from holdfast.agents.machines.definition import MachineDefinition, check_definition
 from holdfast.agents.machines.machine import Machine
 from holdfast.agents.machines.machine_records import MachineRecovered
 from holdfast.errors import (
@@ -63,7 +63,7 @@ class Machines(dict[str, MachineDefinition]):
         """Refuse functions that nobody would await, where machines are recovered in a thread."""
         if self.recoverer is _recover:
             for one in self.values():
-                check_blocking(one)
+                check_definition(one)
 
     def knows_one(self, handle: LineHandle) -> bool:
         """Whether a transition is open whose machine is known; not, if that cannot be read."""

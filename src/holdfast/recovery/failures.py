@@ -12,11 +12,19 @@ from typing import Any
 
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Codec
-from holdfast.store.inner import Finding
+from holdfast.store.inner import Finding, Owned
 from holdfast.store.names.arguments import check_moment, check_text
+from holdfast.store.names.scope import BESIDE
 
 log = logging.getLogger("holdfast.recovery")
 """Where recoveries tell of what they pass over, and go on."""
+PREFIX = BESIDE + "/"
+"""What recoveries write, in scopes of their own and in those of agents."""
+LAST = str(Owned(PREFIX).part("last", restore=Owned.STAY))
+"""In the agent's scope: the recovery that it went through last. No restore takes it back.
+
+Only that is sticky. How far a consumer of notices has read is kept under the same prefix, and goes
+back together with what the consumer wrote: else it would never get again what it has lost."""
 SEVERITIES = ("low", "medium", "high", "critical")
 
 NEWEST, NAMED, TIME, KEYS, JOURNAL, TIMELINE, COPY, DEFAULTS, NOTHING = (

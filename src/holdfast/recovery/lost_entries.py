@@ -12,19 +12,16 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.agents.agent_keys import DRIFT, EFFECTS, LOOP, MACHINE
-from holdfast.agents.handover_package import LOG
-from holdfast.agents.machines.machine_records import Keys
-from holdfast.agents.mailbox_numbers import INBOX
 from holdfast.checkpoints.create import make
 from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.checkpoints.restore_request import put_together
 from holdfast.errors import PrunedError, ScopeNotFoundError, StateIntegrityError
-from holdfast.recovery.changes_of_others import LAST, entry_rows, some
+from holdfast.recovery.changes_of_others import entry_rows, some
 from holdfast.recovery.failures import DAMAGED, AgentFailure, log
 from holdfast.recovery.records import Tail
 from holdfast.store.inner import (
     CHECKPOINT,
+    TABLE,
     Body,
     Envelope,
     FeedHeads,
@@ -46,7 +43,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.inner import entry as entries
 from holdfast.store.names import rowkinds
-from holdfast.store.names.scope import Scope
+from holdfast.store.names.scope import RESERVED, Scope
 
 MAIN = "main"
 NEWEST_ROWS = 1000
@@ -157,8 +154,6 @@ def tail_text(tail: Tail) -> str:
 
 MOST_NAMED = 1000
 """Entries and keys that a report names, of each kind."""
-_STICKY = (DRIFT, EFFECTS, INBOX, LOG, LOOP, LAST)
-"""What parts of this library declare with the first key that they write there."""
 
 
 @dataclass(slots=True)
@@ -234,9 +229,8 @@ class Salvage:
     def _declare_again(self) -> None:
         """Let keys be sticky whose declaration may have been in a lost entry."""
         line = self._line
-        wanted = {prefix for prefix in _STICKY if next(line.scan(prefix), None) is not None}
-        machines = {key[len(MACHINE) :].partition("/")[0] for key, _ in line.scan(MACHINE)}
-        wanted.update(Keys.of(name).sticky for name in machines)
+        owned = ((key, TABLE.index.rule(key)) for key, _ in line.scan(RESERVED))
+        wanted = {rule.sticky(key) for key, rule in owned if rule is not None} - {""}
         with suppress(StateIntegrityError):  # then the parts of this library alone
             wanted.update(self._handle.reader.declared().prefixes(Sticky))
         codec = line.ledger.codec

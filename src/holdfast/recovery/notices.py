@@ -13,11 +13,8 @@ from functools import partial
 from typing import Any
 
 from holdfast.agents.agent_keys import again, own_change
-from holdfast.recovery.records import (
-    NOTICES,
-    PREFIX,
-    notices_scope,
-)
+from holdfast.recovery.failures import PREFIX
+from holdfast.recovery.records import NOTICES, notices_scope
 from holdfast.store.inner import StoreHandle, handle_of
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.threads import called

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -80,17 +80,10 @@ class RecoveryStep:
 
     def data(self) -> dict[str, Any]:
         """Plain data, which `Procedure.of` reads."""
-        found: dict[str, Any] = {
-            "type": self.type,
-            "timeout": self.timeout,
-            "critical": self.critical,
-        }
-        for name in ("id", "name"):
+        found = {name: getattr(self, name) for name in ("type", "timeout", "critical")}
+        for name in ("id", "name", "action", "validation"):
             if getattr(self, name):
                 found[name] = getattr(self, name)
-        for name in ("action", "validation"):
-            if getattr(self, name):
-                found[name] = dict(getattr(self, name))
         if self.dependencies is not None:
             found["dependencies"] = list(self.dependencies)
         return found
@@ -173,9 +166,18 @@ class Procedure:
         Times may be written like "30s"; a trigger is a text, or a mapping with its `type`. Without
         an id the name is taken.
         """
+        if not isinstance(data, Mapping):
+            raise ProcedureValidationError(["a procedure is a mapping"])
         problems: list[str] = []
-        found = _read(data, problems)
-        if found is None or problems:
+        given = _fields(data, cls, "a procedure", problems)
+        given = {"id": given.get("name", ""), "triggers": (), "steps": (), **given}
+        if isinstance(given["triggers"], list | tuple):
+            given["triggers"] = [_trigger(one, problems) for one in given["triggers"]]
+        for name in ("steps", "validation", "rollback"):
+            if isinstance(given.get(name), list | tuple):
+                given[name] = [_step(one, problems) for one in given[name]]
+        found = cls(**given)
+        if problems := problems + list(found._texts()):
             raise ProcedureValidationError(problems)
         return found
 
@@ -308,65 +310,32 @@ def _time(value: object, what: str, least: float = 1) -> Iterator[str]:
         yield f"{what} is {least:g} to {LONGEST:.0f} milliseconds, or a text like 0.5s or 10m"
 
 
-_STEP = {"type", "id", "name", "action", "validation", "dependencies", "timeout", "critical"}
-_WHOLE = {
-    *("id", "name", "triggers", "steps", "validation", "rollback", "timeout", "retries", "backoff"),
-}
+def _fields(data: Mapping[Any, Any], kind: type, what: str, problems: list[str]) -> dict[str, Any]:
+    """What is said of the fields of a class, times as milliseconds; others are problems."""
+    known = {one.name for one in fields(kind)}
+    problems += sorted(f"{name} is no field of {what}" for name in data.keys() - known)
+    times = {"timeout", "backoff"}
+    return {
+        name: milliseconds(value) if name in times else value
+        for name, value in data.items()
+        if name in known
+    }
 
 
-def _read(data: Any, problems: list[str]) -> Procedure | None:
+def _trigger(data: Any, problems: list[str]) -> Any:
     if not isinstance(data, Mapping):
-        problems.append("a procedure is a mapping")
-        return None
-    given = dict(data)
-    problems += [f"{name} is no field of a procedure" for name in _others(given, _WHOLE)]
-    for name in ("timeout", "backoff"):
-        if name in given:
-            given[name] = milliseconds(given[name])
-    given.setdefault("id", given.get("name", ""))
-    triggers = _items(given.get("triggers", ()), "triggers", problems)
-    for one in triggers:
-        others = _others(one, {"type"}) if isinstance(one, Mapping) else []
-        problems += [
-            f"triggers: {name} is no field of a trigger, which has a type" for name in others
-        ]
-    given["triggers"] = tuple(
-        one.get("type", "") if isinstance(one, Mapping) else one for one in triggers
-    )
-    for name in ("steps", "validation", "rollback"):
-        found = _items(given.get(name, ()), name, problems)
-        given[name] = tuple(step for one in found if (step := _step(one, name, problems)))
-    return None if problems else Procedure(**given)
+        return data
+    others = sorted(str(name) for name in data if name != "type")
+    problems += [f"triggers: {name} is no field of a trigger, which has a type" for name in others]
+    return data.get("type", "")
 
 
-def _others(given: Mapping[Any, Any], known: set[str]) -> list[str]:
-    """Names that are no fields; in YAML they may be of any kind."""
-    return sorted(str(name) for name in given.keys() - known)
-
-
-def _items(value: Any, what: str, problems: list[str]) -> Sequence[Any]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        problems.append(f"{what} is a list")
-        return ()
-    return value
-
-
-def _step(data: Any, part: str, problems: list[str]) -> RecoveryStep | None:
+def _step(data: Any, problems: list[str]) -> Any:
+    """A step; what is none is left to be refused."""
     if not isinstance(data, Mapping):
-        problems.append(f"{part}: each is a mapping")
-        return None
-    given = dict(data)
-    problems += [f"{part}: {name} is no field of a step" for name in _others(given, _STEP)]
-    if "type" not in given:
-        problems.append(f"{part}: a step has a type")
-    for name in ("action", "validation"):
-        if not isinstance(given.get(name, {}), Mapping):
-            problems.append(f"{part}: {name} is a mapping")
-    if "timeout" in given:
-        given["timeout"] = milliseconds(given["timeout"])
-    if given.get("dependencies") is not None:
-        given["dependencies"] = tuple(_items(given["dependencies"], "dependencies", problems))
-    return None if problems else RecoveryStep(**given)
+        return data
+    given = _fields(data, RecoveryStep, "a step", problems)
+    return RecoveryStep(**{"type": "", **given})
 
 
 # Procedures that are there without being set.

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.recovery.failures import log
-from holdfast.recovery.records import PREFIX, scope_of, write
+from holdfast.recovery.failures import PREFIX, log
+from holdfast.recovery.records import scope_of, write
 from holdfast.store.inner import Finding, LineHandle, StoreHandle, moment
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.face import faced, writes

@@ -29,7 +29,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.failures import AgentFailure, log
+from holdfast.recovery.failures import PREFIX, AgentFailure, log
 from holdfast.recovery.procedure import Procedure
 from holdfast.store.inner import (
     RECOVERIES,
@@ -166,29 +166,6 @@ def ended_since(core: Core, agent: Scope, id: bytes | None) -> str:
     return f"{agent} was {'erased' if id in erased_ids(core, agent) else 'deleted'} since it began"
 
 
-def unless_erased(record: Record, core: Core, there: LineHandle) -> Callable[[Ledger], None]:
-    """Asked of the scope that an entry is about to be written to, raises if what a copy has was
-    erased here by then; raises at once if it was before.
-
-    A scope of another number than now has, or of any if there is none, was made since. Whoever
-    erases the scope itself later keeps the entry from being written.
-    """
-    agent = record.agent
-    ledger = scope_now(core, agent)
-    number = ledger.number if ledger is not None else None
-    if is_erased(record, core, there, erased_ids(core, agent)):
-        raise ScopeErasedError(stays_erased(agent))
-
-    def check(ledger: Ledger) -> None:
-        if record.scope_id not in (None, ledger.id):
-            raise ScopeNotFoundError(ended_since(core, agent, record.scope_id))
-        erased = erased_ids(core, agent)
-        if is_erased(record, core, there, erased) or (erased and ledger.number != number):
-            raise ScopeErasedError(stays_erased(agent))
-
-    return check
-
-
 def correlation_of(recovery: str) -> str:
     """What entries of a recovery are known by."""
     return f"recovery/{recovery}"
@@ -226,7 +203,6 @@ def _is_of(one: Held, recovery: str) -> bool:
 # one recovery, and those of one agent, as they are kept
 
 OWNER = BESIDE
-PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
 Tail = dict[str, list[int]]
 """Timelines that lost entries: the first and the last of them."""
@@ -606,7 +582,8 @@ class Records:
         with suppress(StateIntegrityError):  # then they are mended, or nothing can be kept
             record.id = new_id(record.data["started_at"], next(iter(self._ids()), ""))
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
-            head = record.data["head"] = self._store.line(self.agent).place()[2]
+            head = self._store.line(self.agent).place()[2]
+            record.data |= {"head": head, "first": head}
             record.data["absent"] = not head and self._store.core.known(self.agent) is None
         with suppress(StateIntegrityError):  # its row is damaged, so is its id
             there = self._store.core.known(self.agent)

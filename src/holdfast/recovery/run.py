@@ -1,20 +1,20 @@
 """A procedure at work: its steps in order, each with its time, then its checks; undone if it fails.
 
-Steps run in slots: a thread with a lease of its own, which does one step after the other, and as
-many of them as steps run side by side. A step that takes too long is given up with its slot: the
-lease is broken, so nothing that it writes later is taken, and the recovery goes on or ends without
-it. Python cannot end the thread itself; it runs until it returns.
+Steps run in threads, as many as run side by side. A step that takes too long is given up: nothing
+that it writes later is taken, and the recovery goes on or ends without it. Python cannot end the
+thread itself; it runs until it returns.
 """
 
 from __future__ import annotations
 
 import contextvars
+import copy
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -24,7 +24,6 @@ from holdfast.errors import (
     CriticalStepFailureError,
     HoldfastError,
     InvalidInputError,
-    LeaseHeldError,
     LeaseLostError,
     MissingError,
     RecoveryFailedError,
@@ -48,67 +47,41 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.recovery.strategies import UNANSWERED, VALIDATE
-from holdfast.store.inner import Asking, Lease, core_of, lease_name, moment, taken
+from holdfast.store.inner import lease_name, leases_now, moment
 from holdfast.store.names.threads import called
 from holdfast.store.store import Store
-
-# Slots, in which the steps of a recovery are done, and the leases that they are done under.
 
 T = TypeVar("T")
 LEASE = 30.0
 """Seconds after which the recovery of a process that died can be taken up by another."""
-FIRST = "0"
-"""The slot that every recovery needs."""
 
 
-def recovering_lease(agent: object, *slot: str) -> str:
-    """The lease under which an agent is recovered, one recovery at a time, or of a slot of it."""
-    return lease_name("recovery", str(agent), *slot)
+def recovering_lease(agent: object) -> str:
+    """The lease under which an agent is recovered, one recovery at a time."""
+    return lease_name("recovery", str(agent))
 
 
-@contextmanager
-def recovering(store: Store, agent: object, wait: float) -> Iterator[None]:
+def recovering(store: Store, agent: object, wait: float) -> AbstractContextManager[Any]:
     """A block under the lease of an agent's recovery."""
-    lease = taken(Asking(core_of(store), recovering_lease(agent), LEASE, wait, None))
-    try:
-        with lease.fencing():
-            yield
-    finally:
-        lease.release()
+    return store.lease(recovering_lease(agent), duration=LEASE, wait=wait)
 
 
 class Slot:
-    """A thread and a lease, under which one step after the other is done.
+    """A thread that does one step after the other, under the lease of the recovery.
 
-    All slots of an agent are of whoever holds the lease of the agent: one that is held is of a step
-    that was given up, or of a process that died.
+    It can be given up by itself, though the lease is held: what it does is under one of its own
+    with the same token, which is over then.
     """
 
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
-        self._name = name
-        self._lease = self._taken()
+    def __init__(self) -> None:
+        self._lease = copy.copy(leases_now()[-1])
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # A daemon: a step that hangs does not keep the process from ending. Starting one takes a
         # tenth of a millisecond, for a whole recovery most often.
         run = partial(contextvars.copy_context().run, self._run)
         threading.Thread(target=run, name="holdfast-recovery", daemon=True).start()
 
-    def _taken(self) -> Lease:
-        try:
-            return self._asked(0)
-        except LeaseHeldError:  # by a step that was given up, or one that died
-            self._store.break_lease(self._name)
-            return self._asked(LEASE)
-
-    def _asked(self, wait: float) -> Lease:
-        return taken(Asking(core_of(self._store), self._name, LEASE, wait, None))
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Let the thread do something."""
-        self._work.put(work)
-
-    def answer(self, work: Callable[[], T]) -> Future[T]:
+    def do(self, work: Callable[[], T]) -> Future[T]:
         """Let the thread do something, and give what it gives or raises."""
         future: Future[T] = Future()
 
@@ -118,7 +91,7 @@ class Slot:
             except BaseException as error:  # raised where it is waited for
                 future.set_exception(error)
 
-        self.do(answered)
+        self._work.put(answered)
         return future
 
     def _run(self) -> None:
@@ -126,15 +99,10 @@ class Slot:
             while (work := self._work.get()) is not None:
                 work()
 
-    def close(self) -> None:
-        """Nothing more is to be done; what is still being done is refused if it writes."""
-        self._work.put(None)
-        self._lease.release()
-
-    def give_up(self) -> None:
+    def end(self) -> None:
         """What it writes from now on is refused; its thread ends once its step returns."""
-        self._store.break_lease(self._name)
         self._lease.over = True
+        self._work.put(None)
 
 
 # a procedure at work
@@ -162,7 +130,6 @@ class Running:
         self.procedure: Procedure = context.record.procedure
         self._types = types
         self._progress = progress
-        self._store = Store(context.store)
         self._end = time.monotonic() + self.procedure.timeout / 1000
         self._broken: RecoveryStepResult | None = None
         """What the step came to that ended this attempt."""
@@ -193,10 +160,9 @@ class Running:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _close(self) -> None:
-        slots, self._slots, self._idle = self._slots, [], []
-        for slot in slots:
-            with suppress(Unavailable):  # then its lease runs out, or is broken
-                slot.close()
+        for slot in self._slots:  # what is still being done is refused if it writes
+            slot.end()
+        self._slots, self._idle = [], []
 
     def abandon(self, why: str) -> None:
         """End it without going on, and undo it; then it is over, and another can be begun.
@@ -215,10 +181,7 @@ class Running:
 
     def _attempts(self) -> None:
         pause = self.procedure.backoff / 1000
-        while True:
-            why = self._attempt()
-            if why is None:
-                return
+        while (why := self._attempt()) is not None:
             self.record.end_with_agent()  # then there is nothing to undo, or to try again
             verdict = self._broken.verdict if self._broken is not None else ""
             refused = verdict == REFUSED and self._another_is_next()
@@ -226,9 +189,7 @@ class Running:
                 self.record.note(hold=True, refusal=why)
             undone = self._roll_back(refused)
             if undone is not None:
-                text = f"{why}; it {undone}"
-                self.record.finish(FAILED, text)
-                raise RecoveryFailedError(self._text(text), self.record.id) from None
+                self._fail(f"{why}; it {undone}")
             rest = 0.0 if refused else pause  # then another state is next
             left = self.procedure.retries + 1 + self.record.refusals - self.record.attempt
             over = time.monotonic() + rest >= self._end
@@ -244,14 +205,19 @@ class Running:
             self.record.note(attempt=self.record.attempt + 1)
 
     def _give_up(self, why: str, more: str) -> NoReturn:
-        more += self._left()
+        text = f"{why}; {more}{self._left()}"
         if self.record.unread:
-            text = f"{why}; {more}; the state before could not be read: {self.record.unread} stands"
             self.record.note(hold=True, lost=self.record.data.get("unread_lost"))
-            self.record.finish(FAILED, text)
-            raise RecoveryFailedError(self._text(text), self.record.id)
-        self.record.finish(ROLLED_BACK, f"{why}; {more}")
-        raise self._error(why, more)
+            stands = f"the state before could not be read: {self.record.unread} stands"
+            self._fail(f"{text}; {stands}")
+        self.record.finish(ROLLED_BACK, text)
+        kinds = (RecoveryValidationError, CriticalStepFailureError)
+        kind = next((one for one in kinds if why.startswith(one.TEXT)), RecoveryFailedError)
+        raise kind(self._text(f"{text}; the state before it is back"), self.record.id)
+
+    def _fail(self, text: str) -> NoReturn:
+        self.record.finish(FAILED, text)
+        raise RecoveryFailedError(self._text(text), self.record.id)
 
     def _attempt(self) -> str | None:
         """One attempt; why it failed, None if it did not."""
@@ -347,15 +313,6 @@ class Running:
     def _text(self, why: str) -> str:
         return f"{self.context.agent}: recovery {self.record.id} failed: {why}"
 
-    def _error(self, why: str, more: str) -> RecoveryFailedError:
-        text = f"{self._text(why)}; {more}; the state before it is back"
-        kind = RecoveryFailedError
-        if why.startswith(RecoveryValidationError.TEXT):
-            kind = RecoveryValidationError
-        elif why.startswith(CriticalStepFailureError.TEXT):
-            kind = CriticalStepFailureError
-        return kind(text, self.record.id)
-
     # the steps of one part
 
     def _part(self, part: str, steps: tuple[RecoveryStep, ...]) -> None:
@@ -365,48 +322,52 @@ class Running:
         needs = self.procedure.needs(steps)
         done = self.record.done(part)
         waiting = {step.key: step for step in steps if step.key not in done}
-        running: dict[str, _Work] = {}
-        ended: queue.SimpleQueue[tuple[str, RecoveryStepResult]] = queue.SimpleQueue()
-        broken = next((s for s in steps if s.critical and _failed(done.get(s.key))), None)
+        running: dict[Future[RecoveryStepResult], _Work] = {}
+        ended = ((step, done[step.key]) for step in steps if step.key in done)
+        broken = next((step for step, one in ended if step.critical and not one.success), None)
         while running or (waiting and broken is None):
-            if broken is None:
-                for key in [key for key in waiting if all(n in done for n in needs[key])]:
-                    step = waiting.pop(key)
-                    lost = next((n for n in needs[key] if not done[n].success), None)
-                    if lost is not None:
-                        text = f"{lost} failed"
-                        skipped = RecoveryStepResult(
-                            key, False, {}, text, 0.0, self.record.attempt, True
-                        )
-                        if not self._take(part, step, skipped, done):
-                            broken = broken or step
-                    else:
-                        running[key] = self._begin(part, step, ended)
-            if not running:
-                continue
-            result = self._next(running, ended)
-            work = running.pop(result.step)
-            if not work.given_up:
-                self._idle.append(work.slot)
-            if not self._take(part, work.step, result, done):
-                broken = broken or work.step
+            ready = [key for key in waiting if all(n in done for n in needs[key])]
+            for key in ready if broken is None else ():
+                step = waiting.pop(key)
+                lost = next((n for n in needs[key] if not done[n].success), None)
+                if lost is None:
+                    work = self._begin(part, step)
+                    running[work.future] = work
+                    continue
+                text, attempt = f"{lost} failed", self.record.attempt
+                skipped = RecoveryStepResult(key, False, {}, text, 0.0, attempt, True)
+                if not self._take(part, step, skipped, done):
+                    broken = broken or step
+            if running:
+                step, result = self._next(running)
+                if not self._take(part, step, result, done):
+                    broken = broken or step
         if broken is not None:
             raise self._failure(part, broken, done[broken.key])
 
-    def _begin(self, part: str, step: RecoveryStep, ended: Any) -> _Work:
+    def _begin(self, part: str, step: RecoveryStep) -> _Work:
         if step.type not in LOOKING and part != "rollback":
             self.record.end_with_agent()  # it would be brought back
         if not self._ours(step):
             self.record.flush()
         elif step.type != BACKUP:  # which keeps the beginning with the backup, in one commit
             self.record.keep()
-        slot = self._idle.pop() if self._idle else self._new_slot()
-        return _Work(self, part, step, slot, ended)
+        if not self._idle:
+            self._idle.append(Slot())
+            self._slots += self._idle
+        return _Work(self, part, step, self._idle.pop())
 
-    def _new_slot(self) -> Slot:
-        name = recovering_lease(self.context.agent, str(len(self._slots)))
-        self._slots.append(Slot(self._store, name))
-        return self._slots[-1]
+    def _next(
+        self, running: dict[Future[RecoveryStepResult], _Work]
+    ) -> tuple[RecoveryStep, RecoveryStepResult]:
+        """The next result: of a step that ended, or of one whose time is over."""
+        first = min(running.values(), key=lambda work: work.end)
+        ended = wait(running, max(0.0, first.end - time.monotonic()), FIRST_COMPLETED).done
+        work = running.pop(ended.pop() if ended else first.future)
+        if not work.future.done():
+            return work.step, work.give_up()
+        self._idle.append(work.slot)
+        return work.step, work.future.result()
 
     def _ours(self, step: RecoveryStep) -> bool:
         """Whether a step sees to it that results are kept before it changes something."""
@@ -450,17 +411,6 @@ class Running:
         except Exception:
             log.warning("%s: progress was not told", self.context.agent, exc_info=True)
 
-    def _next(self, running: dict[str, _Work], ended: Any) -> RecoveryStepResult:
-        """The next result: of a step that ended, or of one whose time is over."""
-        while True:
-            first = min(running.values(), key=lambda work: work.end)
-            try:
-                key, result = ended.get(timeout=max(0.0, first.end - time.monotonic()))
-            except queue.Empty:
-                return first.give_up()
-            if key in running:  # one that was given up may come to an end, too
-                return result  # type: ignore[no-any-return]
-
     # one step
 
     def execute(self, step: RecoveryStep) -> dict[str, Any]:
@@ -486,15 +436,11 @@ class Running:
 class _Work:
     """A step in its slot."""
 
-    def __init__(
-        self, running: Running, part: str, step: RecoveryStep, slot: Slot, ended: Any
-    ) -> None:
+    def __init__(self, running: Running, part: str, step: RecoveryStep, slot: Slot) -> None:
         self._running = running
         self._part = part
         self.step = step
         self.slot = slot
-        self.given_up = False
-        self._ended = ended
         self._checked: dict[str, bool] = {}
         self._begun = time.monotonic()
         self._executed_at = moment(running.context.store.core.clock.claimed())
@@ -502,9 +448,9 @@ class _Work:
         if part != "rollback":  # there is always time to undo
             seconds = min(seconds, max(0.0, running.left()))
         self.end = self._begun + seconds
-        slot.do(self._run)
+        self.future = slot.do(self._run)
 
-    def _run(self) -> None:
+    def _run(self) -> RecoveryStepResult:
         running, step = self._running, self.step
         result: dict[str, Any] = {}
         error = verdict = ""
@@ -521,18 +467,17 @@ class _Work:
         except BaseException as wrong:  # also one that would end a process: here it ends a step
             error = f"{type(wrong).__name__}: {wrong}"[:1000]
             verdict = running.verdict(self._part, step, wrong)
-        self._ended.put((step.key, self._result(not error, result, error, verdict)))
+        return self._result(not error, result, error, verdict)
 
     def _result(
         self, success: bool, result: dict[str, Any], error: str, verdict: str = ""
     ) -> RecoveryStepResult:
-        seconds = time.monotonic() - self._begun
         return RecoveryStepResult(
             self.step.key,
             success,
             result,
             error,
-            seconds,
+            time.monotonic() - self._begun,
             self._running.record.attempt,
             verdict=verdict,
             validation=self._checked,
@@ -541,10 +486,5 @@ class _Work:
 
     def give_up(self) -> RecoveryStepResult:
         """Its time is over: what it writes from now on is refused."""
-        self.given_up = True
-        self.slot.give_up()
+        self.slot.end()
         return self._result(False, {}, f"it took more than {self.end - self._begun:.3g} s")
-
-
-def _failed(result: RecoveryStepResult | None) -> bool:
-    return result is not None and not result.success

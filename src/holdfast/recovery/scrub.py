@@ -18,10 +18,10 @@ from holdfast.errors import (
     LeaseLostError,
     StoreClosedError,
 )
-from holdfast.recovery.failures import grouped, log
+from holdfast.recovery.failures import PREFIX, grouped, log
 from holdfast.recovery.heal import Healed, check_copies, heal_all, heal_directory
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import PREFIX, notices_scope, write
+from holdfast.recovery.records import notices_scope, write
 from holdfast.recovery.recovery import Recovery
 from holdfast.store.inner import LONGEST, Core, Finding, StoreHandle, moment, verify_store
 from holdfast.store.names.arguments import check_function, check_seconds

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.agents.agent_keys import again, own_change, sticky
+from holdfast.agents.agent_keys import again, own_change
 from holdfast.agents.handover import Handovers
 from holdfast.agents.mailbox_numbers import mend_numbers
 from holdfast.checkpoints.create import plan_request
@@ -29,6 +29,7 @@ from holdfast.errors import (
     InvalidInputError,
     MissingError,
     RecoveryValidationError,
+    ScopeErasedError,
     ScopeNotFoundError,
     StateIntegrityError,
     Unavailable,
@@ -36,20 +37,19 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.changes_of_others import (
     CHECK,
-    LAST,
     changed_since,
     damage_text,
-    has_changed,
     lost_text,
     of_others,
     theirs,
     together,
 )
 from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.failures import LAST
 from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
 from holdfast.recovery.lost_entries import MOST_NAMED, Salvage, Tails, sticky_replayed
 from holdfast.recovery.procedure import Procedure
-from holdfast.recovery.records import scope_now, unless_erased
+from holdfast.recovery.records import is_erased, scope_now, stays_erased
 from holdfast.recovery.strategies import (
     RecoveryTarget,
     check_state,
@@ -60,7 +60,15 @@ from holdfast.recovery.strategies import (
     refusal,
     unreadable,
 )
-from holdfast.store.inner import LineHandle, StoreHandle, core_of, handle_of, index_of, settle_after
+from holdfast.store.inner import (
+    LineHandle,
+    StoreHandle,
+    core_of,
+    erased_ids,
+    handle_of,
+    index_of,
+    settle_after,
+)
 from holdfast.store.store import Store
 
 
@@ -83,11 +91,11 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
             tail = Tails(context.store).lost(context.agent)
             record.note(hold=True, gone=tail)
         why = unreadable(context.handle)
+        if record.attempt == 1:  # rows that were healed are part of the state before
+            healed = context.handle.place()[2]
+            record.note(hold=True, head=healed, first=healed)
     handle = context.handle
     head = handle.place()[2]
-    before = _is_before(context, head)
-    if before:
-        record.note(hold=True, head=head, **({"first": head} if record.attempt == 1 else {}))
     if why is not None:
         return {**result, "why": why}
     if is_empty(handle):
@@ -99,18 +107,9 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     plan[0].targets[0].create = False  # an agent that is no more does not come back by this
     record.flush(along=plan)
     made = plan[1]([])
-    if before and (made.sequence == head + 1 or _is_before(context, made.sequence)):
+    if made.sequence - 1 == record.data.get("head"):
         record.note(hold=True, head=made.sequence)  # the state at an entry before it may be pruned
     return {**result, "backup": made.id, "entry": head}
-
-
-def _is_before(context: Context, last: int) -> bool:
-    """Whether the state at an entry is the one before: this recovery has not changed it yet.
-
-    Rows that were healed, and what others wrote since it began, are part of that.
-    """
-    record = context.record
-    return not has_changed(context.handle, record.id, record.data.get("head") or 0, last)
 
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,13 +265,13 @@ def _from_copy(context: Context, target: RecoveryTarget, reason: str) -> tuple[s
     assert target.copy is not None
     there = _copy(context, target.copy)
     source = there.history.points.view("main", _number(target.point))
-    handle, guard = context.handle, unless_erased(context.record, context.store.core, there)
+    handle, core = context.handle, context.store.core
+    if is_erased(context.record, core, there, erased_ids(core, context.agent)):
+        raise ScopeErasedError(stays_erased(context.agent))
     label = f"copy {target.copy}, {target.point}"
     known = (context.had("backup_current") or {}).get("backup") is not None
     if known or readable(handle):
-        bringing = Bringing(
-            handle, source, label, None, None, reason, sticky=is_empty(handle), guard=guard
-        )
+        bringing = Bringing(handle, source, label, None, None, reason, sticky=is_empty(handle))
         return _brought(context, bringing)
     with put_together(handle, 0, source, label, reason) as point:
         return _to(context, point, reason)
@@ -309,7 +308,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     Tasks that were handed over since its state was put back, by whomever, are made to fit.
     """
     del action
-    handle, record = context.handle, context.record
+    record = context.record
     said = {
         "recovery": record.id,
         "failure": context.failure.kind,
@@ -317,9 +316,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
         "attempt": record.attempt,
     }
     parts = own_change(context.state, reason=f"recovery {record.id}")
-    part = parts.part(handle)
-    part.set(LAST, said)
-    part.operations += sticky(handle, LAST)
+    parts.part(context.handle).set(LAST, said)
     plan = parts.plan()
     assert plan is not None
     plan[0].targets[0].create = False  # nor by this

@@ -32,9 +32,9 @@ from holdfast.errors import (
     StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery.failures import DAMAGED, AgentFailure, found_failure, grouped, log
+from holdfast.recovery.failures import DAMAGED, PREFIX, AgentFailure, found_failure, grouped, log
 from holdfast.recovery.lost_entries import Tails, tail_text
-from holdfast.recovery.records import PREFIX, ROLLED_BACK, check_there, is_own, notices_scope, write
+from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope, write
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.run import LEASE

@@ -22,7 +22,7 @@ import hmac
 import os
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -181,45 +181,6 @@ def _keyed_hasher(key: bytes, prefix: bytes) -> Callable[[bytes], bytes]:
 # --- seals ----------------------------------------------------------------------------------
 
 
-class Seal(Protocol):
-    """What turns the plain bytes of a record into bytes at rest and back."""
-
-    encrypted: bool
-    epoch: int
-
-    @property
-    def writer(self) -> bytes:
-        """The writer whose key seals now."""
-
-    def know(self, epoch: int) -> None:
-        """An entry was made under this key epoch: nothing is sealed under older ones any more."""
-
-    def seal(
-        self,
-        ad: bytes,
-        plain: bytes,
-        commitment: bytes,
-        *,
-        writer_outside: bool = False,
-        writer: bytes | None = None,
-        compress: bool = True,
-        quiet: bool = False,
-    ) -> bytes:
-        """The sealed record. `ad` is its place, `commitment` that of the plain bytes.
-
-        With `writer_outside` the record does not hold its writer: the caller keeps it, passes
-        it as `writer` here (because the seal's own may change between two calls) and again to
-        `open`. One that is `quiet` says little by its length: it is not compressed, and padded.
-        """
-
-    def open(self, ad: bytes, sealed: bytes, writer: bytes | None = None, start: int = 0) -> bytes:
-        """The plain bytes. What stands before `start` belongs to the associated data.
-
-        Raises `DamagedRecordError` if anything is off, `KeyMissingError` if the record names a
-        key epoch that is not there.
-        """
-
-
 def _damaged(what: str) -> DamagedRecordError:
     return DamagedRecordError(f"a record cannot be opened: {what}")
 
@@ -237,11 +198,14 @@ class PlainSeal:
 
     @property
     def writer(self) -> bytes:
-        """Named in entries; a plain record does not depend on it."""
+        """The writer whose key seals now; a plain record does not depend on it."""
         return self._writer
 
     def know(self, epoch: int) -> None:
-        """See `Seal.know`; a plain store has no keys."""
+        """An entry was made under this key epoch: nothing is sealed under older ones any more.
+
+        A plain store has no keys.
+        """
 
     def seal(
         self,
@@ -254,16 +218,25 @@ class PlainSeal:
         compress: bool = True,
         quiet: bool = False,
     ) -> bytes:
-        """See `Seal.seal`; the commitment and writer have no part in a plain record.
+        """The sealed record. `ad` is its place, `commitment` that of the plain bytes.
 
-        A quiet one is not padded: who has it can read it.
+        With `writer_outside` the record does not hold its writer: the caller keeps it, passes
+        it as `writer` here (because the seal's own may change between two calls) and again to
+        `open`. One that is `quiet` says little by its length: it is not compressed, and padded.
+
+        Commitment and writer have no part in a plain record, and a quiet one is not padded: who
+        has it can read it.
         """
         method, payload = squeeze(plain) if compress and not quiet else (0, plain)
         head = _SMALL[_FORMAT | method << _METHOD_SHIFT] + write_varint(len(plain))
         return head + payload + _plain_check(ad, head, payload)
 
     def open(self, ad: bytes, sealed: bytes, writer: bytes | None = None, start: int = 0) -> bytes:
-        """See `Seal.open`."""
+        """The plain bytes. What stands before `start` belongs to the associated data.
+
+        Raises `DamagedRecordError` if anything is off, `KeyMissingError` if the record names a
+        key epoch that is not there.
+        """
         try:
             first = sealed[start]
             length, at = read_varint(sealed, start + 1)
@@ -382,7 +355,7 @@ class KeySeal:
         compress: bool = True,
         quiet: bool = False,
     ) -> bytes:
-        """See `Seal.seal`."""
+        """See `PlainSeal.seal`."""
         if writer is None:
             writer = self._writer
         elif not writer_outside:
@@ -412,7 +385,7 @@ class KeySeal:
         return head + nonce + aead.encrypt(nonce, payload, bound)
 
     def open(self, ad: bytes, sealed: bytes, writer: bytes | None = None, start: int = 0) -> bytes:
-        """See `Seal.open`."""
+        """See `PlainSeal.open`."""
         try:
             first, epoch, at = sealed[start], sealed[start + 1], start + 2
             if epoch >= 128:
@@ -442,3 +415,7 @@ class KeySeal:
         if not first & _METHODS and len(payload) == length:
             return payload
         return expand(first >> _METHOD_SHIFT & 3, payload, length)
+
+
+Seal = PlainSeal | KeySeal
+"""What turns the plain bytes of a record into bytes at rest and back."""

@@ -1,10 +1,11 @@
-"""What every engine checks of a batch before it touches anything.
+"""What every engine checks before it touches anything: a batch, a range, its own handle.
 
 Kept in one place so that all engines refuse the same things by the same names.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from holdfast.errors import (
@@ -13,7 +14,10 @@ from holdfast.errors import (
     InvalidInputError,
     LimitExceededError,
     ReadOnlyError,
+    StoreClosedError,
+    StoreForkedError,
 )
+from holdfast.storage import contract
 from holdfast.storage.contract import MAX_CELL, MAX_KEY, Batch, Limits
 
 _LENGTH = bytes.__len__
@@ -53,6 +57,52 @@ def check_range(low: bytes, high: bytes, limit: int) -> None:
         raise InvalidInputError("the bounds of a scan must be bytes")
     if limit < 0:
         raise InvalidInputError("the limit of a scan must not be negative")
+
+
+class Ranges(ABC):
+    """`scan` and `cells` of an engine or of a moment, by one question."""
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        check_range(low, high, limit)
+        return self._rows("records", low, high, limit, reverse)
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        check_range(low, high, limit)
+        return self._rows("cells", low, high, limit, False)
+
+    @abstractmethod
+    def _rows(
+        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
+        """The rows of `records` or `cells` in a range that was checked."""
+
+
+class Life:
+    """Whether a handle may be used: not when it is closed, nor in a forked child."""
+
+    def __init__(self) -> None:
+        self._pid = contract.process_number
+        self._closed = False
+
+    def check(self) -> None:
+        """Refuse a handle that may not be used."""
+        if self._pid != contract.process_number:
+            raise forked()
+        if self._closed:
+            raise StoreClosedError("this storage is closed; open it again")
+
+    def end(self) -> bool:
+        """Whether there is something to close; the first call in the process that opened it."""
+        first = self._pid == contract.process_number and not self._closed
+        self._closed = self._closed or first
+        return first
+
+
+def forked() -> StoreForkedError:
+    """The error for a handle that a process has inherited."""
+    return StoreForkedError("this storage was opened before os.fork(); open it again in the child")
 
 
 def check_durability(durability: str, limits: Limits) -> None:

@@ -10,12 +10,12 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from holdfast.errors import StoreClosedError, StoreForkedError, StoreNotFoundError
-from holdfast.storage import contract
+from holdfast.errors import StoreNotFoundError
 from holdfast.storage.batch import (
+    Life,
+    Ranges,
     check_batch,
     check_durability,
-    check_range,
     conflict,
     differs,
     opened_for_reading,
@@ -85,7 +85,7 @@ def open_memory(
     return MemoryStorage(space, read_only=read_only)
 
 
-class MemoryStorage:
+class MemoryStorage(Ranges):
     """A handle on rows in this process. Nothing survives the process; nothing is shared
     with another one."""
 
@@ -94,33 +94,26 @@ class MemoryStorage:
     def __init__(self, space: _Space | None = None, *, read_only: bool = False) -> None:
         self._space = space or _Space()
         self._read_only = read_only
-        self._closed = False
         self._own = 0
-        self._pid = contract.process_number
+        self._life = Life()
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        self._usable()
+        self._life.check()
         with self._space.rows:
             values = self._space.records.values
             return [values.get(key) for key in keys]
 
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    def _rows(
+        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        check_range(low, high, limit)
-        self._usable()
+        self._life.check()
         with self._space.rows:
-            return self._space.records.scan(low, high, limit, reverse)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        check_range(low, high, limit)
-        self._usable()
-        with self._space.rows:
-            return self._space.cells.scan(low, high, limit, False)
+            rows = self._space.records if table == "records" else self._space.cells
+            return rows.scan(low, high, limit, reverse)
 
     def commit(self, batch: Batch) -> None:
         check_batch(batch, self.limits)
-        self._usable()
+        self._life.check()
         if self._read_only:
             raise opened_for_reading()
         with self._space.turn:
@@ -136,16 +129,16 @@ class MemoryStorage:
                 self._apply(batch)
 
     def version(self) -> object:
-        self._usable()
+        self._life.check()
         with self._space.rows:  # between the two, a commit of this handle would look like another's
             return self._space.version - self._own
 
     def turn(self) -> AbstractContextManager[object]:
-        self._usable()
+        self._life.check()
         return self._space.turn
 
     def moment(self) -> AbstractContextManager[Moment]:
-        self._usable()
+        self._life.check()
         with self._space.rows:
             still = _Space()
             still.records = _Rows(self._space.records.values)
@@ -153,27 +146,19 @@ class MemoryStorage:
         return nullcontext(MemoryStorage(still, read_only=True))
 
     def size(self) -> int:
-        self._usable()
+        self._life.check()
         return self._space.bytes
 
     def check(self) -> list[str]:
-        self._usable()
+        self._life.check()
         return []
 
     def settle(self) -> bool:
-        self._usable()
+        self._life.check()
         return True
 
     def close(self) -> None:
-        self._closed = True
-
-    def _usable(self) -> None:
-        if self._closed:
-            raise StoreClosedError("this storage is closed; open it again")
-        if self._pid != contract.process_number:
-            raise StoreForkedError(
-                "this storage was opened before os.fork(); open it again in the child"
-            )
+        self._life.end()
 
     def _failed(self, batch: Batch) -> list[bytes]:
         records, cells = self._space.records.values, self._space.cells.values

@@ -4,7 +4,7 @@ Nothing is decided by it. Who gets a record here checks it against a hash that c
 and asks the engine where it does not fit; that a record is not here says nothing.
 
 It never fails its caller, and keeps it waiting once at most: after a call that failed the server is
-left alone for a while, and then one call tries it again. What is put there is sent by a thread.
+left alone for a while, and then one call tries it again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 from urllib.parse import parse_qsl
@@ -63,7 +62,6 @@ class RedisCache:
         self._prefix = prefix
         self._reached, self._written = _Fuse(address, "reached"), _Fuse(address, "written")
         self._pid = contract.process_number
-        self._filler = Filler(self._put)
         seconds = address.timeout / 1000
         try:
             self._redis = redis.Redis.from_url(
@@ -91,41 +89,31 @@ class RedisCache:
         }
 
     def put(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Keep records until they expire, or are pushed out by others. It is not waited for."""
-        left = self._filler.add(rows)
-        if left:
-            self.tell("write", "failed", left)
-
-    def _put(self, rows: Rows) -> None:
-        expires = max(1, int(self.ttl * 1000))
+        """Keep records until they expire, or are pushed out by others."""
+        given, expires = list(rows), max(1, int(self.ttl * 1000))
+        if not given:
+            return
 
         def ask() -> bool:
             with self._redis.pipeline(transaction=False) as pipe:
-                for key, row in rows:
+                for key, row in given:
                     pipe.set(self._name(key), row, px=expires)
                 pipe.execute()
             return True
 
         # A server without room, or one that only reads, still answers what it is asked.
         there = not self._reached.blown or self.reach()
-        self._tell_done("write", self._written.run(ask) if there else None, len(rows))
+        self._tell_done("write", self._written.run(ask) if there else None, len(given))
 
     def drop(self, keys: Collection[bytes]) -> None:
         """Remove records."""
-        self._filler.forget(keys)
         names = [self._name(key) for key in keys]
         done = self._reached.run(lambda: self._redis.unlink(*names) is not None)
         self._tell_done("remove", done, len(names))
 
     def close(self) -> None:
-        """Wait until all that was put is there, or failed, and release the connections.
-
-        A second call does nothing.
-        """
-        if (
-            self._pid == contract.process_number
-        ):  # a forked child has neither the thread nor the right
-            self._filler.close()
+        """Release the connections; in a forked child they are the parent's."""
+        if self._pid == contract.process_number:
             self._redis.close()
 
     def _tell_done(self, what: str, done: bool | None, count: int) -> None:
@@ -259,63 +247,3 @@ class Cached(Around):
             super().close()
         finally:
             self.cache.close()
-
-
-# ---- cache filler -------------------------------------------------------------------------------
-# Giving records to a cache behind whoever had them, so that nobody waits for that.
-
-
-MOST = 8 << 20
-"""Bytes that wait at most; what is more is left out."""
-Rows = list[tuple[bytes, bytes]]
-
-
-class Filler:
-    """Writes what it is given in a thread of its own, in few calls.
-
-    `write` is called with records, one call at a time; it bounds its own time and does not raise.
-    """
-
-    def __init__(self, write: Callable[[Rows], None]) -> None:
-        self._write = write
-        self._waiting: dict[bytes, bytes] = {}
-        self._held = 0
-        self._over = False
-        self._lock = threading.Lock()  # for what waits: it is added by all, and taken by one thread
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-cache")
-
-    def add(self, rows: Iterable[tuple[bytes, bytes]]) -> int:
-        """Have records written; how many are left out because too much waits already."""
-        left = 0
-        with self._lock:
-            for key, row in rows:
-                if self._over or self._held + len(row) > MOST:
-                    left += 1
-                    continue
-                self._held += len(row) - len(self._waiting.get(key, b""))
-                self._waiting[key] = row
-            if self._waiting and not self._over:
-                self._pool.submit(self._run)
-        return left
-
-    def forget(self, keys: Iterable[bytes]) -> None:
-        """Leave records out that wait; when it returns, none of them is on its way any more."""
-        with self._lock:
-            for key in keys:
-                self._held -= len(self._waiting.pop(key, b""))
-            # The thread does one thing after the other: behind this, what it wrote has arrived.
-            arrived = None if self._over else self._pool.submit(int)
-        if arrived is not None:
-            arrived.result()
-
-    def close(self) -> None:
-        """Wait until all that was given is written, and end the thread."""
-        with self._lock:
-            self._over = True
-        self._pool.shutdown()
-
-    def _run(self) -> None:
-        with self._lock:
-            rows, self._waiting, self._held = list(self._waiting.items()), {}, 0
-        if rows:
-            self._write(rows)

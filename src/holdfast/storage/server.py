@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from holdfast.errors import InvalidInputError, StoreClosedError, StoreForkedError
-from holdfast.storage import contract
+from holdfast.errors import ForeignSchemaError, InvalidInputError
+from holdfast.storage.batch import (
+    Life,
+    Ranges,
+    check_batch,
+    check_durability,
+    opened_for_reading,
+)
+from holdfast.storage.contract import Batch, Limits
 
 SCHEMES = ("postgresql", "postgres", "mongodb", "mongodb+srv")
 POOL_SIZE = 20
@@ -82,29 +90,6 @@ def whole(given: dict[str, str], name: str, default: int, what: str = "store") -
     return int(value)
 
 
-class Life:
-    """Whether a handle may be used: not when it is closed, nor in a forked child."""
-
-    def __init__(self) -> None:
-        self._pid = contract.process_number
-        self._closed = False
-
-    def check(self) -> None:
-        """Refuse a handle that may not be used."""
-        if self._pid != contract.process_number:
-            raise StoreForkedError(
-                "this storage was opened before os.fork(); open it again in the child"
-            )
-        if self._closed:
-            raise StoreClosedError("this storage is closed; open it again")
-
-    def end(self) -> bool:
-        """Whether there is something to close; the first call in the process that opened it."""
-        first = self._pid == contract.process_number and not self._closed
-        self._closed = self._closed or first
-        return first
-
-
 class Tally:
     """Which of the commits that a server has counted are this handle's own."""
 
@@ -139,6 +124,60 @@ class Tally:
             if flying or self._flying or own != self._own:
                 return object()
         return commits - own, more
+
+
+class ServerStorage(Ranges):
+    """A handle on a store on a server; several handles, processes and machines may share it.
+    Connections that break are replaced: the handle itself does not die."""
+
+    limits: Limits
+
+    def __init__(self, durability: str, *, read_only: bool) -> None:
+        check_durability(durability, self.limits)
+        self._read_only = read_only
+        self._life = Life()
+        self._tally = Tally()
+
+    def commit(self, batch: Batch) -> None:
+        check_batch(batch, self.limits)
+        self._life.check()
+        if self._read_only:
+            raise opened_for_reading()
+        self._commit(batch)
+
+    @abstractmethod
+    def _commit(self, batch: Batch) -> None:
+        """Apply a batch that was checked."""
+
+    def version(self) -> object:
+        self._life.check()
+        return self._tally.others(self._commits)
+
+    @abstractmethod
+    def _commits(self) -> tuple[int, object]:
+        """How many commits the server has counted, and what else must be equal."""
+
+    def settle(self) -> bool:
+        # Dropped rows stay in the server's files until these are cleaned or reused, and in its log.
+        self._life.check()
+        return False
+
+
+def differences(found: Collection[str], expected: Collection[str]) -> list[str]:
+    """What a server has and should not have, or the other way round; [] if it is ours."""
+    more = [f"{line} was not made by Holdfast" for line in sorted({*found} - {*expected})]
+    # What is missing because its table is would only hide that.
+    missing = sorted({*expected} - {*found}, key=lambda line: (not line.startswith("table"), line))
+    return more + [f"{line} is missing" for line in missing]
+
+
+def not_as_made(what: str, wrong: list[str], other: str) -> ForeignSchemaError:
+    """The error for what holds something else than was made there."""
+    named = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+    return ForeignSchemaError(
+        f"the {what} is not as it was made: {named}. Nothing was touched: remove what was added, "
+        f"restore the database from a backup, or name another {other}"
+    )
 
 
 # ---- url ----------------------------------------------------------------------------------------

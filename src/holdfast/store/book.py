@@ -160,15 +160,13 @@ class Book(Generic[R]):
         """
         check_function(function, "what step takes")
 
-        def step() -> _T:
-            parts = ChangeParts(self._line, cause_now(reason=reason), id, owner=True)
+        def note(parts: ChangeParts) -> _T:
             answer = function(BookPage(self, parts.part(self._line), parts))
             if unawaited(answer):
                 raise InvalidInputError("step takes a plain function: it may run several times")
-            run_parts(parts)
             return answer
 
-        return again(step)
+        return own_step(self._line, note, reason=reason, id=id)
 
     def page(self, change: ScopedChange) -> BookPage[R]:
         """The records as a change of the caller's reads and writes them, with what else it does."""
@@ -230,6 +228,28 @@ def own_change(
 ) -> ChangeParts:
     """A change of a State or Store (of either face) that may write keys of features."""
     return ChangeParts(of._handle, cause_now(actor, reason, correlation), id, owner=True)
+
+
+def own_step(
+    of: Any,
+    note: Callable[[ChangeParts], _T],
+    *,
+    reason: str | None = None,
+    id: str | None = None,
+) -> _T:
+    """Commit what a function notes in such a change, if that is anything; what it returns.
+
+    It is called again with new reads if it was overtaken. `of` may be a handle, too.
+    """
+
+    def step() -> _T:
+        handle = getattr(of, "_handle", of)
+        parts = ChangeParts(handle, cause_now(reason=reason), id, owner=True)
+        answer = note(parts)
+        run_parts(parts)
+        return answer
+
+    return again(step)
 
 
 def sticky(handle: LineHandle, prefix: str) -> list[Operation]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 HOMES = {
     "holdfast.store.book": (
-        "Book BookPage Running again again_in_steps commit loaded look own_change run_parts sticky "
-        "stored"
+        "Book BookPage Running again again_in_steps commit loaded look own_change own_step "
+        "run_parts sticky stored"
     ),
     "holdfast.store.commit.change": "Change Target Ticket Written content_of id_tag",
     "holdfast.store.commit.core": "Core build_change seen_in",

@@ -14,6 +14,7 @@ from holdfast.store.book import commit as commit
 from holdfast.store.book import loaded as loaded
 from holdfast.store.book import look as look
 from holdfast.store.book import own_change as own_change
+from holdfast.store.book import own_step as own_step
 from holdfast.store.book import run_parts as run_parts
 from holdfast.store.book import sticky as sticky
 from holdfast.store.book import stored as stored

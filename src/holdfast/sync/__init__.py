@@ -13,7 +13,7 @@ from holdfast.exports import PARTS, BlockingPart
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
-from holdfast.store.book import Book
+from holdfast.store.book import Book, BookPage
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.lease import Lease
 from holdfast.store.names.clock import Clock
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Book",
+    "BookPage",
     "Change",
     "Lease",
     "State",

@@ -8,7 +8,6 @@ from holdfast.checkpoints.export_import import Imported as Imported
 from holdfast.checkpoints.export_import import import_checkpoint as import_checkpoint
 from holdfast.checkpoints.export_import import inspect_export as inspect_export
 from holdfast.checkpoints.policy.optimizer import Optimizer as Optimizer
-from holdfast.checkpoints.policy.optimizer import PolicyRecording as PolicyRecording
 from holdfast.checkpoints.policy.policies import Policies as Policies
 from holdfast.checkpoints.policy.policy import Condition as Condition
 from holdfast.checkpoints.policy.policy import Policy as Policy

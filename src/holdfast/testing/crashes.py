@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import multiprocessing
 import os
-import selectors
 import signal
 import tempfile
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -296,36 +295,40 @@ class _Agent:
 
     def _process(self, trial: Path, moment: str, commit: int) -> tuple[str, str]:
         """Run the agent in a process of its own; the signal that ended it, and what it told."""
-        reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            # That other threads may hold locks is said in the docstring, and bounded by `timeout`.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            os.close(reading)
+        forks = multiprocessing.get_context("fork")
+        reading, writing = forks.Pipe(duplex=False)
+
+        def live() -> None:
             told, code = "", 1
             try:
                 told, code = " ".join(map(str, self._live(trial, moment, commit))), 0
             except BaseException:  # also what would end this process: its parent is to be told
                 told = traceback.format_exc()
             finally:
-                os.write(writing, told[-4000:].encode())
+                writing.send(told[-4000:])
                 os._exit(code)
-        os.close(writing)
+
+        process = forks.Process(target=live)
+        with warnings.catch_warnings():
+            # That other threads may hold locks is said in the docstring, and bounded by `timeout`.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        writing.close()
         try:
-            text = _read(reading, self._timeout)
-            if text is None:
-                os.kill(pid, signal.SIGKILL)
-        finally:
-            os.close(reading)
-            status = os.waitpid(pid, 0)[1]
+            text = reading.recv() if reading.poll(self._timeout) else None
+        except EOFError:  # it ended, or was ended, and told nothing
+            text = ""
+        if text is None:
+            process.kill()
+        process.join()
         if text is None:
             return "timeout", f"it did not come to its end in {self._timeout:g} s"
-        if os.WIFSIGNALED(status):
-            return signal.Signals(os.WTERMSIG(status)).name, text
+        code = process.exitcode or 0
+        if code < 0:
+            return signal.Signals(-code).name, text
         if not text:
             return "error", "it ended its own process instead of coming back"
-        return ("" if os.waitstatus_to_exitcode(status) == 0 else "error"), text
+        return "error" if code else "", text
 
     def _live(self, trial: Path, moment: str, commit: int) -> tuple[int, int]:
         """The agent's life, in its own process; how many commits there were, and by itself."""
@@ -369,20 +372,6 @@ def _parameters(function: Callable[..., Any], name: str) -> int:
     except TypeError:
         raise InvalidInputError(f"{name} takes the store, or the store and the world") from None
     return count
-
-
-def _read(pipe: int, timeout: float) -> str | None:
-    """All that a process tells before it ends; None if that takes too long."""
-    end = time.monotonic() + timeout
-    found = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while selector.select(max(0.0, end - time.monotonic())):
-            piece = os.read(pipe, 4096)
-            if not piece:
-                return found.decode(errors="replace")
-            found += piece
-    return None
 
 
 def _differences(expected: Any, end: Any) -> list[str]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from holdfast.agents.agent_keys import AGENT, ATTACHED, LOOP, again, own_change, sticky
+from holdfast.agents.agent_keys import AGENT, ATTACHED, LOOP, own_change
 from holdfast.agents.attached import METHODS, Attachment, Living, PersistentAgent
 from holdfast.agents.drift import Drift, noted
 from holdfast.agents.handover import Handovers
@@ -53,6 +53,7 @@ from holdfast.store.inner import (
     held,
     mark_key,
     moment,
+    own_step,
     running_lease,
     same,
     sticky_prefixes,
@@ -114,6 +115,11 @@ class Restart:
     def cause(self) -> str:
         """The reason that the entries carry by which it is carried out."""
         return f"restart: {self.reason}"
+
+
+def _restart(note: dict[str, Any], version: int = 0) -> Restart:
+    told = ("checkpoint", "clean", "reason", "failed", "restores", "time")
+    return Restart(**{name: note[name] for name in told}, asked_at=version)
 
 
 class LoopStore:
@@ -221,7 +227,6 @@ class LoopStore:
             if self._is_own(part.get(RESTART)) and not instead:
                 return
             self._unasked(parts)
-            part.operations += sticky(self._handle, LOOP)
             part.set(RESTART, note)
             main = parts.part(self._line())  # where the marks of retention lie
             main.set(mark_key(self._line(), ASKED, point), wanted.reason)
@@ -232,13 +237,16 @@ class LoopStore:
 
         beside_pruning(step)
 
-    def _unasked(self, parts: ChangeParts, asked_at: int | None = None) -> None:
-        """Note in a change that no restart is asked for, and that no checkpoint is held for one."""
+    def _unasked(self, parts: ChangeParts, restart: Restart | None = None) -> bool:
+        """Note in a change that no restart is asked for, or not this one any more, and that no
+        checkpoint is held for it; whether it was."""
         part = parts.part(self._handle)
         note = part.get(RESTART)
-        if self._is_own(note):
-            part.delete(RESTART, if_version=asked_at)
-            parts.part(self._line()).delete(mark_key(self._line(), ASKED, note["checkpoint"]))
+        if not self._is_own(note) or restart not in (None, _restart(note)):
+            return False
+        part.delete(RESTART)
+        parts.part(self._line()).delete(mark_key(self._line(), ASKED, note["checkpoint"]))
+        return True
 
     def _store(self) -> Store:
         return Store(StoreHandle(self._handle.core))
@@ -249,23 +257,14 @@ class LoopStore:
     def withdraw_restart(self) -> bool:
         """Take back that a restart is asked for; whether one was."""
 
-        def step() -> bool:
-            parts = own_change(self._state, reason="restart withdrawn")
-            self._unasked(parts)
-            plan = parts.plan()
-            self.commit(plan)
-            return plan is not None
-
-        return again(step)
+        return own_step(self._state, self._unasked, reason="restart withdrawn")
 
     def restart(self) -> Restart | None:
         """The restart that is asked for, by whomever."""
         found = self._handle.reader.versioned([RESTART]).get(RESTART)
         if found is None or not self._is_own(found[0]):
             return None
-        note, version = found
-        told = ("checkpoint", "clean", "reason", "failed", "restores", "time")
-        return Restart(**{name: note[name] for name in told}, asked_at=version)
+        return _restart(*found)
 
     def _is_own(self, note: Any) -> bool:
         """Whether a note is there, and not one that a fork took along from where it comes from."""
@@ -319,10 +318,10 @@ class LoopStore:
                     and not key.startswith(alone)
                     and not self._settings.survives(key)
                 ]
-                again(partial(self._let_go, gone, then))
+                let_go = partial(self._let_go, keys=gone, then=then)
+                own_step(self._state, let_go, reason="clean context")
 
-    def _let_go(self, keys: list[str], then: Reader) -> None:
-        parts = own_change(self._state, reason="clean context")
+    def _let_go(self, parts: ChangeParts, keys: list[str], then: Reader) -> None:
         part = parts.part(self._handle)
         versions = self._handle.reader.versions(keys)
         for key, version, old in zip(keys, versions, then.versions(keys), strict=True):
@@ -330,7 +329,6 @@ class LoopStore:
                 part.delete(key, if_version=version)
             elif old:
                 _without(part, key, then.get(key))
-        self.commit(parts.plan())
 
     def restarted(self, restart: Restart) -> None:
         """Note that a restart is done, and has proved good: its backup is let go.
@@ -338,15 +336,7 @@ class LoopStore:
         One that was asked for meanwhile stays, and is the next.
         """
         self._confirm(restart)
-
-        def step() -> None:
-            found = self.restart()
-            if found is not None and found == restart:
-                parts = own_change(self._state, reason="restarted")
-                self._unasked(parts, found.asked_at)
-                self.commit(parts.plan())
-
-        again(step)
+        own_step(self._state, lambda parts: self._unasked(parts, restart), reason="restarted")
 
     def _confirm(self, restart: Restart) -> None:
         """Before the note goes: whoever finishes a restart that was cut short does this, too."""

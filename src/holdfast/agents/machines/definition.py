@@ -214,7 +214,7 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         All that is of another type than it has to be is told at once; if nothing is, all that
         cannot work.
         """
-        resolved = _Functions(functions or {}).resolved(data)
+        resolved = _resolved(data, functions or {})
         try:
             return msgspec.convert(resolved, cls, strict=True)
         except msgspec.ValidationError:  # it stops at the first
@@ -300,25 +300,17 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         return svg(self, now)
 
 
-def check_definition(definition: object) -> None:
-    """Refuse what is no definition."""
+def check_definition(definition: object, *, awaited: bool = False) -> None:
+    """Refuse what is no definition, and, unless they are awaited, functions that are async."""
     if not isinstance(definition, MachineDefinition):
         raise InvalidInputError(
             "Machine takes a MachineDefinition; MachineDefinition.of makes one of plain data"
         )
-
-
-def check_blocking(definition: MachineDefinition) -> None:
-    """Refuse functions that nobody would await."""
-    for state in definition.states.values():
-        _check_blocking(state, "state")
-    for _, _, arrow in definition.arrows():
-        _check_blocking(arrow, "arrow")
-
-
-def _check_blocking(of: Any, kind: str) -> None:
-    for name in _FUNCTIONS[kind]:
-        check_not_async(getattr(of, name), f"{name} of a machine")
+    parts: list[tuple[str, Any]] = [("state", one) for one in definition.states.values()]
+    parts += [("arrow", arrow) for _, _, arrow in definition.arrows()]
+    for kind, part in () if awaited else parts:
+        for name in _FUNCTIONS[kind]:
+            check_not_async(getattr(part, name), f"{name} of a machine")
 
 
 def _refuse(texts: Iterable[str]) -> None:
@@ -445,41 +437,30 @@ def _unreached(machine: MachineDefinition) -> list[str]:
     return [name for name in machine.states if name not in seen]
 
 
-class _Functions:
-    """Puts functions in the place of their names, in plain data."""
+def _resolved(data: Any, table: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
+    """A definition as plain data, with functions in the place of their names."""
+    if not isinstance(data, Mapping):
+        raise MachineDefinitionError(["a definition is a mapping with initial and states"])
 
-    def __init__(self, table: Mapping[str, Callable[..., Any]]) -> None:
-        self._table = table
+    def named(part: Any, kind: str) -> Any:
+        if not isinstance(part, Mapping):
+            return part
+        names = [name for name in _FUNCTIONS[kind] if isinstance(part.get(name), str)]
+        return {**part, **{name: table.get(part[name], part[name]) for name in names}}
 
-    def resolved(self, data: Any) -> Any:
-        """The same data, with functions."""
-        if not isinstance(data, Mapping):
-            raise MachineDefinitionError(["a definition is a mapping with initial and states"])
-        made = dict(data)
-        if isinstance(made.get("states"), Mapping):
-            made["states"] = {name: self._state(one) for name, one in made["states"].items()}
-        made["on"] = self._on(made.get("on") or {})
-        return made
+    def arrows(part: Any) -> Any:
+        on = part.get("on") or {}
+        named_on = {name: named(one, "arrow") for name, one in on.items()} if _maps(on) else on
+        return {**part, "on": named_on}
 
-    def _state(self, data: Any) -> Any:
-        if data is None:  # `goodbye:` with nothing behind it
-            return {}
-        if not isinstance(data, Mapping):
-            return data
-        made = self._named(data, "state")
-        return {**made, "on": self._on(made.get("on") or {})}
-
-    def _on(self, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        return {
-            name: self._named(one, "arrow") if isinstance(one, Mapping) else one
-            for name, one in data.items()
+    made = arrows(data)
+    if _maps(made.get("states")):
+        states = {
+            name: named({} if one is None else one, "state") for name, one in made["states"].items()
         }
+        made["states"] = {name: arrows(one) if _maps(one) else one for name, one in states.items()}
+    return made  # type: ignore[no-any-return]
 
-    def _named(self, data: Mapping[str, Any], kind: str) -> dict[str, Any]:
-        made = dict(data)
-        for name in _FUNCTIONS[kind]:
-            if isinstance(made.get(name), str):
-                made[name] = self._table.get(made[name], made[name])
-        return made
+
+def _maps(part: object) -> bool:
+    return isinstance(part, Mapping)

@@ -11,7 +11,6 @@ from holdfast.agents.agent_keys import MayWait, commit, may_wait
 from holdfast.agents.machines.definition import (
     MachineArrow,
     MachineDefinition,
-    check_blocking,
     check_definition,
 )
 from holdfast.agents.machines.machine_records import (
@@ -57,6 +56,7 @@ from holdfast.store.names.face import (
     read,
     step_block,
     steps,
+    steps_of,
 )
 from holdfast.store.state import State
 
@@ -94,11 +94,9 @@ class Machine(Routines):
     ) -> None:
         if not isinstance(state, State):
             raise InvalidInputError("Machine takes a state of the same face")
-        if isinstance(definition, MayWait):
-            check_definition(definition := definition.given)
-        else:
-            check_definition(definition)
-            check_blocking(definition)
+        awaited = isinstance(definition, MayWait)
+        definition = definition.given if isinstance(definition, MayWait) else definition
+        check_definition(definition, awaited=awaited)
         super().__init__(state, definition, name)
         self._limits = limits or MachineLimits()
 
@@ -211,16 +209,13 @@ class Machine(Routines):
             how = arrow.recover if arrow is not None and here else "ask"
         if how in ("nothing", "ask"):
             return MachineRecovered(how, intent, (yield self._look(self._snapshot)))
-        return (yield from self._settle(how, {}))
+        return (yield from steps_of(self.settle)(how))
 
     @steps
     def settle(self, how: str, /, **data: Any) -> Steps[MachineRecovered]:
         """End an interrupted transition as you say: `complete` does the work again, `done` takes it
         as done (data are what it would have given), `roll_back` undoes it.
         """
-        return (yield from self._settle(how, data))
-
-    def _settle(self, how: str, data: Mapping[str, Any]) -> Steps[MachineRecovered]:
         if how not in ("complete", "done", "roll_back"):
             raise InvalidInputError(f"settle takes complete, done or roll_back, not {how!r}")
         seen = yield self._look(self._looker.look)
@@ -242,7 +237,7 @@ class Machine(Routines):
             raise Conflict(text, conflict.keys) from conflict
         if arrow is not None and seen.now is not None:
             yield from self._give_data(seen, step, arrow)
-        step.data.update(copied(dict(data)))
+        step.data.update(copied(data))
         if how == "roll_back":
             if arrow is not None and arrow.undo is not None:
                 try:
@@ -312,9 +307,6 @@ class Machine(Routines):
 
     def version(self, version: int) -> MachineSnapshot:
         """The machine at one of its versions, as far as history is kept."""
-        return self._version(version)
-
-    def _version(self, version: int) -> MachineSnapshot:
         found = self._looker.snapshot_at(self.definition, self._looker.entry_of(version))
         assert found is not None
         return replace(found, version=version)  # on another timeline it was another one
@@ -338,7 +330,7 @@ class Machine(Routines):
     def _at(self, point: Any) -> MachineSnapshot:
         """The machine at a version, or at a checkpoint that is not too old."""
         if isinstance(point, int) and not isinstance(point, bool):
-            return self._version(point)
+            return self.version(point)
         line, sequence = self._handle.history.points.find(point)
         entry = self._handle.on(line).history.log(since=sequence, until=sequence, limit=1)
         age, most = self._looker.time() - entry[0].time, self._limits.checkpoint_age
@@ -376,12 +368,12 @@ class Machine(Routines):
         check_count(version, "a version")
         check_limit(until, "until")
         seen = yield from self._look_at_rest()
-        start = yield read(lambda: self._version(version))
+        start = yield read(self.version, version)
         made: list[Transition] = yield read(lambda: self._following(version, until))
         self._check_origins(start, made)
         end, last = start, made[-1] if made else None
         if last is not None:
-            end = yield read(lambda: self._version(last.version))
+            end = yield read(self.version, last.version)
         data = end.data
         if apply is not None:
             data = start.data

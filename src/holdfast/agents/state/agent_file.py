@@ -104,36 +104,30 @@ def export_agent(
     return path
 
 
-class _Values:
+class _Values(dict[str, Any]):
     """What was read, for components to look into."""
 
-    def __init__(self, values: dict[str, Any]) -> None:
-        self._values = values
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default."""
-        return self._values.get(key, default)
-
-    def keys(self, prefix: str = "") -> list[str]:
+    def keys(self, prefix: str = "") -> list[str]:  # type: ignore[override]
         """Keys that begin with a text, in order."""
-        return sorted(key for key in self._values if key.startswith(prefix))
+        return sorted(key for key in self if key.startswith(prefix))
 
 
 def _components(source: Source, reveal: bool) -> dict[str, Any]:
     """What an agent is at work on, what it knows of that, and what it remembers."""
-    own = {key: value for key, _, value in source.values(reveal) if key.startswith(AGENT)}
-    values, known = _Values(own), table()
-    found = {
+    found = source.values(reveal)
+    values = _Values((key, value) for key, _, value in found if key.startswith(AGENT))
+    known = table()
+    parts = {
         name: known[name].stored(values) or {}
         for name in ("tasks", "operational_context", "short_term_memory", "session_memory")
     }
-    context = found["operational_context"]
+    context = parts["operational_context"]
     if isinstance(context, dict):  # else it is masked as a whole
         context = {name: context.get(name, []) for name in ("goals", "constraints", "decisions")}
-    memory = {"short_term": found["short_term_memory"], "session": found["session_memory"]}
+    memory = {"short_term": parts["short_term_memory"], "session": parts["session_memory"]}
     shown: dict[str, Any] = tagged({"operational_context": context, "memory": memory})
     # Which task it is may be sensitive, too: then there is one, and more is not said.
-    task = MASK if own.get(CURRENT_TASK) is MASK else found["tasks"].get("current")
+    task = MASK if values.get(CURRENT_TASK) is MASK else parts["tasks"].get("current")
     return {"current_task": _task(task), **shown} if task is not None else shown
 
 

@@ -27,21 +27,6 @@ from holdfast.store.names.face import (
 from holdfast.store.state import State, View
 
 
-class Moment:
-    """The keys of a scope as a reader sees them; a `Source`."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default."""
-        return self._reader.get(key, default, None, False)
-
-    def keys(self, prefix: str = "") -> list[str]:
-        """Keys that begin with a text, in order."""
-        return self._reader.keys(prefix, None, "")
-
-
 @faced
 class AgentState:
     """The components of an agent: its conversation, tasks, goals, memory and so on, by type.
@@ -66,11 +51,11 @@ class AgentState:
         made._components = self._components
         return made
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> Reader:
         """All keys as they are at one moment, however long the reading takes."""
         reader = self._handle.reader
         place = self._handle.place()[2] if reader.at is None else 0
-        return Moment(self._handle.view(place).reader if place else reader)
+        return self._handle.view(place).reader if place else reader
 
     # reading
 
@@ -103,8 +88,8 @@ class AgentState:
     def tail(self, path: str, count: int) -> list[Any]:
         """The last items of a list (`conversation`, `execution_trace/commands`)."""
         component, key, kind = list_at(self._components, path)
-        if self._is_old(component):
-            return self._upgraded(component, path)[-count:] if count else []
+        if (old := self._old(component, path)) is not None:
+            return old[-count:] if count else []
         found = self._handle.reader.tail(key, count, False)
         try:
             return [build(kind, item) for item in found]
@@ -117,15 +102,13 @@ class AgentState:
     def length(self, path: str) -> int:
         """Number of items of a list."""
         component, key, _ = list_at(self._components, path)
-        if self._is_old(component):
-            return len(self._upgraded(component, path))
-        return self._handle.reader.length(key)
+        old = self._old(component, path)
+        return len(old) if old is not None else self._handle.reader.length(key)
 
-    def _is_old(self, component: Component) -> bool:
-        return component.version_in(Moment(self._handle.reader)) != component.version
-
-    def _upgraded(self, component: Component, path: str) -> list[Any]:
-        """A list of a component that another version wrote, which is upgraded as a whole."""
+    def _old(self, component: Component, path: str) -> list[Any] | None:
+        """A list that another version of its component wrote: only the whole can be upgraded."""
+        if component.version_in(self._handle.reader) == component.version:
+            return None
         whole = component.read(self._moment())
         _, _, field = path.partition("/")
         found: list[Any] = getattr(whole, field) if field else whole

@@ -6,7 +6,7 @@ writers; whoever runs it begins anew on a conflict.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -40,9 +40,6 @@ class Draft:
         self._meter = meter
         self._components = components
         self._now = now
-        self._put: dict[str, dict[str, Any]] = {"tasks": {}, "goals": {}}
-        self._commands: list[Any] = []
-        self._gone: dict[str, set[str]] = {"tasks": set(), "goals": set()}
 
     # reading
 
@@ -95,8 +92,6 @@ class Draft:
         if not made:
             return
         self._versioned(component)
-        if path == "execution_trace/commands":
-            self._commands += made
         self._note(Operation("append", key, made))
         if path == "context_window/messages":
             self._slide(component, key)
@@ -120,7 +115,6 @@ class Draft:
         if not self._part.exists(key):
             raise MissingError(f"{name} has no {id!r}")
         self._note(Operation("delete", key))
-        self._went(component, [id])
         if component.form == "tasks" and self._part.get(CURRENT_TASK) == id:
             self._note(Operation("delete", CURRENT_TASK))
 
@@ -142,15 +136,21 @@ class Draft:
 
     def finish(self) -> None:
         """Refuse what breaks a rule; called before it is committed."""
-        found = rules.task_problems(self._concerned("tasks").items(), self._has("tasks"))
-        found += rules.goal_problems(self._concerned("goals").items(), self._has("goals"))
-        for name, put in self._put.items():
+        tasks, goals = self._touched("tasks"), self._touched("goals")
+        found = rules.task_problems(self._concerned("tasks", tasks), self._has("tasks"))
+        found += rules.goal_problems(self._concerned("goals", goals), self._has("goals"))
+        for name, touched in (("tasks", tasks), ("goals", goals)):
             below = self._components[name].below
-            found += rules.circle_problems(name, put, partial(_item, self._part, below))
-        commands = self._commands
-        if gone := self._missing("tasks"):
-            said = self._part.get(self._components["execution_trace"].below + "commands", [])
-            commands = commands + [one for one in said if one["task_id"] in gone]
+            found += rules.circle_problems(name, touched, partial(_item, self._part, below))
+        key = self._components["execution_trace"].below + "commands"
+        commands = [
+            command
+            for one in self._part.operations
+            if one.key == key and one.kind in ("set", "append")
+            for command in one.value
+        ]
+        if gone := [id for id, task in tasks.items() if task is None]:
+            commands += [one for one in self._part.get(key, []) if one["task_id"] in gone]
         found += rules.command_problems(commands, self._has("tasks"))
         if found:
             raise self._refused("the change", list(dict.fromkeys(found)))  # each of them once
@@ -159,28 +159,22 @@ class Draft:
         below = self._components[name].below
         return lambda id: rules.in_form(id) and self._part.exists(below + id)
 
-    def _concerned(self, name: str) -> dict[str, Any]:
+    def _touched(self, name: str) -> dict[str, Any]:
+        """Items that are written here by their ids; None for one that is removed."""
+        below = self._components[name].below
+        keys = [one.key for one in self._part.operations if one.key.startswith(below)]
+        return {key.removeprefix(below): self._part.get(key) for key in keys}
+
+    def _concerned(self, name: str, touched: dict[str, Any]) -> list[tuple[str, Any]]:
         """Items that are put, and those that name one that is removed."""
-        found = dict(self._put[name])
-        if gone := self._missing(name):
+        found = {id: item for id, item in touched.items() if item is not None}
+        if gone := touched.keys() - found.keys():
             below = self._components[name].below
             for key in self._part.keys(below):
                 item = self._part.get(key)
                 if not gone.isdisjoint(rules.links(item)):
                     found[key.removeprefix(below)] = item
-        return found
-
-    def _missing(self, name: str) -> frozenset[str]:
-        """The ids of items that were removed, and not put again."""
-        has = self._has(name)
-        return frozenset(id for id in self._gone[name] if not has(id))
-
-    def _went(self, component: Component, ids: Iterable[str]) -> None:
-        """Note which items are removed, where others may name them."""
-        if component.name in self._gone:
-            self._gone[component.name].update(ids)
-            for id in ids:
-                self._put[component.name].pop(id, None)
+        return list(found.items())
 
     # how forms are written
 
@@ -199,8 +193,6 @@ class Draft:
             if component.lists:
                 rest = {name: part for name, part in data.items() if name not in lists}
             self._store(component.key, rest)
-            if component.name == "execution_trace":
-                self._commands += lists["commands"] or []
 
     def _stack(self, component: Component, data: dict[str, Any]) -> None:
         current = data.get("current")
@@ -213,17 +205,14 @@ class Draft:
         if forms:  # two of them may be one, and what is read back would be another mapping
             raise self._refused(name, [f"{name}.{id}: {rules.FORM}" for id in forms])
         stood = [key.removeprefix(component.below) for key in self._part.keys(component.below)]
-        gone = [id for id in stood if id not in data]
-        for id in gone:
-            self._note(Operation("delete", component.below + id))
-        self._went(component, gone)
+        for id in stood:
+            if id not in data:
+                self._note(Operation("delete", component.below + id))
         for id, item in data.items():
             self._put_item(component, id, item, told=told)
 
     def _put_item(self, component: Component, id: str, data: Any, *, told: bool = True) -> None:
         key = component.below + id
-        if component.name in self._put:
-            self._put[component.name][id] = data
         if component.form == "tasks" and told:
             before = self._part.get(key)
             was = before.get("status", "pending") if before is not None else None
@@ -236,9 +225,7 @@ class Draft:
         self._write(key, data)
 
     def _clear(self, component: Component) -> None:
-        items = self._part.keys(component.below)
-        self._went(component, [key.removeprefix(component.below) for key in items])
-        keys = [component.key, *items]
+        keys = [component.key, *self._part.keys(component.below)]
         if component.form == "tasks":
             keys += [CURRENT_TASK, TASK_HISTORY]
         for key in keys:

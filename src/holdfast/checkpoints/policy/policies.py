@@ -123,18 +123,6 @@ def schedule_policies(
     ]
 
 
-def reconcile(engine: Engine, scope: Scope) -> bool:
-    """Store the schedules of an agent's own policies that have none, or another: a restore or an
-    import may have brought the policies back while nobody watched. Whether there were any."""
-    schedules, found = Schedules(engine.core), False
-    for policy in stored_policies(LineHandle(engine.core, scope, "main")).values():
-        wanted = is_scheduled(policy) and not engine.refused(policy, own=True)
-        if wanted and schedules.when(name_of(scope, policy.id)) != when_of(policy):
-            schedule_policies(schedules, scope, [policy])
-            found = True
-    return found
-
-
 def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
     """Let the schedules of some policies be as the policies are now.
 

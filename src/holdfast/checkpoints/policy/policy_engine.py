@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 AGENTS = 20_000
 """Agents that are watched at once; one that is left out is measured anew with its next write."""
 TOGETHER = 256
-"""Writes that are counted together, at most: fewer if a policy may be met by their number."""
+"""Writes that are counted together, at most."""
 LATEST = 0.02
 """Seconds after which they are, however few there are."""
 CHOICES = 4
@@ -106,7 +106,6 @@ class Engine(Gate):
         self._trackers: dict[str, Tracker] = {}
         """By the agents' ids: the hash of a text is known already."""
         self._noted: deque[tuple[Change, Sequence[Written]]] = deque()
-        self._together: float = 1
         self._alarmed = False
         """The thread will come for what is noted."""
         self._lock = threading.RLock()
@@ -128,7 +127,7 @@ class Engine(Gate):
         told apart by the state being the one that it left."""
         noted = self._noted
         noted.append((change, written))
-        if len(noted) >= self._together or change.targets[0].special is not None:
+        if len(noted) >= TOGETHER or change.targets[0].special is not None:
             self.catch_up()
         elif not self._alarmed:
             self._alarmed = True
@@ -138,37 +137,16 @@ class Engine(Gate):
         """Count what is noted, and look at the policies where one may be met."""
         noted = self._noted
         with self._lock:
-            tracker: Tracker | None = None
-            known: Scope | None = None  # whose it is, as its last writer names it
             while noted:
                 change, written = noted.popleft()
                 try:
-                    if tracker is not None and len(written) == 1:
-                        one, target = written[0], change.targets[0]
-                        if (
-                            one.scope is known
-                            and target.scope is known
-                            and target.special is None
-                            and one.timeline == target.timeline == "main"
-                            and one.hash
-                            and not one.repeated
-                        ):
-                            if tracker.note(target.ops, one.sequence, one.ops):
-                                self._look(tracker, WRITE)
-                            continue
-                    tracker = self._count(change, written)
-                    known = written[0].scope if len(written) == 1 else None
+                    self._count(change, written)
                 except Exception as error:  # no failure of theirs may fail a write
-                    tracker = None
                     for one in written:
                         self._failed(one.scope, error)
-            if tracker is not None:
-                left = tracker.at_operations - tracker.metrics.operations
-                self._together = max(1, min(TOGETHER, left))
 
-    def _count(self, change: Change, written: Sequence[Written]) -> Tracker | None:
-        """Count a change, and let the agents' policies be looked at; the last agent's tracker."""
-        tracker = None
+    def _count(self, change: Change, written: Sequence[Written]) -> None:
+        """Count a change, and let the agents' policies be looked at."""
         targets = change.targets
         for one in written:
             scope, timeline = one.scope, one.timeline
@@ -185,7 +163,6 @@ class Engine(Gate):
             elif not tracker.note(target.ops, one.sequence, one.ops):
                 continue
             self._look(tracker, WRITE)
-        return tracker
 
     def _begin(self, scope: Scope) -> Tracker:
         if len(self._trackers) >= AGENTS:

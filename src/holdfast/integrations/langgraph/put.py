@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from holdfast.errors import Conflict
 from holdfast.integrations.langgraph.messages import BEGIN, Kept, short_list
-from holdfast.integrations.langgraph.thread import INSTEAD, REFUSED, Loaded, Past, Thread
+from holdfast.integrations.langgraph.thread import INSTEAD, Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import (
     COUNTERS,
     INLINE,
@@ -56,8 +56,7 @@ def put(
         try:
             check(before.record if before else None)
         except Conflict:
-            # What its tasks wrote on top of it is refused, too: it would wait for it for ever.
-            thread.note_life(checkpoint["id"], REFUSED)
+            # Is it that what it rests on is not there at all?
             if before and parent and thread.find(space, parent) is None:
                 raise Conflict(
                     f"thread {thread.id!r} has no checkpoint {parent} to go on from: there never "
@@ -216,12 +215,10 @@ def put_writes(
     """
 
     def apply(draft: Draft) -> None:
-        known = thread.lives.get(checkpoint, life or draft.life)
-        if known != draft.life:
-            why = "could not be put" if known == REFUSED else "is of a thread deleted since"
+        if life and life != draft.life:
             raise Conflict(
-                f"thread {thread.id!r}: checkpoint {checkpoint} {why}; nothing of this step is "
-                "stored"
+                f"thread {thread.id!r}: checkpoint {checkpoint} is of a thread deleted since; "
+                "nothing of this step is stored"
             )
         before = thread.newest(space, draft.reader)
         plain = []
@@ -230,7 +227,9 @@ def put_writes(
                 plain.append((n, name, thread.types.plain(value, thread.parts.ref)))
         head = draft.heads.get(space.ns) or (before.record if before else None)
         # One that is not there yet has a newer id; but clocks go back, and some are put again.
-        to_come = checkpoint not in thread.lives and (head is None or checkpoint > head.id)
+        to_come = head is None or (
+            checkpoint > head.id and _before_all(draft.reader.get(space.mixed), checkpoint)
+        )
         newest = to_come or (head is not None and checkpoint == head.id)
         # On a checkpoint that is not there yet, only the run that puts it can write.
         own = to_come or (newest and head is not None and run_in(head.metadata) == run)
@@ -422,10 +421,8 @@ class Draft:
         thread.parts.stored(written[0].sequence)
         # What others wrote between changed no list that was expected: it is known to its end.
         thread.last = written[0].sequence
-        life = (self.life or thread.life_now()) if self.heads else 0
         for ns, record in self.heads.items():
             thread.heads[ns] = (written[0].sequence, record)
-            thread.note_life(record.id, life)
         for ns, kept in self.kept.items():
             thread.kept[ns] = (written[0].sequence, kept)
         return written

@@ -50,7 +50,7 @@ from holdfast.integrations.langgraph.history import (
     tuple_later,
     tuple_of,
 )
-from holdfast.integrations.langgraph.runs import Sight, remember
+from holdfast.integrations.langgraph.runs import Sight, remember, run_of
 from holdfast.integrations.langgraph.thread import Loaded, Thread
 from holdfast.integrations.langgraph.thread_records import (
     COUNTERS,
@@ -142,8 +142,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._lock = threading.Lock()
         self._warned: dict[str, None] = {}
-        self._lives: dict[str, dict[str, int]] = {}
-        """What threads know of their checkpoints; it outlives them."""
+        self._lives: dict[str, int] = {}
+        """By thread and run, the number of the scope that the run has seen last: what it writes to
+        a thread that was deleted since is refused."""
         self._puts = 0
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="holdfast-langgraph")
 
@@ -195,14 +196,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def _get(
         self, thread: Thread, space: Space, id: str | None, config: RunnableConfig
     ) -> CheckpointTuple | None:
-        thread.note_run(config, thread.life_now())
+        self._note_life(thread, config)
         loaded = thread.newest(space, writes=True) if id is None else thread.find(space, id)
         if loaded is None:
             return None
         if id is None:
             self._warn(thread, space, loaded, config)
         values = thread.values(space, loaded)
-        thread.note_life(loaded.record.id, thread.life_now())
         thread.weigh()
         return tuple_of(thread, space, loaded, values, config if id else None)
 
@@ -341,7 +341,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if self._queue is not None:
             self._queue.check_turn(thread.id, config)
         putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check)
-        thread.note_run(config, thread.lives.get(id, 0))
+        self._note_life(thread, config)
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id)
         thread.weigh()
@@ -362,7 +362,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if id is None:
             raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
         run = run_in(get_checkpoint_metadata(config, {}))
-        life = thread.life_of_run(config)
+        life = self._lives.get(_run_in(thread, config), 0)
         given = [
             # An error is kept as the text that LangGraph's own savers give back.
             (WRITES_IDX_MAP.get(name, n), name, repr(one) if _is_error(name, one) else one)
@@ -474,12 +474,16 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         with self._lock:
             thread = self._threads.get(name)
             if thread is None:
-                remember(self._lives, name, lives := self._lives.get(name, {}))
-                thread = self._threads[name] = Thread(self._core, name, self.types, lives)
+                thread = self._threads[name] = Thread(self._core, name, self.types)
             self._threads.move_to_end(name)
             while len(self._threads) > MOST_THREADS:
                 self._threads.popitem(last=False)
         return thread
+
+    def _note_life(self, thread: Thread, config: RunnableConfig) -> None:
+        """Note which scope a run has seen last; 0 if there was none."""
+        if run_of(config) is not None:
+            remember(self._lives, _run_in(thread, config), thread.life_now())
 
     def _forget(self, name: str) -> None:
         with self._lock:
@@ -494,6 +498,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             held = sum(thread.size for thread in self._threads.values())
             while held > MOST_KEPT and len(self._threads) > 1:
                 held -= self._threads.popitem(last=False)[1].size
+
+
+def _run_in(thread: Thread, config: RunnableConfig) -> str:
+    return f"{thread.id} {id(run_of(config))}"
 
 
 def _is_error(channel: str, value: Any) -> bool:

@@ -20,7 +20,6 @@ from holdfast.integrations.langgraph.messages import (
     runs,
     whole,
 )
-from holdfast.integrations.langgraph.runs import remember, run_of
 from holdfast.integrations.langgraph.thread_records import (
     COPYING,
     COUNTERS,
@@ -45,9 +44,6 @@ if TYPE_CHECKING:
 
 
 MOST_SNAPSHOTS = 4
-MOST_LIVES = 64
-REFUSED = -1
-"""The scope of a checkpoint that could not be put: nothing goes on top of it."""
 
 
 class Thread:
@@ -57,9 +53,7 @@ class Thread:
     by their change, so that other processes cannot come between.
     """
 
-    def __init__(
-        self, core: Core, thread_id: Any, types: Types, lives: dict[str, int] | None = None
-    ) -> None:
+    def __init__(self, core: Core, thread_id: Any, types: Types) -> None:
         self.core = core
         self.types = types
         self.scope = scope_of(thread_id)
@@ -78,9 +72,6 @@ class Thread:
         """By namespace: version of the head, and what its long channels held."""
         self.size = 0
         """Bytes held in memory, roughly, when it was weighed last."""
-        self.lives = {} if lives is None else lives
-        """By checkpoints that were put or read, and by runs, the number of the scope that they lie
-        in, or have seen: which tasks write to whose checkpoint is not put yet."""
         self.last = 0
         """The entry that was written last from here; while it is the newest of all, what was known
         then still holds."""
@@ -124,19 +115,6 @@ class Thread:
         """The number of the scope; 0 if it is not there."""
         line = self.reader.now()
         return line.ledger.number if line is not None else 0
-
-    def note_life(self, id: str, life: int) -> None:
-        """Note which scope a checkpoint lies in; what was noted first is forgotten."""
-        remember(self.lives, id, life, MOST_LIVES)
-
-    def note_run(self, config: Any, life: int) -> None:
-        """Note which scope a run has seen last, 0 if there was none."""
-        if (run := run_of(config)) is not None:
-            remember(self.lives, f"run {id(run)}", life, MOST_LIVES)
-
-    def life_of_run(self, config: Any) -> int:
-        """The scope that a run has seen last; 0 if that is not known."""
-        return self.lives.get(f"run {id(run_of(config))}", 0)
 
     def check_life(self, life: int) -> None:
         """Refuse to go on reading a thread that was deleted: what is missing is no damage."""

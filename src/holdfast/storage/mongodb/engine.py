@@ -23,33 +23,24 @@ except ImportError as error:
     ) from error
 from pymongo.client_session import ClientSession
 
-from holdfast.storage.batch import (
-    check_batch,
-    check_durability,
-    check_range,
-    opened_for_reading,
-)
+from holdfast.storage.batch import Ranges
 from holdfast.storage.contract import Batch, Limits, Moment
 from holdfast.storage.mongodb import schema as schema
 from holdfast.storage.mongodb.batch import Commit, pages
 from holdfast.storage.mongodb.client import COUNT, Client, row
-from holdfast.storage.server import Life, MongoAddress, Tally
+from holdfast.storage.server import MongoAddress, ServerStorage
 
 
-class MongoStorage:
-    """A handle on the collections in one database; several handles, processes and machines may
-    share them. Connections that break are replaced: the handle itself does not die."""
+class MongoStorage(ServerStorage):
+    """A handle on the collections in one database."""
 
     limits = Limits("mongodb", durability=("full", "normal"), shared=True, embedded=False)
 
     def __init__(
         self, url: str, *, durability: str = "full", create: bool = True, read_only: bool = False
     ) -> None:
-        check_durability(durability, self.limits)
+        super().__init__(durability, read_only=read_only)
         self.address = MongoAddress.of(url)
-        self._read_only = read_only
-        self._life = Life()
-        self._tally = Tally()
         self._turn = threading.Lock()
         self._client = Client(self.address, full=durability == "full")
         try:
@@ -71,19 +62,7 @@ class MongoStorage:
                 found.update(map(row, rows))
         return [found.get(key) for key in keys]
 
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        return self._rows("records", low, high, limit, -1 if reverse else 1)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        return self._rows("cells", low, high, limit, 1)
-
-    def commit(self, batch: Batch) -> None:
-        check_batch(batch, self.limits)
-        self._life.check()
-        if self._read_only:
-            raise opened_for_reading()
+    def _commit(self, batch: Batch) -> None:
         seconds = self.address.timeout / 1000
         deadline = time.monotonic() + seconds
         # Two transactions of one handle would only end one another.
@@ -96,10 +75,6 @@ class MongoStorage:
                 counted()
         finally:
             self._turn.release()
-
-    def version(self) -> object:
-        self._life.check()
-        return self._tally.others(self._commits)
 
     def turn(self) -> AbstractContextManager[object]:
         # A lock that is held while a client reads would be held by one that has stopped, too.
@@ -124,11 +99,6 @@ class MongoStorage:
         with self._client.talking():
             return schema.differences(self._client)
 
-    def settle(self) -> bool:
-        # Dropped rows stay in the servers' files until they are reused, and in their logs.
-        self._life.check()
-        return False
-
     def close(self) -> None:
         if self._life.end():
             self._client.close()
@@ -142,39 +112,34 @@ class MongoStorage:
 
     def _rows(
         self,
-        name: str,
+        table: str,
         low: bytes,
         high: bytes,
         limit: int,
-        direction: int,
+        reverse: bool,
         session: ClientSession | None = None,
     ) -> list[tuple[bytes, bytes]]:
-        check_range(low, high, limit)
         self._life.check()
         if not limit:  # which means to the server that there is none
             return []
         asked = {"_id": {"$gte": low.hex(), "$lt": high.hex()}}
         with self._client.talking():
-            found = self._client.database[name].find(asked, batch_size=limit + 1, session=session)
-            return [row(one) for one in found.sort("_id", direction).limit(limit)]
+            found = self._client.database[table].find(asked, batch_size=limit + 1, session=session)
+            return [row(one) for one in found.sort("_id", -1 if reverse else 1).limit(limit)]
 
     def _commits(self) -> tuple[int, object]:
         with self._client.talking():
             return self._client.counted(), None
 
 
-class _Still:
+class _Still(Ranges):
     """Reads in a session whose moment the servers keep, for five minutes if not told otherwise."""
 
     def __init__(self, storage: MongoStorage, session: ClientSession) -> None:
         self._storage = storage
         self._session = session
 
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    def _rows(
+        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        direction = -1 if reverse else 1
-        return self._storage._rows("records", low, high, limit, direction, self._session)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        return self._storage._rows("cells", low, high, limit, 1, self._session)
+        return self._storage._rows(table, low, high, limit, reverse, self._session)

@@ -13,12 +13,12 @@ from bson.int64 import Int64
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from holdfast.errors import (
-    ForeignSchemaError,
     HoldfastError,
     NewerFormatError,
     NotAStoreError,
     StoreNotFoundError,
 )
+from holdfast.storage import server
 from holdfast.storage.mongodb.client import COUNT, Client
 
 FORMAT = 1
@@ -31,9 +31,7 @@ _EXPECTED = frozenset(
 
 def differences(client: Client) -> list[str]:
     """What is in the database and should not be, or the other way round; [] if it is ours."""
-    found = _described(client)
-    more = [f"{line} was not made by Holdfast" for line in sorted(found - _EXPECTED)]
-    return more + [f"{line} is missing" for line in sorted(_EXPECTED - found)]
+    return server.differences(_described(client), _EXPECTED)
 
 
 def prepare(client: Client, *, create: bool) -> None:
@@ -66,11 +64,7 @@ def prepare(client: Client, *, create: bool) -> None:
 
 
 def _foreign(client: Client, wrong: list[str]) -> HoldfastError:
-    named = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-    return ForeignSchemaError(
-        f"the database of {client.address} is not as it was made: {named}. Nothing was touched: "
-        "remove what was added, restore the database from a backup, or name another database"
-    )
+    return server.not_as_made(f"database of {client.address}", wrong, "database")
 
 
 def _make(client: Client) -> None:

@@ -26,14 +26,7 @@ from holdfast.errors import (
     Unavailable,
     UnsafePlaceError,
 )
-from holdfast.storage.batch import (
-    check_batch,
-    check_durability,
-    check_range,
-    conflict,
-    differs,
-    opened_for_reading,
-)
+from holdfast.storage.batch import Ranges, conflict, differs
 from holdfast.storage.contract import Batch, Limits, Moment
 from holdfast.storage.postgres import schema as schema
 from holdfast.storage.postgres.batch import apply
@@ -50,7 +43,7 @@ from holdfast.storage.postgres.link import (
     text,
     unreachable,
 )
-from holdfast.storage.server import Life, PostgresAddress, Tally
+from holdfast.storage.server import PostgresAddress, ServerStorage
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 # A role or a database may have a lower level as its default, or a higher one.
@@ -78,23 +71,19 @@ class _Held(NamedTuple):
     begun: list[Result]
 
 
-class PostgresStorage:
-    """A handle on the tables in one schema; several handles, processes and machines may share
-    them. A connection that breaks is replaced: the handle itself does not die."""
+class PostgresStorage(ServerStorage):
+    """A handle on the tables in one schema."""
 
     limits = Limits("postgresql", durability=("full", "normal"), shared=True, embedded=False)
 
     def __init__(
         self, url: str, *, durability: str = "full", create: bool = True, read_only: bool = False
     ) -> None:
-        check_durability(durability, self.limits)
+        super().__init__(durability, read_only=read_only)
         self.address = PostgresAddress.of(url)
         self.address.check()
         full = durability == "full"
         self._level = "on" if full else "off"
-        self._read_only = read_only
-        self._life = Life()
-        self._tally = Tally()
         self._pool = Pool(self.address, partial(_welcome, self.address, full))
         self._contested = 0.0
         """Until when others are taken to be faster."""
@@ -102,8 +91,7 @@ class PostgresStorage:
         name = schema.quoted(self.address.schema)
         self._get = f"SELECT v FROM {name}.records WHERE k = $1"
         self._get_many = f"SELECT k, v FROM {name}.records WHERE k = ANY($1)"
-        self._scan = f"SELECT k, v FROM {name}.records WHERE k >= $1 AND k < $2 ORDER BY k"
-        self._cells = f"SELECT k, v FROM {name}.cells WHERE k >= $1 AND k < $2 ORDER BY k LIMIT $3"
+        self._select = f"SELECT k, v FROM {name}"
         self._count = f"UPDATE {name}.store SET commits = commits + 1"
         # The timeline is that of the server's log: a standby that becomes primary begins another.
         self._version = (
@@ -131,29 +119,13 @@ class PostgresStorage:
         found = dict(self._ask(self._get_many, array(list(dict.fromkeys(keys)))))
         return [found.get(key) for key in keys]
 
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        return self._rows(self._scan_in(reverse), low, high, limit)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        return self._rows(self._cells, low, high, limit)
-
-    def commit(self, batch: Batch) -> None:
-        check_batch(batch, self.limits)
-        self._life.check()
-        if self._read_only:
-            raise opened_for_reading()
+    def _commit(self, batch: Batch) -> None:
         statement = apply(batch, schema.quoted(self.address.schema))
         with self._tally.flight() as counted:
             results, doubt = self._send(statement)
             if _committed(results):
                 counted()
         self._judge(results, doubt)
-
-    def version(self) -> object:
-        self._life.check()
-        return self._tally.others(self._commits)
 
     def turn(self) -> AbstractContextManager[object]:
         """Hold the row that commits count in, if others were faster lately: it costs a round trip.
@@ -190,24 +162,23 @@ class PostgresStorage:
         with self._talking(), self._pool.link(deadline) as link:
             return schema.differences(link, self.address, deadline)
 
-    def settle(self) -> bool:
-        # Dropped rows stay in the tables until they are vacuumed, and in the server's log.
-        self._life.check()
-        return False
-
     def close(self) -> None:
         if self._life.end():
             self._pool.close()
 
     # -- asking ------------------------------------------------------------------------
 
-    def _scan_in(self, reverse: bool) -> str:
-        return f"{self._scan}{' DESC' if reverse else ''} LIMIT $3"
+    def _range(self, table: str, low: bytes, high: bytes, limit: int, reverse: bool) -> Statement:
+        sql = f"{self._select}.{table} WHERE k >= $1 AND k < $2 ORDER BY k"
+        sql += " DESC LIMIT $3" if reverse else " LIMIT $3"
+        return sql, [binary(low), binary(high), number(limit)]
 
-    def _rows(self, sql: str, low: bytes, high: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        check_range(low, high, limit)
+    def _rows(
+        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
         self._life.check()
-        return self._ask(sql, binary(low), binary(high), number(limit))
+        sql, params = self._range(table, low, high, limit, reverse)
+        return self._ask(sql, *params)
 
     def _commits(self) -> tuple[int, bytes]:
         rows = self._ask(self._version)
@@ -330,22 +301,18 @@ class PostgresStorage:
                         return
 
 
-class _Still:
+class _Still(Ranges):
     """Reads in one transaction, on a link of its own."""
 
     def __init__(self, storage: PostgresStorage, link: Link) -> None:
         self._storage = storage
         self._link = link
 
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    def _rows(
+        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        check_range(low, high, limit)
-        return self.ask(self._storage._scan_in(reverse), binary(low), binary(high), number(limit))
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        check_range(low, high, limit)
-        return self.ask(self._storage._cells, binary(low), binary(high), number(limit))
+        sql, params = self._storage._range(table, low, high, limit, reverse)
+        return self.ask(sql, *params)
 
     def ask(self, sql: str, *params: Param) -> list[tuple[bytes, bytes]]:
         """The rows that a statement gives. A link that broke has lost the moment."""

@@ -8,12 +8,12 @@ schema is described, a line for each thing, and compared with what was made ther
 from __future__ import annotations
 
 from holdfast.errors import (
-    ForeignSchemaError,
     HoldfastError,
     NewerFormatError,
     NotAStoreError,
     StoreNotFoundError,
 )
+from holdfast.storage import server
 from holdfast.storage.postgres.link import Link, Statement, text
 from holdfast.storage.server import PostgresAddress
 
@@ -80,7 +80,7 @@ _FASTER = ("23505", "42P06", "42P07")
 
 def differences(link: Link, address: PostgresAddress, deadline: float) -> list[str]:
     """What is in the schema and should not be, or the other way round; [] if it is ours."""
-    return _differences(_described(link, address, deadline))
+    return server.differences(_described(link, address, deadline), _EXPECTED)
 
 
 def prepare(
@@ -90,7 +90,7 @@ def prepare(
     False if another process was just doing so: look again, on another link."""
     found = _described(link, address, deadline)
     if found - {"schema"}:
-        if wrong := _differences(found):
+        if wrong := server.differences(found, _EXPECTED):
             raise _foreign(address, wrong)
         _check_format(link, address, deadline)
         return True
@@ -115,18 +115,8 @@ def _described(link: Link, address: PostgresAddress, deadline: float) -> frozens
     return frozenset(line.decode(errors="replace") for (line,) in result.rows())
 
 
-def _differences(found: frozenset[str]) -> list[str]:
-    more = [f"{line} was not made by Holdfast" for line in sorted(found - _EXPECTED)]
-    missing = sorted(_EXPECTED - found, key=lambda line: (not line.startswith("table"), line))
-    return more + [f"{line} is missing" for line in missing]
-
-
 def _foreign(address: PostgresAddress, wrong: list[str]) -> HoldfastError:
-    named = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-    return ForeignSchemaError(
-        f"the schema of {address} is not as it was made: {named}. Nothing was touched: remove what "
-        "was added, restore the database from a backup, or name another schema (?schema=NAME)"
-    )
+    return server.not_as_made(f"schema of {address}", wrong, "schema (?schema=NAME)")
 
 
 def _check_format(link: Link, address: PostgresAddress, deadline: float) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.storage.batch import check_range
+from holdfast.storage.batch import Ranges
 from holdfast.storage.sqlite import files as files
 from holdfast.storage.sqlite import guard as guard
 from holdfast.storage.sqlite import process_fork as forks
@@ -128,9 +128,11 @@ class LogMover:
 # Damage, or another program, may have left text, a number or NULL where bytes were put. Such a
 # row is read as bytes all the same, which its seal then judges; `check` tells of it.
 K, V = "CAST(k AS BLOB)", "CAST(v AS BLOB)"
-SCAN = f"SELECT {K}, {V} FROM records WHERE k>=? AND k<? ORDER BY k LIMIT ?"
-SCAN_DOWN = f"SELECT {K}, {V} FROM records WHERE k>=? AND k<? ORDER BY k DESC LIMIT ?"
-CELLS = f"SELECT {K}, {V} FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
+RANGES = {
+    (table, reverse): f"SELECT {K}, {V} FROM {table} WHERE k>=? AND k<? ORDER BY k{down} LIMIT ?"
+    for table in ("records", "cells")
+    for reverse, down in ((False, ""), (True, " DESC"))
+}
 
 
 @contextmanager
@@ -150,7 +152,7 @@ def moment(path: str, patience: files.Patience, mine: guard.Pair) -> Iterator[St
         still.close()
 
 
-class Still:
+class Still(Ranges):
     """One moment, as long as its connection is open."""
 
     def __init__(self, path: str, patience: files.Patience) -> None:
@@ -165,17 +167,11 @@ class Still:
         with self._lock:
             files.close_all([self._connection])
 
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    def _rows(
+        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        return self._range(SCAN_DOWN if reverse else SCAN, low, high, limit)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        return self._range(CELLS, low, high, limit)
-
-    def _range(self, sql: str, low: bytes, high: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        check_range(low, high, limit)
-        return guard.sound(self.rows(sql, low, high, limit), low, high, self._path)
+        found = self.rows(RANGES[table, reverse], low, high, limit)
+        return guard.sound(found, low, high, self._path)
 
     def rows(self, sql: str, *values: bytes | int) -> guard.Rows:
         """What a statement gives."""

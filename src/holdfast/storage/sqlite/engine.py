@@ -23,16 +23,16 @@ from holdfast.errors import (
     DiskFullError,
     OutcomeUnknown,
     StoreClosedError,
-    StoreForkedError,
     Unavailable,
 )
 from holdfast.storage import contract
 from holdfast.storage.batch import (
+    Ranges,
     check_batch,
     check_durability,
-    check_range,
     conflict,
     differs,
+    forked,
     opened_for_reading,
 )
 from holdfast.storage.contract import Batch, Limits, Moment
@@ -41,7 +41,7 @@ from holdfast.storage.sqlite import connection as write_ahead_log
 from holdfast.storage.sqlite import files as files
 from holdfast.storage.sqlite import guard as guard
 from holdfast.storage.sqlite import process_fork as forks
-from holdfast.storage.sqlite.connection import CELLS, SCAN, SCAN_DOWN, Reading, Turn, V, Versions
+from holdfast.storage.sqlite.connection import RANGES, Reading, Turn, V, Versions
 
 _GET = f"SELECT {V} FROM records WHERE k=?"
 _GET_MANY = f"SELECT (SELECT ifnull({V}, x'') FROM records WHERE k=?)"
@@ -60,7 +60,7 @@ _REPLACED = (
 )
 
 
-class SqliteStorage:
+class SqliteStorage(Ranges):
     """A handle on one SQLite file; several handles and processes may share the file."""
 
     limits = Limits("sqlite", durability=("full", "normal"), shared=True)
@@ -118,14 +118,6 @@ class SqliteStorage:
             return [value for (value,) in self._reading.many(_GET_MANY, keys)]
         except apsw.Error as error:
             self._reading_failed(error)
-
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        return self._rows(SCAN_DOWN if reverse else SCAN, low, high, limit)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        return self._rows(CELLS, low, high, limit)
 
     def commit(self, batch: Batch) -> None:
         put_keys = check_batch(batch, self.limits)
@@ -244,11 +236,12 @@ class SqliteStorage:
 
     # -- reading -----------------------------------------------------------------------
 
-    def _rows(self, sql: str, low: bytes, high: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        check_range(low, high, limit)
+    def _rows(
+        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
         self._usable()
         try:
-            found = self._reading.rows(sql, low, high, limit)
+            found = self._reading.rows(RANGES[table, reverse], low, high, limit)
         except apsw.Error as error:
             self._reading_failed(error)
         return guard.sound(found, low, high, self.path)
@@ -438,9 +431,7 @@ class SqliteStorage:
 
     def _usable(self) -> None:
         if self._pid != contract.process_number:
-            raise StoreForkedError(
-                "this storage was opened before os.fork(); open it again in the child"
-            )
+            raise forked()
         if self._dead:
             raise StoreClosedError(self._dead)
 

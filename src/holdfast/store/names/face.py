@@ -475,6 +475,11 @@ def steps(function: Callable[_P, Steps[_T]]) -> Callable[_P, _T]:
     return _mark("steps")(lead)
 
 
+def steps_of(method: Callable[_P, _T]) -> Callable[_P, Steps[_T]]:
+    """A method of steps as part of another one: `yield from steps_of(self.save)()`."""
+    return partial(method.__steps__, method.__self__)  # type: ignore[attr-defined]
+
+
 def led(routine: Steps[_T]) -> _T:
     """What a routine of steps comes to, on the blocking face."""
     try:

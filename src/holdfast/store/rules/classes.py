@@ -125,7 +125,8 @@ def inferred(key: str) -> str:
     Keys of Holdfast's parts are theirs, but some are named by users (`Owned`).
     """
     if key[0] == RESERVED:
-        if not key.startswith(TABLE.index.named):
+        rule = TABLE.index.rule(key)
+        if rule is None or not rule.named:
             return STANDARD
         key = unescape(key)
     if _PERHAPS.search(key) is None:  # hardly any key has one of these words

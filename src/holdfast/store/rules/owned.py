@@ -257,11 +257,6 @@ class Index:
         return tuple(one for one in self.entries if one.merge == Owned.UNION)
 
     @cached_property
-    def named(self) -> tuple[str, ...]:
-        """Below which users give names."""
-        return self._prefixes("named", True)
-
-    @cached_property
     def needs(self) -> tuple[str, ...]:
         """What says that a state needs its past."""
         return self._prefixes("needs", True)

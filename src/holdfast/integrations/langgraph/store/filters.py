@@ -10,6 +10,9 @@ from langgraph.store.base import MatchCondition
 
 from holdfast.errors import InvalidInputError
 
+Test = Callable[[Any], bool]
+"""Whether a value, or a part of one, is what a filter wants it to be."""
+
 
 def check_filter(wanted: Any) -> None:
     """Refuse what is no filter; also one with an unknown operator."""
@@ -18,51 +21,54 @@ def check_filter(wanted: Any) -> None:
             "a filter is a mapping of fields to what they are, for example {'kind': 'note'}, not a "
             f"{type(wanted).__name__}"
         )
-    _check(wanted)
+    test_of(wanted)
 
 
-def fits(value: Any, wanted: Any) -> bool:
-    """Whether a value, or a part of one, is what a filter wants it to be."""
+def test_of(wanted: Any) -> Test:
+    """What tests values by a filter, or by a part of one; made once, for it is done for each."""
     if isinstance(wanted, Mapping):
-        if has_operators(wanted):
-            return all(_OPERATORS[name](value, one) for name, one in wanted.items())
-        return isinstance(value, Mapping) and all(
-            fits(value.get(field), one) for field, one in wanted.items()
-        )
+        if any(isinstance(name, str) and name.startswith("$") for name in wanted):
+            return _all([_operator(name, bound) for name, bound in wanted.items()])
+        return _mapping([(field, test_of(one)) for field, one in wanted.items()])
     if isinstance(wanted, list | tuple):
-        return (
+        tests = [test_of(one) for one in wanted]
+        return lambda value: (
             isinstance(value, list | tuple)
-            and len(value) == len(wanted)
-            and all(map(fits, value, wanted))
+            and len(value) == len(tests)
+            and all(test(part) for test, part in zip(tests, value, strict=True))
         )
-    return bool(value == wanted)
+    return lambda value: bool(value == wanted)
 
 
-def has_operators(wanted: Mapping[Any, Any]) -> bool:
-    """Whether a part of a filter compares; else it describes a mapping."""
-    return any(isinstance(name, str) and name.startswith("$") for name in wanted)
+def _all(tests: list[Test]) -> Test:
+    return tests[0] if len(tests) == 1 else lambda value: all(test(value) for test in tests)
 
 
-def _check(wanted: Any) -> None:
-    if isinstance(wanted, Mapping):
-        if has_operators(wanted):
-            unknown = [name for name in wanted if name not in _OPERATORS]
-            if unknown:
-                raise InvalidInputError(
-                    f"a filter knows the operators {', '.join(_OPERATORS)}, not {unknown[0]!r}"
-                )
-            return
-        for one in wanted.values():
-            _check(one)
-    elif isinstance(wanted, list | tuple):
-        for one in wanted:
-            _check(one)
+def _mapping(parts: list[tuple[Any, Test]]) -> Test:
+    def fits(value: Any) -> bool:
+        if not isinstance(value, Mapping):
+            return False
+        for field, test in parts:  # noqa: SIM110 - a loop by hand: it runs for each of all items
+            if not test(value.get(field)):
+                return False
+        return True
+
+    return fits
 
 
-def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
+def _operator(name: Any, bound: Any) -> Test:
+    if name in _ORDERED:
+        return _ordered(_ORDERED[name], bound)
+    if name not in ("$eq", "$ne"):
+        known = ", ".join(("$eq", "$ne", *_ORDERED))
+        raise InvalidInputError(f"a filter knows the operators {known}, not {name!r}")
+    return lambda value: bool(value == bound) is (name == "$eq")
+
+
+def _ordered(compare: Callable[[Any, Any], Any], bound: Any) -> Test:
     """Compare as numbers, else two texts as texts; what cannot be compared does not fit."""
 
-    def fits(value: Any, bound: Any) -> bool:
+    def fits(value: Any) -> bool:
         try:
             return bool(compare(float(value), float(bound)))
         except (TypeError, ValueError, OverflowError):
@@ -72,17 +78,7 @@ def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
     return fits
 
 
-ORDERED: dict[str, Callable[[Any, Any], Any]] = {
-    "$gt": operator.gt,
-    "$gte": operator.ge,
-    "$lt": operator.lt,
-    "$lte": operator.le,
-}
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda value, one: bool(value == one),
-    "$ne": lambda value, one: bool(value != one),
-    **{name: _ordered(compare) for name, compare in ORDERED.items()},
-}
+_ORDERED = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
 
 
 def matches(namespace: tuple[str, ...], conditions: Iterable[MatchCondition]) -> bool:

@@ -270,7 +270,6 @@ class HoldfastStore(BaseStore):
         found = self._mirror.search(op.namespace_prefix, op.filter, query, bounds, now)
         if op.refresh_ttl:
             job.renew.update(row.key for row, _ in found if _stale(row.ttl, row.expires, now))
-        scores = [score for _, score in found]
         values = self._mirror.values([row for row, _ in found])
         return [
             SearchItem(
@@ -281,7 +280,7 @@ class HoldfastStore(BaseStore):
                 moment(row.updated),
                 score,
             )
-            for (row, value), score in zip(values, scores, strict=True)
+            for (row, score), value in zip(found, values, strict=True)
         ]
 
     def _namespaces(self, op: ListNamespacesOp, now: int) -> list[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from langgraph.store.base import (
     IndexConfig,
@@ -27,7 +27,7 @@ except ImportError as error:
 np: Any = numpy
 Floats = Any
 """An array of float32."""
-FIRST_LOOK = 256
+FIRST_LOOK = 2048
 """The best so many are looked at before everything is ranked."""
 
 
@@ -119,8 +119,14 @@ def _tokens(field: str) -> str | list[str]:
     return field if field == "$" else tokenize_path(field)
 
 
+class Owner(Protocol):
+    """What has vectors, at some places of a matrix."""
+
+    places: tuple[int, ...]
+
+
 class Matrix:
-    """Vectors of unit length, each of the item with some number; exact search by cosine.
+    """Vectors of unit length, each of some owner; exact search by cosine.
 
     It takes 4 bytes a dimension for each vector: 150 MB for 100,000 of 384 dimensions.
     """
@@ -128,11 +134,10 @@ class Matrix:
     def __init__(self, dims: int) -> None:
         self._dims = dims
         self._vectors: Floats = np.zeros((1024, dims), dtype="<f4")
-        self._owners = np.full(1024, -1, dtype=np.int64)
-        self._used = 0
+        self._owners: list[Owner | None] = []
         self._free: list[int] = []
 
-    def add(self, number: int, packed: bytes, count: int) -> tuple[int, ...]:
+    def add(self, owner: Owner, packed: bytes, count: int) -> tuple[int, ...]:
         """Take in an item's vectors, so many; those of another size are left out."""
         if len(packed) != 4 * self._dims * count:
             return ()
@@ -142,59 +147,52 @@ class Matrix:
         places = tuple(self._place() for _ in range(len(vectors)))
         for place, vector, length in zip(places, vectors, lengths, strict=True):
             self._vectors[place] = vector / length
-            self._owners[place] = number
+            self._owners[place] = owner
         return places
 
     def _place(self) -> int:
         if self._free:
             return self._free.pop()
-        if self._used == len(self._owners):
-            self.reserve(self._used // 2)
-        self._used += 1
-        return self._used - 1
+        self._owners.append(None)
+        if len(self._owners) > len(self._vectors):
+            self.reserve(len(self._owners) // 2)
+        return len(self._owners) - 1
 
     def reserve(self, count: int) -> None:
         """Make room for so many more at once: making it again and again copies all of them."""
-        more = self._used + count - len(self._owners)
+        more = len(self._owners) + count - len(self._vectors)
         if more > 0:
             empty = np.zeros((more, self._dims), dtype="<f4")
             self._vectors = np.concatenate([self._vectors, empty])
-            nobody = np.full(more, -1, dtype=np.int64)
-            self._owners = np.concatenate([self._owners, nobody])
 
     def drop(self, places: Iterable[int]) -> None:
         """Forget an item's vectors."""
         for place in places:
-            self._owners[place] = -1
+            self._owners[place] = None
             self._free.append(place)
 
-    def nearest(self, query: Floats, mask: Any, count: int) -> dict[int, float]:
-        """The numbers of the best items of a selection with their best scores, best first."""
-        used = self._used
+    def nearest(self, query: Floats, among: Sequence[Owner]) -> Iterator[tuple[Any, float]]:
+        """Owners with their best scores, best first: these, or all, if these are many of them."""
         length = float(np.linalg.norm(query))
         unit = query / length if length else query
-        owners = self._owners[:used]
-        chosen = np.flatnonzero(np.append(mask, False)[owners])  # the last is nobody's, -1
-        if 4 * len(chosen) > used:  # then reading all in one go beats picking them out
-            scores = (self._vectors[:used] @ unit)[chosen]
+        used = len(self._owners)
+        if 4 * len(among) > used:  # then reading all in one go beats picking them out
+            places: Sequence[int] = range(used)
+            scores = self._vectors[:used] @ unit
         else:
-            scores = self._vectors[chosen] @ unit
-        best: dict[int, float] = {}
-        for at in self._ranked(scores, max(FIRST_LOOK, 4 * count)):
-            if len(best) >= count:
-                break
-            best.setdefault(int(owners[chosen[at]]), float(scores[at]))
-        return best
+            places = [place for owner in among for place in owner.places]
+            scores = self._vectors[places] @ unit
+        seen: set[int] = set()
+        for at in _ranked(scores):
+            owner = self._owners[places[at]]
+            if owner is not None and id(owner) not in seen:
+                seen.add(id(owner))
+                yield owner, float(scores[at])
 
-    def without(self, mask: Any) -> Any:
-        """The items of a selection that have no vector."""
-        found = np.append(mask, False)
-        found[self._owners[: self._used]] = False
-        return found[:-1]
 
-    def _ranked(self, scores: Floats, first: int) -> Iterator[int]:
-        """Places of the scores, best first; sorted whole only if the first ones do not do."""
-        if len(scores) > first:
-            top = np.argpartition(scores, len(scores) - first)[-first:]
-            yield from top[np.argsort(-scores[top], kind="stable")].tolist()
-        yield from np.argsort(-scores, kind="stable").tolist()
+def _ranked(scores: Floats) -> Iterator[int]:
+    """Places of the scores, best first; sorted whole only if the first ones do not do."""
+    if len(scores) > FIRST_LOOK:
+        top = np.argpartition(scores, len(scores) - FIRST_LOOK)[-FIRST_LOOK:]
+        yield from top[np.argsort(-scores[top], kind="stable")].tolist()
+    yield from np.argsort(-scores, kind="stable").tolist()
