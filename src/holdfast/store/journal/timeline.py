@@ -202,7 +202,7 @@ class Timeline:
     def take_over(self, other: Timeline) -> None:
         """Become what another one is."""
         for name, value in vars(other).items():
-            if name != "lock":
+            if name not in ("lock", "told"):
                 setattr(self, name, value)
 
     def _take_saves(self, last: int) -> dict[int, tuple[int, bytes]]:
