@@ -619,7 +619,7 @@ def test_all_that_an_adapter_of_others_does(url: str) -> None:
 
 @pytest.mark.spec("L8", "L126")
 def test_nobody_waits_for_a_writer_and_what_is_known_is_not_read_again(url: str) -> None:
-    """Catches: a read that asks the storage for what the process has just written; a read, or the
+    """Catches: a read that asks the storage for what the process has read or written; a read, or the
     function of an update, that holds a lock for which others wait; an update that hands out what is
     stored in place of a copy."""
     held = Held(open_storage(url))
@@ -627,9 +627,12 @@ def test_nobody_waits_for_a_writer_and_what_is_known_is_not_read_again(url: str)
         one, other = store.agent("one"), store.agent("other")
         for state in (one, other):
             state.set("seen", {"messages": 0})
+        one.set("long", long := os.urandom(5000))
+        assert one.get("long") == long
         held.reset()
         for _ in range(100):
             assert one.get("seen") == {"messages": 0}
+            assert one.get("long") == long
         assert set(held.calls) == {"version"}, "whether another wrote is all that is asked"
         inside, outside = threading.Event(), threading.Event()
 

@@ -469,6 +469,7 @@ def test_metrics_of_your_own(plain: Place, hands: Hands) -> None:
         assert made(store, policies) == 0
         depth[0] = 6
         state.set("k", 2)
+        policies.wait()
         hands.at += 2
         assert made(store, policies) == 1
         depth[0] = 0

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -52,7 +52,18 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import Lease, LineHandle, Operation, Plan, handle_of
 from holdfast.store.names.arguments import check_awaited, check_not_async, check_own
-from holdfast.store.names.face import Steps, ask, calls, end, ends, faced, here, steps, steps_of
+from holdfast.store.names.face import (
+    Step,
+    Steps,
+    ask,
+    calls,
+    end,
+    ends,
+    faced,
+    here,
+    steps,
+    steps_of,
+)
 from holdfast.store.state import State
 
 # ---- life ---------------------------------------------------------------------------------------
@@ -142,14 +153,25 @@ class Living:
         found = getattr(self.obj, name, None)
         return found() if callable(found) else None
 
-    def judge(self, answer: Any) -> None:
+    def validated(self) -> Steps[None]:
         """Refuse what `validate_state` says is wrong."""
         try:
+            answer = yield ask(self.hook, "validate_state")
+            check_awaited(answer, "validate_state")
             found = told(answer, "validate_state")
-        except Exception as error:  # of a generator
+        except Exception as error:
             raise self.failed(error) from error
         if found:
             raise self._invalid("the agent is not valid", found)
+
+    def recovered(self) -> Steps[None]:
+        """Tell the object that the run before did not end in order."""
+        yield ask(self.hook, "handle_recovery", what="handle_recovery")
+
+    def planned(self, life: ExecutionState | None, replaced: bool = False) -> Steps[Plan | None]:
+        """A change that stores the life and what the object holds, if that is fit for it."""
+        yield from self.validated()
+        return self.plan_life(life) if life is not None else None
 
     def failed(self, error: Exception, what: str = "validate_state") -> Exception:
         """What becomes of an error of such a method."""
@@ -250,33 +272,22 @@ class Attached:
     @steps
     def restore(self) -> Steps[bool]:
         """Let the agent hold what is stored, and validate it; False if nothing is stored."""
-        core, found = self._core, (yield look(self._state, self._core.load))
-        if found is None:
+        stored = yield from self._core.stored(look(self._state, self._core.load))
+        if stored is None:
             return False
-        try:
-            made = yield ask(core.upgrade, found, what="upgrade_state")
-        except Exception as error:
-            raise core.failed(error, "upgrade_state") from error
-        with core.taking_up(found, made) as values:
-            yield ask(core.give, values, what="apply_persistent_state")
-        yield from steps_of(self.validate)()
+        with self._core.taking_up(*stored) as values:
+            yield from self._core.given(values)
+        yield from self._core.validated()
         return True
 
     @steps
     def validate(self) -> Steps[None]:
         """Raise `AgentValidationError` if `validate_state` of the agent finds it wrong."""
-        try:
-            answer = yield ask(self._core.hook, "validate_state")
-            check_awaited(answer, "validate_state")
-        except Exception as error:
-            raise self._core.failed(error) from error
-        self._core.judge(answer)
+        yield from self._core.validated()
 
     def _save(self, life: ExecutionState | None, replace: bool = False) -> Steps[int | None]:
-        yield from steps_of(self.validate)()
-        values = yield ask(self._core.take, what="get_persistent_state")
         with self._core.fenced():
-            plan = self._core.plan_save(values, life, replaced=replace)
+            plan = yield from self._core.planned(life, replace)
             try:
                 return (yield commit(self._state, plan)) if plan is not None else None
             except Conflict as error:  # who was faster, and what to do, is said in our words
@@ -294,7 +305,7 @@ class Attached:
         self._core.begin("start")
         found = restore and (yield from steps_of(self.restore)())
         if restore and self._core.interrupted:
-            yield ask(self._core.hook, "handle_recovery", what="handle_recovery")
+            yield from self._core.recovered()
         yield from self._save(self._core.lives("running", started=True), replace=not restore)
         return found
 
@@ -405,13 +416,38 @@ class Attachment(Living):
             )
         return {name: getattr(self.obj, name) for name in self.fields}
 
-    def give(self, values: dict[str, Any]) -> Any:
-        """Let the object hold these values; on the async face, perhaps something to wait for."""
+    def given(self, values: dict[str, Any]) -> Steps[None]:
+        """Let the object hold these values."""
         if self.fields is None:
-            return self.obj.apply_persistent_state(values)
+            give = self.obj.apply_persistent_state
+            yield ask(give, values, what="apply_persistent_state")
+            return
         for name, value in values.items():
             setattr(self.obj, name, value)
-        return None
+
+    def stored(self, load: Step) -> Steps[tuple[Found, Any] | None]:
+        """What is stored, and what the object of today makes of that; None if nothing is."""
+        found: Found | None = yield load
+        if found is None:
+            return None
+        made: Any = found.fields.values
+        if self._upgrades(found.manifest):
+            try:
+                version, upgrade = found.manifest.version, self.obj.upgrade_state
+                made = yield ask(upgrade, version, dict(made), what="upgrade_state")
+            except Exception as error:
+                raise self.failed(error, "upgrade_state") from error
+        return found, made
+
+    def planned(self, life: ExecutionState | None, replaced: bool = False) -> Steps[Plan | None]:
+        """A change that stores what differs, and the life; None if nothing does.
+
+        It is made where the object's functions run: none of its tasks changes anything between.
+        """
+        yield from self.validated()
+        values = yield ask(self.take, what="get_persistent_state")
+        plan: Plan | None = yield ask(partial(self.plan_save, values, life, replaced=replaced))
+        return plan
 
     # storing
 
@@ -475,7 +511,7 @@ class Attachment(Living):
         )
 
     def load(self) -> Found | None:
-        """What is stored; None if nothing is. `upgrade` and `taking_up` lead to the object."""
+        """What is stored; None if nothing is. `stored` and `taking_up` lead to the object."""
         place = self.handle.place()[2]
         reader = self.handle.view(place).reader if place else self.handle.reader
         manifest = read_manifest(reader)
@@ -495,16 +531,9 @@ class Attachment(Living):
         no longer may be what another is made from."""
         return manifest.version < _version(self.obj) and hasattr(self.obj, "upgrade_state")
 
-    def upgrade(self, found: Found) -> Any:
-        """What the object of today makes of what was stored; on the async face, perhaps something
-        to wait for."""
-        if not self._upgrades(found.manifest):
-            return found.fields.values
-        return self.obj.upgrade_state(found.manifest.version, dict(found.fields.values))
-
     @contextmanager
     def taking_up(self, found: Found, values: Any) -> Iterator[dict[str, Any]]:
-        """What `upgrade` made, as objects of the types that the class names, to be given inside.
+        """What `stored` made, as objects of the types that the class names, to be given inside.
 
         If that fails, the object may hold part of it or nothing: no save is taken from it before it
         is restored.

@@ -23,6 +23,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StoreNotFoundError,
 )
+from holdfast.storage import url_of
 from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Session:
             raise InvalidInputError("a store in memory would end with this command: name a file")
         # One letter before the colon is a drive, not an engine; a plus is in mongodb+srv.
         named = colon and len(scheme) > 1 and scheme.replace("+", "").isalnum()
-        return text if named else f"sqlite:{text}"
+        return url_of(text) if named else f"sqlite:{text}"
 
     @property
     def shown(self) -> str:

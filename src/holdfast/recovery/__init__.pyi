@@ -1,6 +1,7 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -200,7 +201,7 @@ class Recovery:
         agent: Any = None,
         *,
         budget: float = ...,
-        url: str = "",
+        url: str | Path = "",
         key: str | None = None,
         signer: str | None = None,
         durability: str = "full",

@@ -191,7 +191,8 @@ class Running:
             if undone is not None:
                 self._fail(f"{why}; it {undone}")
             rest = 0.0 if refused else pause  # then another state is next
-            left = self.procedure.retries + 1 + self.record.refusals - self.record.attempt
+            refusals = len(self.record.data.get("bad", ()))
+            left = self.procedure.retries + 1 + refusals - self.record.attempt
             over = time.monotonic() + rest >= self._end
             if verdict == HOPELESS or (refused and self.context.failure.names_state):
                 refusal = str(self.record.data.get("refusal", why))

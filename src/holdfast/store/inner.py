@@ -42,14 +42,14 @@ HOMES = {
     "holdfast.store.history.merge": "Ancestry MergeConflict Merged Point",
     "holdfast.store.history.merge_values": "meta_along",
     "holdfast.store.history.restore": "PAUSE beside_pruning restore_state settle_after told",
-    "holdfast.store.history.revert": "AS_BEFORE Beside revert_state",
+    "holdfast.store.history.revert": "AS_BEFORE revert_state",
     "holdfast.store.journal": "directory entry",
     "holdfast.store.journal.declared": "NOTHING PREFIX Declaration parse_declared",
     "holdfast.store.journal.directory": "by_number erased_ids made numbered read_tombstone",
     "holdfast.store.journal.entry": (
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
-    "holdfast.store.journal.feed": "LANES FeedHeads FeedItem Lanes items_of",
+    "holdfast.store.journal.feed": "LANES Bell FeedHeads FeedItem Lanes items_of",
     "holdfast.store.journal.floor": "Loss announced_floor floor_of loss_text",
     "holdfast.store.journal.ledger": "Ledger",
     "holdfast.store.journal.lifetime": (

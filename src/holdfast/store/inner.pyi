@@ -62,7 +62,6 @@ from holdfast.store.history.restore import restore_state as restore_state
 from holdfast.store.history.restore import settle_after as settle_after
 from holdfast.store.history.restore import told as told
 from holdfast.store.history.revert import AS_BEFORE as AS_BEFORE
-from holdfast.store.history.revert import Beside as Beside
 from holdfast.store.history.revert import revert_state as revert_state
 from holdfast.store.journal import directory as directory
 from holdfast.store.journal import entry as entry
@@ -85,6 +84,7 @@ from holdfast.store.journal.entry import Envelope as Envelope
 from holdfast.store.journal.entry import shown as shown
 from holdfast.store.journal.entry import split_row as split_row
 from holdfast.store.journal.feed import LANES as LANES
+from holdfast.store.journal.feed import Bell as Bell
 from holdfast.store.journal.feed import FeedHeads as FeedHeads
 from holdfast.store.journal.feed import FeedItem as FeedItem
 from holdfast.store.journal.feed import Lanes as Lanes

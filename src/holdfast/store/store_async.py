@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from itertools import islice
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ class Opening:
 
 
 def open(
-    url: str = "sqlite:",
+    url: str | Path = "sqlite:",
     *,
     key: str | None = None,
     durability: str = "full",
@@ -80,8 +81,8 @@ def open(
 ) -> Opening:
     """Open a store, or create it: `async with holdfast.open(url) as store`, or await it.
 
-    url: `sqlite:PATH` (default `holdfast.db`), `memory:`, or of a server (see docs/storage.md)
-        `postgresql://` or `mongodb://`, then `USER:PASSWORD@HOST:PORT/DATABASE`.
+    url: `sqlite:PATH` (default `holdfast.db`), a `Path`, `memory:`, or of a server (see
+        docs/storage.md) `postgresql://` or `mongodb://`, then `USER:PASSWORD@HOST:PORT/DATABASE`.
     key: `file:PATH`, `env:NAME` or `passphrase:TEXT`; a store is encrypted if it is created
         with one. Without it `HOLDFAST_KEY` is used if it is set.
     durability: `full` (a write that returned survives power loss) or `normal` (kill -9).

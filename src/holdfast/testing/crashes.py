@@ -178,28 +178,17 @@ def crash(
         waiting: list[tuple[Kill, ...]] = [(kill,) for kill in _around(commits, moments, every)]
         while waiting:
             kills = waiting.pop(0)
-            trial = agent.trial(kills, expected)
-            killed += trial.killed
-            if trial.why:
-                findings.append(CrashFinding(kills, trial.why))
-            if twice and len(kills) == trial.killed == 1:
-                waiting += [(*kills, next) for next in _around(trial.commits, moments, every)]
+            died, why, again = agent.trial(kills, expected)
+            killed += died
+            if why:
+                findings.append(CrashFinding(kills, why))
+            if twice and len(kills) == died == 1:
+                waiting += [(*kills, next) for next in _around(again, moments, every)]
         return CrashReport(commits, killed, tuple(findings))
 
 
 def _around(commits: int, moments: tuple[str, ...], every: int) -> list[Kill]:
     return [(moment, n) for n in range(1, commits + 1, every) for moment in moments]
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """What became of an agent that was killed."""
-
-    killed: int
-    why: str
-    """What is wrong with its end."""
-    commits: int = 0
-    """Of its last run."""
 
 
 @contextmanager
@@ -213,25 +202,20 @@ def _place(folder: Path | None) -> Iterator[Path]:
         yield Path(made)
 
 
+@dataclass
 class _Agent:
     """The agent under test, and how it is run."""
 
-    def __init__(
-        self,
-        run: Callable[..., Any],
-        prepare: Callable[..., Any] | None,
-        see: Callable[..., Any],
-        timeout: float,
-        options: Mapping[str, Any],
-        place: Path,
-    ) -> None:
-        self._run = run
-        self._prepare = prepare
-        self._see = see
-        self._timeout = timeout
-        self._options = {"durability": "normal", **options}
-        self._place = place
-        key = options.get("key")
+    _run: Callable[..., Any]
+    _prepare: Callable[..., Any] | None
+    _see: Callable[..., Any]
+    _timeout: float
+    _options: Mapping[str, Any]
+    _place: Path
+
+    def __post_init__(self) -> None:
+        key = self._options.get("key")
+        self._options = {"durability": "normal", **self._options}
         self._secrets = variable_of(os.environ.get("HOLDFAST_KEY") if key is None else str(key))
 
     def _open(self, opened: Callable[..., Any], trial: Path, **more: Any) -> Any:
@@ -254,8 +238,11 @@ class _Agent:
             )
         return self._end(trial)[0], commits
 
-    def trial(self, kills: tuple[Kill, ...], expected: Any) -> _Trial:
-        """Run the agent, kill it, and let it come to its end."""
+    def trial(self, kills: tuple[Kill, ...], expected: Any) -> tuple[int, str, int]:
+        """Run the agent, kill it, and let it come to its end.
+
+        How often it was killed, what is wrong with its end, and the commits of its last run.
+        """
         trial = self._new("-".join(f"{moment}-{commit}" for moment, commit in kills))
         killed, commits = 0, 0
         for moment, commit in (*kills, ("", 0)):
@@ -264,13 +251,13 @@ class _Agent:
                 killed += 1
             elif died:
                 started = "started again, it" if killed else "it"
-                return _Trial(killed, f"{started} failed: {told or died}")
+                return killed, f"{started} failed: {told or died}", 0
             else:
                 commits = int(told.split()[0])
                 break  # it came to its end, perhaps before it could be killed once more
         end, findings = self._end(trial)
         why = "; ".join([*_differences(expected, end), *findings][:_MOST_TOLD])
-        return _Trial(killed, why, commits)
+        return killed, why, commits
 
     def _new(self, name: str, *, prepared: bool = True) -> Path:
         trial = self._place / name

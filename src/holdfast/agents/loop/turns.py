@@ -544,8 +544,8 @@ class Turns:
                 self._new = copied((yield from self._call(self._kept.take)))
             yield from self._loaded(restart)
         if restart is not None or self._life.interrupted:
-            ran((yield from self._call(self._life.hook, "handle_recovery")), "handle_recovery")
-        yield from self._validated()
+            yield from self._life.recovered()
+        yield from self._life.validated()
 
     def _attachment(self) -> Attachment | None:
         """What keeps the agent; None if it keeps nothing of its own."""
@@ -564,51 +564,22 @@ class Turns:
                 copied((yield from self._call(self._kept.take))) if stored is None else None
             )
         elif self._running.at_hand and stored is None and restart is not None:
-            yield from self._given(self._running.before())
+            yield from self._kept.given(self._running.before())
         if stored is None:
             return
         with self._kept.taking_up(*stored) as values:
             if restart is not None and restart.clean and self._settings.survive is not None:
                 stay = {name: one for name, one in values.items() if name in self._settings.survive}
                 values = copied(self._new or {}) | stay
-            yield from self._given(values)
+            yield from self._kept.given(values)
 
     def _stored(self) -> Steps[Any]:
         """What is stored of the agent, and what its class makes of that; None if nothing is."""
         assert self._kept is not None
-        found = yield _work(self._kept.load)
-        if found is None:
-            return None
-        try:
-            made = yield from self._call(self._kept.upgrade, found)
-        except Exception as error:
-            raise self._kept.failed(error, "upgrade_state") from error
-        return found, made
-
-    def _given(self, values: dict[str, Any]) -> Steps[Any]:
-        assert self._kept is not None
-        ran((yield from self._call(self._kept.give, values)), "apply_persistent_state")
-
-    def _validated(self) -> Steps[Any]:
-        try:
-            answer = yield from self._call(self._life.hook, "validate_state")
-        except Exception as error:
-            raise self._life.failed(error) from error
-        self._life.judge(answer)
-
-    def _planned(self, life: Any = None) -> Steps[Any]:
-        """A change that stores what the agent holds, if that is fit for it; None for nothing.
-
-        It is made where the agent's own functions run: none of its tasks changes anything between.
-        """
-        yield from self._validated()
-        if self._kept is None:
-            return self._life.plan_life(life) if life is not None else None
-        values = yield from self._call(self._kept.take)
-        return (yield from self._call(partial(self._kept.plan_save, values, life, replaced=False)))
+        return (yield from self._kept.stored(_work(self._kept.load)))
 
     def _saved(self, life: Any = None) -> Steps[Any]:
-        plan = yield from self._planned(life)
+        plan = yield from self._life.planned(life)
         yield _work(self._store.commit, plan)
 
     def _finished(self, restart: Restart | None) -> Steps[Any]:
@@ -731,7 +702,7 @@ class Turns:
             try:
                 mail = Mail(self._running.state, taken)
                 ran((yield from self._call(work, mail)), "on_letter")
-                saved = yield from self._planned()
+                saved = yield from self._life.planned(None)
                 yield _work(self._done, taken, saved)
             except NotRunError:
                 raise  # that is not the letter's fault
@@ -849,7 +820,7 @@ class Turns:
             stored = yield from self._stored()
             if stored is not None:
                 with self._kept.taking_up(*stored) as values:
-                    yield from self._given(values)
+                    yield from self._kept.given(values)
             else:
                 # Somebody restored what was before it was first saved: it begins as it did then.
                 yield from self._made(UNSAVED)

@@ -55,11 +55,6 @@ class Routines:
         self._where = f"{self._looker.agent}: the machine {name!r}"
         self._declared = False
         """Whether its log was seen to be sticky: that is asked until it is so, for it is a read."""
-        self._bare = {
-            (origin, trigger): arrow.to
-            for origin, trigger, arrow in definition.arrows()
-            if is_bare(definition, origin, arrow)
-        }
 
     def _snapshot(self) -> MachineSnapshot | None:
         return self._looker.snapshot(self.definition)
@@ -108,13 +103,12 @@ class Routines:
 
         Like a set, it is made without looking first: the change expects that nobody moved it.
         """
-        if input or not isinstance(trigger, str):
-            return None
         seen = self._looker.last_seen()
-        to = self._bare.get((seen.state, trigger))
-        if to is None or seen.intent is not None:
+        known = not input and seen.intent is None and isinstance(trigger, str)
+        arrow = self.definition.arrow(seen.state, trigger) if known else None
+        if arrow is None or not is_bare(self.definition, seen.state, arrow):
             return None
-        return seen, self._step(seen.state, to, trigger)
+        return seen, self._step(seen.state, arrow.to, trigger)
 
     def _begin(
         self, trigger: str, input: Mapping[str, Any], *, intent: bool = False

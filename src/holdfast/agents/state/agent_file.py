@@ -146,11 +146,9 @@ def _path(folder: str, checkpoint: Checkpoint) -> str:
     """Where its file is: not where that of another checkpoint is already."""
     name = f"{_part(checkpoint.scope.id)}_{checkpoint.time:%Y%m%d%H%M%S}_{checkpoint.type}"
     more = f"{name}_{_part(checkpoint.timeline)}_{checkpoint.sequence}"
-    for one in chain((name, more), (f"{more}_{number}" for number in count(2))):
-        path = os.path.join(folder, f"{one}.checkpoint")
-        if _held(path) in (None, (checkpoint.scope.id, checkpoint.id)):
-            return path
-    raise AssertionError("there is always another number")
+    names = chain((name, more), (f"{more}_{number}" for number in count(2)))
+    paths = (os.path.join(folder, f"{one}.checkpoint") for one in names)
+    return next(one for one in paths if _held(one) in (None, (checkpoint.scope.id, checkpoint.id)))
 
 
 def _part(text: str) -> str:

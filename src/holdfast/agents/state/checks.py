@@ -150,19 +150,14 @@ def _look_at_types(back: Any, value: Any, path: str, found: list[str]) -> None:
             _look_at_types(getattr(back, name), getattr(value, name), f"{path}.{name}", found)
 
 
-_NO_DEFAULT: Any = object()
-
-
 @lru_cache(maxsize=256)
 def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
     """The fields of a Struct and their defaults; only compared with, never given away."""
-    found = []
-    for one in msgspec.structs.fields(kind):
-        default = one.default
-        if one.default_factory is not msgspec.NODEFAULT:
-            default = one.default_factory()
-        found.append((one.name, _NO_DEFAULT if default is msgspec.NODEFAULT else default))
-    return tuple(found)
+    made = {one.name: one.default_factory for one in msgspec.structs.fields(kind)}
+    return tuple(
+        (one.name, one.default if made[one.name] is msgspec.NODEFAULT else made[one.name]())
+        for one in msgspec.structs.fields(kind)
+    )
 
 
 def is_model(kind: Any) -> bool:

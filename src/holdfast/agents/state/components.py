@@ -139,7 +139,12 @@ class Component:
             found = source.get(self.below + id)
         else:
             found = self._items(source).get(id)
-        return None if found is None else self._built_item(id, found)
+        if found is None:
+            return None
+        wrong = problems(self.item_type, found, f"{self.name}.{id}")
+        if wrong:
+            raise AgentValidationError(f"an item of {self.name!r} is not as its type", wrong)
+        return build(self.item_type, found)
 
     def _items(self, source: Source) -> dict[str, Any]:
         """What another version has stored, by ids: only the whole can be upgraded."""
@@ -148,12 +153,6 @@ class Component:
             return {}
         self._check(found)
         return by_id(found) if self.form == "tasks" else found
-
-    def _built_item(self, id: str, found: Any) -> Any:
-        wrong = problems(self.item_type, found, f"{self.name}.{id}")
-        if wrong:
-            raise AgentValidationError(f"an item of {self.name!r} is not as its type", wrong)
-        return build(self.item_type, found)
 
     def _as_it_was(self, source: Source) -> Any:
         """What another version of the type has stored, whose fields were others."""

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -135,18 +135,23 @@ class Engine(Gate):
 
     def catch_up(self) -> None:
         """Count what is noted, and look at the policies where one may be met."""
-        noted = self._noted
+        noted, counted = self._noted, dict[Scope, Tracker]()
         with self._lock:
             while noted:
                 change, written = noted.popleft()
                 try:
-                    self._count(change, written)
+                    counted.update(self._count(change, written))
                 except Exception as error:  # no failure of theirs may fail a write
                     for one in written:
                         self._failed(one.scope, error)
+            for scope, tracker in counted.items():
+                try:
+                    self._look(tracker, WRITE)
+                except Exception as error:  # as above
+                    self._failed(scope, error)
 
-    def _count(self, change: Change, written: Sequence[Written]) -> None:
-        """Count a change, and let the agents' policies be looked at."""
+    def _count(self, change: Change, written: Sequence[Written]) -> Iterator[tuple[Scope, Tracker]]:
+        """Count a change; the agents whose policies are to be looked at."""
         targets = change.targets
         for one in written:
             scope, timeline = one.scope, one.timeline
@@ -160,9 +165,9 @@ class Engine(Gate):
                 tracker = self._begin(scope)
             elif target.special is not None:
                 self._special(tracker, one)
-            elif not tracker.note(target.ops, one.sequence, one.ops):
-                continue
-            self._look(tracker, WRITE)
+            else:
+                tracker.note(target.ops, one.sequence, one.ops)
+            yield scope, tracker
 
     def _begin(self, scope: Scope) -> Tracker:
         if len(self._trackers) >= AGENTS:
@@ -355,23 +360,12 @@ class Engine(Gate):
         for _ in range(CHOICES):
             head = handle.place()[2]
             own = stored_policies(handle)
-            policies = [
-                one
-                for one in merged(self.defaults, own)
-                if not self.refused(one, own=one.id in own)
-            ]
+            policies = merged(self.defaults, own)
             found = measure(handle, longest_count(policies))
             more = operations_behind(handle, head, found.head)
             if more is not None and not sets_policies(more):
                 return own, policies, found
         raise Conflict(f"{handle.scope}: its policies are set again and again; tried later")
-
-    def refused(self, policy: Policy, *, own: bool) -> bool:
-        """Whether a policy is not in force because it demands what this store does not do.
-
-        None can be set; it came with a checkpoint of another store.
-        """
-        return own and self.core.ring is None and policy.demands_encryption
 
     def tracked(self, scope: Scope) -> Tracker:
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from langgraph.store.base import (
@@ -156,7 +157,7 @@ class HoldfastStore(BaseStore):
     @classmethod
     def open(
         cls,
-        url: str | None = None,
+        url: str | Path | None = None,
         *,
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
