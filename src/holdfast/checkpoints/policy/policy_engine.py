@@ -44,7 +44,7 @@ from holdfast.checkpoints.policy.tracker import (
     operations_behind,
     process_memory,
 )
-from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
+from holdfast.errors import HoldfastError, PolicyValidationError
 from holdfast.store.inner import Gate, LineHandle
 from holdfast.store.names.arguments import ran
 from holdfast.store.names.background import Background, is_at_work
@@ -61,8 +61,6 @@ TOGETHER = 256
 """Writes that are counted together, at most."""
 LATEST = 0.02
 """Seconds after which they are, however few there are."""
-CHOICES = 4
-"""How often a checkpoint's policy is chosen anew because somebody wrote before it was made."""
 AGAIN = 5.0
 """Seconds after which a checkpoint that could not be made is tried again."""
 LONGEST = 30.0
@@ -296,7 +294,7 @@ class Engine(Gate):
             event, tracker.event = tracker.event, TIMER
         try:
             if tracker.firing is not None:
-                self._fire(tracker, tracker.firing[1])
+                self._fire(tracker)
                 return
             self._renew(tracker)
             self._sample(tracker)
@@ -353,19 +351,11 @@ class Engine(Gate):
             tracker.stale = False
 
     def _stored(self, handle: LineHandle) -> tuple[dict[str, Policy], list[Policy], Measured]:
-        """The agent's own policies, all that are in force, and what they look at.
-
-        Of one moment: a policy that is set between the two reads would be known to nobody.
-        """
-        for _ in range(CHOICES):
-            head = handle.place()[2]
-            own = stored_policies(handle)
-            policies = merged(self.defaults, own)
-            found = measure(handle, longest_count(policies))
-            more = operations_behind(handle, head, found.head)
-            if more is not None and not sets_policies(more):
-                return own, policies, found
-        raise Conflict(f"{handle.scope}: its policies are set again and again; tried later")
+        """The agent's own policies, all that are in force, and what they look at."""
+        span = longest_count(merged(self.defaults, stored_policies(handle)))
+        found = measure(handle, span)
+        own = stored_policies(handle)  # behind it: one that was set meanwhile is among them
+        return own, merged(self.defaults, own), found
 
     def tracked(self, scope: Scope) -> Tracker:
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""
@@ -433,35 +423,22 @@ class Engine(Gate):
 
     # firing
 
-    def _fire(self, tracker: Tracker, event: PolicyEvent) -> None:
-        """Make the checkpoint that is on its way, for the policies that are met by what it covers.
-
-        If somebody writes meanwhile, they are looked at again, a few times: where writes never
-        pause, the choice may be a few of them behind.
-        """
-        saved = Saved("moved")
-        for left in reversed(range(CHOICES)):
-            self.catch_up()
-            self._renew(tracker)
-            with self._lock:
-                line = self._line(tracker.scope)
-                ready = tracker.choose(line, self.core.clock.ticks()) if line is not None else []
-                result = judged(ready, event)
-                if not ready:
-                    saved = Saved("unmet")
-                    break
-                wanted = self._wanted(tracker, ready[0], result, tracker.sequence if left else None)
-            with acting("holdfast.policies", reason=result.reason):
-                saved = save_all(self.core, [wanted])[0]
-            if saved.outcome != "moved":
-                break
+    def _fire(self, tracker: Tracker) -> None:
+        """Make the checkpoint that is on its way; it covers what was written since, too."""
+        with self._lock:
+            assert tracker.firing is not None
+            ready, event, behind = tracker.firing
+            result = judged(ready, event)
+            wanted = self._wanted(tracker, ready[0], result, behind)
+        with acting("holdfast.policies", reason=result.reason):
+            saved = save_all(self.core, [wanted])[0]
         if saved.error is not None:
             raise saved.error
         with self._lock:
             tracker.firing = None
             if saved.outcome == "saved":
                 self._note(tracker, ready, result)
-            elif saved.outcome != "unmet":  # somebody was faster, or the agent is gone
+            else:  # somebody was faster, or the agent is gone
                 tracker.active &= saved.outcome == "overtaken"  # unless it was seen and counted
                 tracker.stale = True
             if not self._stopping:  # else it would go on for as long as others write
@@ -486,7 +463,7 @@ class Engine(Gate):
             ready = self.ready(tracker)
             ready = [one for one in tracker.policies if one is policy or one in ready]
             result = judged(ready, TIMER)
-            wanted = self._wanted(tracker, ready[0], result)
+            wanted = self._wanted(tracker, ready[0], result, tracker.metrics.basis.checkpoint)
             return wanted, partial(self._note, tracker, ready, result)
 
     def followed(self, scope: Scope, id_: str, policy: Policy | None) -> None:
@@ -504,9 +481,7 @@ class Engine(Gate):
             tracker.fired(ready, self.core.clock.ticks())
             self.fired.append((tracker.scope, result))
 
-    def _wanted(
-        self, tracker: Tracker, policy: Policy, result: Triggered, head: int | None = None
-    ) -> Wanted:
+    def _wanted(self, tracker: Tracker, policy: Policy, result: Triggered, behind: int) -> Wanted:
         """The checkpoint that a policy asks for, behind the one that it was judged by."""
         return Wanted(
             tracker.scope,
@@ -516,8 +491,7 @@ class Engine(Gate):
             self._about(tracker, policy, result),
             tags=(MADE_BY + policy.id,),
             description=result.reason,
-            behind=tracker.metrics.basis.checkpoint,
-            head=head,
+            behind=behind,
         )
 
     def _about(self, tracker: Tracker, policy: Policy, result: Triggered) -> dict[str, Any]:

@@ -514,18 +514,6 @@ class Tracker:
         self._looked_at = self.metrics.operations
         return ready
 
-    def choose(self, line: Timeline, now: float) -> list[Policy]:
-        """Policies whose checkpoint is on its way and those that are met since, the highest
-        priority first: it covers what was written since, too.
-
-        None of those before, if there is another checkpoint now.
-        """
-        before, _, behind = self.firing or ([], None, 0)
-        ready = self.look(line, now)
-        if self.metrics.basis.checkpoint == behind:
-            ready += before
-        return [policy for policy in self.policies if policy in ready]
-
     def met(self, policy: Policy, now: float, given: Mapping[str, float] = NOTHING) -> bool:
         """Whether all conditions of a policy hold; `given` are metrics that are read elsewhere."""
         return all(

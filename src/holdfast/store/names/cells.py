@@ -123,10 +123,6 @@ class Swaps:
 # keeps a copy up to date finds by the feed and by these counts all that it has to look at.
 
 
-FAR = 1 << 32
-"""More than is counted while somebody looks."""
-
-
 def commit_beside(storage: Storage, batch: Batch) -> None:
     """Commit a batch that extends no lane, and count it.
 
@@ -163,19 +159,3 @@ def _next(storage: Storage, key: bytes) -> Swap:
 
 def _number(count: bytes | None) -> int:
     return int.from_bytes(count or b"", "big")
-
-
-def is_same(one: Storage, other: Storage) -> bool:
-    """Whether two storages are one, by whatever names: what the first counts, the second shows.
-
-    It counts far ahead, for rows that belong to no scope, which has copies look at those once more.
-    """
-
-    def count() -> int:
-        held = cell_at(one, rowkinds.BESIDE)
-        far = max(_number(held), _number(cell_at(other, rowkinds.BESIDE))) + FAR
-        one.commit(Batch(cells=[(rowkinds.BESIDE, held, far.to_bytes(8, "big"))]))
-        return far
-
-    far = again(count, "others were always faster to change rows of the store; try again")
-    return _number(cell_at(other, rowkinds.BESIDE)) >= far

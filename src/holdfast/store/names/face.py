@@ -586,6 +586,21 @@ class _Entered:
         self._name = name
         self._entered = False
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(self._unused(f".{name}"))
+
+    def __getitem__(self, state: Any) -> Any:
+        raise TypeError(self._unused("[...]"))
+
+    def _unused(self, what: str) -> str:
+        way = "async with" if isinstance(self, AsyncBlock) else "with"
+        return (
+            f"`{self._name}` begins a block, and {what} is of what the block gives: write "
+            f"`{way} ….{self._name}(…) as {self._name}:`"
+        )
+
     def _enter(self) -> Any:
         if self._entered:
             raise InvalidInputError(
