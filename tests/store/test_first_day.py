@@ -16,7 +16,7 @@ import pytest
 import holdfast
 from holdfast import sync
 from holdfast.backup import Backups as AsyncBackups
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, StorageReadOnlyError
 from holdfast.sync.backup import Backups
 from holdfast.sync.recovery import Recovery
 from holdfast.sync.replicas import Replicas
@@ -125,3 +125,11 @@ def test_a_finding_names_its_place_once(tmp_path: Path) -> None:
         for one in report.findings:
             assert one.place not in one.message
             assert "holdfast verify" not in one.message
+
+
+def test_where_nothing_can_be_written_reading_is_named(tmp_path: Path) -> None:
+    sync.open(tmp_path / "a.db").close()
+    (tmp_path / "a.db.lock").unlink(missing_ok=True)
+    (tmp_path / "a.db.lock").mkdir()
+    with pytest.raises(StorageReadOnlyError, match="read_only=True"):
+        sync.open(tmp_path / "a.db")
