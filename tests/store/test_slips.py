@@ -104,6 +104,7 @@ def writes(slips: Any) -> None:
     slips("prune before", POINTS, lambda _, s, x: s.prune(x))
     slips("prune keep", (1, "c", [1.5], [None]), lambda _, s, x: s.prune(1, keep=x))
     slips("prune dry_run", FLAGS, lambda _, s, x: s.prune(1, dry_run=x))
+    slips("why_kept point", [x for x in POINTS if x is not None], lambda _, s, x: s.why_kept(x))
     slips("trim key", NEW_KEYS, lambda _, s, x: s.trim(x, keep_last=1))
     slips("trim keep_last", (None, *COUNTS), lambda _, s, x: s.trim("l", keep_last=x))
     slips("trim before", (None, *COUNTS), lambda _, s, x: s.trim("l", before=x))

@@ -28,12 +28,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
 from holdfast.errors import Conflict, InvalidInputError, NewerFormatError
-from holdfast.store.commit.change import done_again
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle
 from holdfast.store.journal.lifetime import asked_terms
 from holdfast.store.names.arguments import check_function, check_own, unawaited
@@ -44,12 +43,8 @@ from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.owned import Owned
 from holdfast.store.rules.sticky import Sticky
-from holdfast.store.state import View
+from holdfast.store.state import State, View
 from holdfast.store.tree.value import copied
-
-if TYPE_CHECKING:
-    from holdfast.store.history.checkpoint import Plan
-    from holdfast.store.state import State
 
 R = TypeVar("R", bound=Struct)
 _T = TypeVar("_T")
@@ -277,8 +272,7 @@ def again(step: Callable[[], _T]) -> _T:
     """Do a step that reads and commits; with new reads after each `Conflict`, `UPDATES` times."""
     for _ in range(UPDATES - 1):
         try:
-            with done_again():
-                return step()
+            return step()
         except Conflict:  # somebody was faster: what is read now may be fit for it
             continue
     return step()
@@ -288,24 +282,10 @@ def again_in_steps(step: Callable[[], Steps[_T]]) -> Steps[_T]:
     """The same for a part of a method of steps."""
     for _ in range(UPDATES - 1):
         try:
-            with done_again():
-                return (yield from step())
+            return (yield from step())
         except Conflict:  # somebody was faster: what is read now may be fit for it
             continue
     return (yield from step())
-
-
-def commit(state: State, plan: Plan) -> Step:
-    """A step that commits a change as its face does: in a loop, with those that wait then, too."""
-
-    def run(own: Any) -> Any:
-        if own is state:
-            return state._run(plan)
-        from holdfast.store.state_async import pump_of
-
-        return pump_of(state._handle.core).commit(plan)
-
-    return ask(run, state)
 
 
 def look(state: State, function: Callable[..., Any], *args: Any, planned: bool = False) -> Step:

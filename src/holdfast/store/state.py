@@ -429,16 +429,8 @@ class State(View):
         With a key: those that changed what it holds, restores among them, and the fork that a
         timeline began with if it had the key then. What came before is in the other timeline.
         """
-        return self._handle.history.log(
-            key=key,
-            kind=kind,
-            actor=actor,
-            correlation=correlation,
-            since=since,
-            until=until,
-            limit=limit,
-            newest_first=newest_first,
-        )
+        bounds = (since, until, limit, newest_first)
+        return self._handle.history.log(key, kind, actor, correlation, *bounds)
 
     def replay(
         self,

@@ -265,7 +265,6 @@ def _commit(
         )
         (target,) = change.targets
         target.create = False  # a scope that is deleted meanwhile does not come back
-        change.done_again = attempt < UPDATES
         if target.ledger is None or target.ledger.number != merging.ledger.number:
             raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
         rests = (merging.their_hash, merging.rests, carried.uploads)

@@ -163,7 +163,6 @@ def _commit(wanted: list[Undoing], cause: Cause | None, attempt: int) -> list[Wr
     core = wanted[0].core
     asked = [told(undoing.asked, undoing.handle.reader) for undoing in wanted]
     change = build_change(core, asked, cause=cause, looked=True, attempt=attempt)
-    change.done_again = attempt < UPDATES
     for undoing, target in zip(wanted, change.targets, strict=True):
         # A scope that is deleted meanwhile must not come back because of what it was before.
         target.create = False
