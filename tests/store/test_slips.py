@@ -90,6 +90,7 @@ def reads(slips: Any) -> None:
 def writes(slips: Any) -> None:
     versions = (-1, 1.5, "1", True, b"1", 10**30, 99)
     slips("set key", NEW_KEYS, lambda _, s, x: s.set(x, 1))
+    slips("set_many values", (None, 5, "k", [("k", 1)]), lambda _, s, x: s.set_many(x))
     slips("set value", VALUES, lambda _, s, x: s.set("k", x))
     slips("set if_version", versions, lambda _, s, x: s.set("n", 1, if_version=x))
     lasting(slips)
@@ -286,6 +287,10 @@ def undoing(slips: Any) -> None:
     slips("merge strategy", strategies, lambda _, s, x: s.merge("trial", strategy=x))
     slips("merge dry_run", FLAGS, lambda _, s, x: s.merge("trial", dry_run=x))
     slips("merge reason", OPTIONAL_TEXTS, lambda _, s, x: s.merge("trial", reason=x))
+    slips("why_kept point", POINTS, lambda _, s, x: s.why_kept(x))
+    slips("history key", KEYS, lambda _, s, x: s.history(x))
+    slips("history limit", COUNTS, lambda _, s, x: s.history("m", limit=x))
+    slips("undo reason", OPTIONAL_TEXTS, lambda _, s, x: s.undo(reason=x))
     slips("blame key", (*KEYS, "nothing"), lambda _, s, x: s.blame(x))
     paths = (1, 1.5, b"a", {"a"}, [1.5], [None], "b", "a[5000]", "a[-1]", "a[", "..", ["a", "0"])
     slips("blame path", paths, lambda _, s, x: s.blame("m", x))
