@@ -52,7 +52,8 @@ class World:
         self.state = self.main.fork("trial")
         self.state.set("x", "then")
         self.one = self.state.checkpoint("one", type="routine")
-        self.retention = Retention(store, rules={"routine": RetentionRule(max_count=0)})
+        none = RetentionRule(max_count=0)
+        self.retention = Retention(store, rules={"routine": none, "recovery": none})
         self.after = True
 
     def held(self, request: CheckpointRequest, **more: Any) -> Callable[[], Any]:
@@ -164,6 +165,9 @@ def begun(world: World, reason: str) -> Callable[[], Any]:
 
 def test_all_reasons_are_here_in_the_order_in_which_they_are_told() -> None:
     assert list(REASONS) == list(TABLE)
+    for name, reason in REASONS.items():
+        assert (" ".join(reason.refused), " ".join(reason.left)) == TABLE[name][:2]
+    assert [name for name, one in REASONS.items() if one.onward] == ["operation", "recovery"]
 
 
 @pytest.mark.parametrize("reason", TABLE)
