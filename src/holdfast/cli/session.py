@@ -302,8 +302,10 @@ class Session:
         """
         if self.json:
             output.document({**plain(about or {}), name: plain(list(found))})
-        else:
+        elif found := list(found):
             output.rows(found, columns, made)
+        else:
+            output.note(f"{name}: none")
 
     def confirm(
         self, question: str, refusal: str, show: Callable[[], object] | None = None

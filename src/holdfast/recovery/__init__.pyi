@@ -236,7 +236,6 @@ class Scrubber:
         interval: float = 60.0,
         found: Callable[[Sequence[Finding]], Any] | None = None,
     ) -> None: ...
-    async def __aenter__(self) -> Self: ...
     async def start(self) -> None:
         """Scrub in a thread, until `stop` or the end of the store."""
     async def stop(self) -> None:
@@ -245,6 +244,7 @@ class Scrubber:
         """Look at the next part of the store, now; None if another is at it."""
     async def status(self) -> ScrubStatus:
         """How far it is."""
+    async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -282,7 +282,6 @@ class Watchdog:
         interval: float = 5.0,
         lease: float = 30.0,
     ) -> None: ...
-    async def __aenter__(self) -> Self: ...
     async def start(self) -> None:
         """Watch in a thread, until `stop` or the end of the store."""
     async def stop(self) -> None:
@@ -300,6 +299,7 @@ class Watchdog:
         """
     async def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
+    async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

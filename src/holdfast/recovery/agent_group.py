@@ -87,6 +87,7 @@ from holdfast.recovery.records import (
 from holdfast.recovery.report import GroupRecoveryReport, group_report
 from holdfast.recovery.run import Slot, recovering
 from holdfast.recovery.strategies import (
+    UNFIT,
     Unasked,
     UnfitTarget,
     check_state,
@@ -123,8 +124,6 @@ from holdfast.store.store import Store
 
 _FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
 """Strategies that lead to one moment."""
-_UNFIT = (UnfitTarget, MissingError, StateIntegrityError, RecoveryValidationError)
-"""What says of a moment that it does not serve: an older one may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +240,7 @@ class Moments:
             except Unasked as error:  # an older moment would lose more, for want of an answer
                 passed[name] = str(error)
                 break
-            except _UNFIT as error:
+            except (*UNFIT, RecoveryValidationError) as error:  # an older one may serve
                 passed[name] = str(error)[:500]
         return None, passed
 
@@ -317,8 +316,7 @@ class Moments:
                     raise UnfitTarget(
                         "a restore left it behind; name it as the point to return to it"
                     )
-            except (CheckpointNotFoundError, StateIntegrityError, UnfitTarget) as error:
-                # Damaged, not whole, or not meant: an older may serve.
+            except UNFIT as error:  # damaged, not whole, or not meant: an older may serve
                 passed[one.name or one.id] = str(error)[:500]
                 continue
             yield one.name or one.id, Moment(strategy, points)

@@ -31,7 +31,7 @@ from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope
 from holdfast.recovery.strategies import unreadable
-from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Around
 from holdfast.store.inner import (
     Core,
@@ -145,42 +145,29 @@ class Healed:
     """What could not be made again with it, for people."""
 
 
-class _Overlaid:
-    """A moment that is read as if some rows were others."""
+class Overlay(Around):
+    """A storage that is read as if some rows were others; nothing can be written.
 
-    def __init__(self, moment: Moment, over: Mapping[bytes, bytes]) -> None:
-        self._moment = moment
-        self._over = over
-
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        found = dict(self._moment.scan(low, high, limit=limit, reverse=reverse))
-        found |= {key: row for key, row in self._over.items() if low <= key < high}
-        return sorted(found.items(), reverse=reverse)[:limit]
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        return self._moment.cells(low, high, limit=limit)
-
-
-class Overlay(_Overlaid, Around):
-    """A storage that is read as if some rows were others; nothing can be written."""
+    A moment is that of the storage itself: only the feed is read in one, and none of it heals.
+    """
 
     def __init__(self, storage: Storage, over: Mapping[bytes, bytes]) -> None:
-        _Overlaid.__init__(self, storage, over)
-        Around.__init__(self, storage)
+        super().__init__(storage)
+        self._over = over
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         found = self.inner.get(keys)
         return [self._over.get(key, row) for key, row in zip(keys, found, strict=True)]
 
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        found = dict(self.inner.scan(low, high, limit=limit, reverse=reverse))
+        found |= {key: row for key, row in self._over.items() if low <= key < high}
+        return sorted(found.items(), reverse=reverse)[:limit]
+
     def commit(self, batch: Batch) -> None:
         raise ReadOnlyError("this is only looked at")
-
-    @contextmanager
-    def moment(self) -> Iterator[Moment]:
-        with self.inner.moment() as moment:
-            yield _Overlaid(moment, self._over)
 
     def close(self) -> None:
         """The storage below belongs to somebody else."""

@@ -227,8 +227,7 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
     for scope, mine in grouped(findings).items():
         first = mine[0]
         more = f" (and {len(mine) - 1} more)" if len(mine) > 1 else ""
-        what = first.message if first.place in first.message else f"{first.place}: {first.message}"
-        what += more
+        what = f"{first.place}: {first.message}{more}"
         keys = sorted({key for one in mine for key in one.keys})
         if keys:
             names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")

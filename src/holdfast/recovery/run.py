@@ -100,7 +100,11 @@ class Slot:
                 work()
 
     def end(self) -> None:
-        """What it writes from now on is refused; its thread ends once its step returns."""
+        """What it writes from now on is refused; its thread ends once its step returns.
+
+        What is on its way is stored before whatever this process commits next, which is that it
+        was given up, or what undoes it.
+        """
         self._lease.over = True
         self._work.put(None)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -437,11 +437,6 @@ class Watchdog(Startable):
         self._over = False
         Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
         self._background = Background(core, "holdfast-watchdog", interval, self._turn, self._wait)
-
-    @calls()
-    @here
-    def __enter__(self) -> Self:
-        return super().__enter__()
 
     @calls()
     @here(awaited=True)

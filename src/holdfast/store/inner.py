@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "holdfast.store.book": (
-        "Book BookPage Running again again_in_steps commit loaded look own_change own_step "
+        "Book BookPage Running again again_in_steps loaded look own_change own_step "
         "run_parts sticky stored"
     ),
     "holdfast.store.commit.change": "Change Target Ticket Written content_of done_again id_tag",
@@ -34,7 +34,6 @@ HOMES = {
     "holdfast.store.commit.gates": "Gate",
     "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics",
     "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",
-    "holdfast.store.state_async": "pump_of",
     "holdfast.store.history.blame": "PATCHED Blame Trace blame_value trace",
     "holdfast.store.history.checkpoint": "Plan leaves",
     "holdfast.store.history.diff": "expiry_changes index_of show_changes shown_value",

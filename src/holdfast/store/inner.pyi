@@ -10,7 +10,6 @@ from holdfast.store.book import BookPage as BookPage
 from holdfast.store.book import Running as Running
 from holdfast.store.book import again as again
 from holdfast.store.book import again_in_steps as again_in_steps
-from holdfast.store.book import commit as commit
 from holdfast.store.book import loaded as loaded
 from holdfast.store.book import look as look
 from holdfast.store.book import own_change as own_change
@@ -180,7 +179,6 @@ from holdfast.store.rules.subjects import Kept as Kept
 from holdfast.store.rules.subjects import has_sealed as has_sealed
 from holdfast.store.state import View as View
 from holdfast.store.state_async import View as AsyncView
-from holdfast.store.state_async import pump_of as pump_of
 from holdfast.store.store import Store as Store
 from holdfast.store.store_async import Store as AsyncStore
 from holdfast.store.tree import json as json

@@ -101,7 +101,7 @@ class CachePlan:
 
 FORMAT = 1
 """Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
-META = rowkinds.meta(b"store")
+META = rowkinds.ROW[b"M"].key
 _AD = b"holdfast/meta/1\0" + META
 
 
@@ -623,7 +623,7 @@ def check_replica(storage: Storage, url: str, *, read_only: bool) -> None:
     """Refuse to write to what another store is copied to, and to open what is not whole."""
     if not storage.cells(rowkinds.FOLLOWS, rowkinds.FOLLOWS + b"\0", limit=1):
         return
-    if storage.get([rowkinds.meta(b"store")])[0] is None:
+    if storage.get([META])[0] is None:
         raise StoreNotFoundError(
             f"the replica at {shown(url)} is not finished: it is no store yet. Sync it again"
         )

@@ -28,6 +28,12 @@ else:
     MadeStore = made(blocking.Store)
 
 
+_OPEN = (
+    "write `async with holdfast.open(...) as store:` or `store = await holdfast.open(...)`; "
+    "without asyncio, `with holdfast.sync.open(...) as store:`"
+)
+
+
 class Opening:
     """What `holdfast.open` returns: await it, or use it with `async with`."""
 
@@ -45,6 +51,16 @@ class Opening:
         waits = waits or not core.storage.limits.embedded
         mode = self._commit or ("thread" if waits else "inline")
         return Store._of(blocking.Store(StoreHandle(core)), mode)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(f"the store is not open, so it has no {name!r} yet; {_OPEN}")
+
+    def __enter__(self) -> Store:
+        raise TypeError(f"this is the async store; {_OPEN}")
+
+    def __exit__(self, *_: object) -> None: ...
 
     def __await__(self) -> Generator[Any, None, Store]:
         return self._open().__await__()

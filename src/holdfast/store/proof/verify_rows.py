@@ -259,12 +259,10 @@ def _leases(check: Verification) -> None:
 
 
 def _schedules(check: Verification) -> None:
-    cells = ScheduleCells(check.core)
-    counted = cells.count()
-    pairs = [] if counted is None else [(rowkinds.SCHEDULES, counted)]
-    for key, row in (*pairs, *cells.all()):
+    cells, first = ScheduleCells(check.core), rowkinds.SCHEDULES
+    for key, row in each(check.core.storage.cells, first, rowkinds.after(first)):
         with check.noting(key, cell=True):
-            if key == rowkinds.SCHEDULES:
+            if key == first:
                 read_count(check.core, row)  # the next change of a schedule mends it
             elif rowkinds.cell_kind(key) is not None:
                 cells.open(key, row)
