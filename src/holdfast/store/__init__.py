@@ -20,6 +20,8 @@ index of references says which values are current.
   commit.
 - **Tagged JSON** (`tree.json`): values that plain JSON would change, so that they come back.
 - **Gate** (`commit.gates`): what stands in front of and behind every change.
+- **Reason** (`rules.reasons`): why something is kept; **need** (`upkeep.holds`): what is kept so,
+  asked for by all that remove.
 - **Meter** (`commit.meter`): what an open store counts and times.
 - **Feed** (`journal.feed`): which entries were committed, in lanes, gap-free.
 
