@@ -15,7 +15,15 @@ with sync.open("memory:") as store:
     state = store.agent("a")
     state.set("x", 1)
     state.restore(state.checkpoint("c"))
-    for part in ("access", "agents", "checkpoints", "recovery", "replicas", "testing"):
+    import tempfile, pathlib
+    with tempfile.TemporaryDirectory() as folder:  # only buckets need an extra
+        backups = sync.backup.Backups(store, pathlib.Path(folder))
+        assert backups.verify(backups.create().id).ok
+        try:
+            sync.backup.Backups(store, "s3://bucket")
+        except Exception as error:
+            assert "holdfast[backup]" in str(error)
+    for part in ("access", "agents", "backup", "checkpoints", "recovery", "replicas", "testing"):
         module = getattr(sync, part)
         assert all(getattr(module, name) is not None for name in module.__all__)
     sync.recovery.Recovery(store).recover("agent:a", "agent_crash")

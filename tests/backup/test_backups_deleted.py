@@ -329,7 +329,7 @@ def test_an_object_that_is_gone_before_it_is_synced_is_told_as_a_run_that_lasted
 ) -> None:
     store, backups = simple
     other = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
-    first, safe = other.create(), backups._place._sync
+    first, safe = other.create(), backups._place._store.sync  # type: ignore[union-attr]
 
     def slow(name: str) -> None:
         if name.startswith("objects/") and other.list():
@@ -337,6 +337,6 @@ def test_an_object_that_is_gone_before_it_is_synced_is_told_as_a_run_that_lasted
             other.delete(first.id)
         safe(name)
 
-    monkeypatch.setattr(backups._place, "_sync", slow)
+    monkeypatch.setattr(backups._place._store, "sync", slow)
     assert ended(lambda: backups.create(full=True))
     assert other.list() == []

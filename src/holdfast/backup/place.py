@@ -1,4 +1,4 @@
-"""Where backups lie: objects under names, in a folder or in a bucket of S3, through obstore.
+"""Where backups lie: objects under names, in a folder, or in a bucket of S3 through obstore.
 
 An object is written whole or not at all, and never changed. Names are ours: numbers and hashes.
 Errors of the library may show pieces of requests, so that none of their text is ever passed on.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -24,19 +25,6 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.store.names.arguments import check_filters
-
-try:
-    import obstore
-    from obstore.exceptions import (
-        AlreadyExistsError,
-        BaseError,
-        NotFoundError,
-        PermissionDeniedError,
-        UnauthenticatedError,
-    )
-    from obstore.store import LocalStore, S3Store
-except ImportError as error:
-    raise MissingExtraError("backups need obstore: pip install 'holdfast[backup]'") from error
 
 FORMS = "file:///FOLDER, dir:FOLDER or s3://BUCKET/PREFIX"
 _RETRIES = 5
@@ -65,7 +53,7 @@ class Place:
             raise InvalidInputError(f"a place for backups is {FORMS}")
         check_filters(region=region, endpoint=endpoint)
         self._folder: Path | None = None
-        self._store: LocalStore | S3Store
+        self._store: _Folder | _Bucket
         if url.startswith("s3://"):
             self._store, self.address = _bucket(url, region, endpoint)
         else:
@@ -73,8 +61,9 @@ class Place:
                 raise InvalidInputError("region and endpoint belong to a bucket: s3://BUCKET")
             self._folder = _folder(url)
             self.address = f"file://{self._folder}"
+            self._store = _Folder(self._folder)
             with self._talking(""):
-                self._store = LocalStore(self._folder, mkdir=True, automatic_cleanup=True)
+                self._folder.mkdir(parents=True, exist_ok=True)
 
     def __repr__(self) -> str:
         return f"Place({self.address!r})"
@@ -82,33 +71,31 @@ class Place:
     def put(self, name: str, data: bytes) -> None:
         """Write an object, durably; one that is there under the name is replaced by its equal."""
         with self._talking(name):
-            obstore.put(self._store, name, data, mode="overwrite", use_multipart=False)
-        self._sync(name)
+            self._store.put(name, data, "overwrite")
 
     def create(self, name: str, data: bytes) -> bool:
         """Write an object where there is none; False if another is there."""
         try:
             with self._talking(name):
-                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+                self._store.put(name, data, "create")
         except _TakenError:
             # An answer may have been lost, and the request been sent again.
             return self.get(name, len(data)) == data
-        self._sync(name)
         return True
 
     def get(self, name: str, most: int) -> bytes:
         """An object; one that is longer than `most` bytes is damaged, and not read."""
         with self._talking(name):
-            found = obstore.get(self._store, name)
-            if found.meta["size"] > most:
+            size, read = self._store.get(name)
+            if size > most:
                 raise DamagedBackupError(f"{name} at {self.address} is longer than it was written")
-            return bytes(found.bytes())
+            return bytes(read())
 
     def has(self, name: str) -> bool:
         """Whether an object is there."""
         try:
             with self._talking(name):
-                obstore.head(self._store, name)
+                self._store.has(name)
         except BackupNotFoundError:
             return False
         return True
@@ -116,14 +103,12 @@ class Place:
     def objects(self, prefix: str) -> Iterator[Found]:
         """All objects below a prefix, in any order."""
         with self._talking(prefix):
-            for page in obstore.list(self._store, prefix, chunk_size=_MANY):
-                for one in page:
-                    yield Found(one["path"], one["size"], one["last_modified"])
+            yield from self._store.objects(prefix)
 
     def folders(self, prefix: str) -> list[str]:
         """The next part of all names below a prefix that have another one behind it."""
         with self._talking(prefix):
-            found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
+            found = self._store.folders(prefix)
         return sorted(one.rstrip("/").rpartition("/")[2] for one in found)
 
     def drop(self, names: Sequence[str]) -> None:
@@ -131,26 +116,26 @@ class Place:
         many = _MANY if self._folder is None else 1
         for start in range(0, len(names), many):
             with suppress(BackupNotFoundError), self._talking(names[start]):
-                obstore.delete(self._store, names[start : start + many])
+                self._store.delete(names[start : start + many])
 
     @contextmanager
     def _talking(self, name: str) -> Iterator[None]:
         """Errors of the library in our words."""
         try:
             yield
-        except (NotFoundError, FileNotFoundError):
+        except (FileNotFoundError, *self._store.missing):
             raise BackupNotFoundError(
                 f"{name or 'the place'} is not at {self.address}"
                 + ("" if self._folder else ", or there is no such bucket")
             ) from None
-        except (AlreadyExistsError, FileExistsError):
+        except (FileExistsError, *self._store.taken):
             raise _TakenError from None
-        except (PermissionDeniedError, UnauthenticatedError, PermissionError):
+        except (PermissionError, *self._store.refused):
             raise Unavailable(
                 f"{self.address} refuses access: check the credentials in the environment "
                 "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or the rights of the folder"
             ) from None
-        except (BaseError, OSError) as error:
+        except (OSError, *self._store.failed) as error:
             if getattr(error, "errno", None) == 28 or "No space left" in str(error):
                 raise DiskFullError(f"no room is left at {self.address}: free some") from None
             raise Unavailable(
@@ -158,23 +143,109 @@ class Place:
                 "credentials and network, and try again: what was uploaded is not uploaded again"
             ) from None
 
-    def _sync(self, name: str) -> None:
-        """A bucket answers when an object is safe; a folder's files are not until they are
-        synced, and neither are their names."""
-        if self._folder is None:
-            return
-        path = self._folder / name
-        with self._talking(name):
-            for one in (path, *path.parents[: len(Path(name).parts)]):
-                handle = os.open(one, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
-
 
 class _TakenError(Exception):
     """There is an object of that name."""
+
+
+class _Folder:
+    """Objects as files; what is written is synced, and so are the names of it."""
+
+    missing = taken = refused = failed = ()
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, name: str, data: bytes, mode: str) -> None:
+        """Write a file whole: beside, and then under its name."""
+        path = self._root / name
+        with tempfile.NamedTemporaryFile(dir=self._root, prefix=".new-", delete=False) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                try:
+                    self._name(file.name, path, mode)
+                except FileNotFoundError:  # who deletes objects has just removed the empty folder
+                    self._name(file.name, path, mode)
+            finally:
+                Path(file.name).unlink(missing_ok=True)
+        self.sync(name)
+
+    def _name(self, written: str, path: Path, mode: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (os.link if mode == "create" else os.replace)(written, path)
+
+    def sync(self, name: str) -> None:
+        """Let the name of a file last, and those of its folders."""
+        for folder in (self._root / name).parents[: len(Path(name).parts)]:
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def has(self, name: str) -> object:
+        return (self._root / name).stat()
+
+    def get(self, name: str) -> tuple[int, Callable[[], bytes]]:
+        path = self._root / name
+        return path.stat().st_size, path.read_bytes
+
+    def objects(self, prefix: str) -> Iterator[Found]:
+        for folder, _, files in os.walk(self._root / prefix):
+            for path in (Path(folder, file) for file in files):
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    about = path.stat()
+                    written = datetime.fromtimestamp(about.st_mtime, UTC)
+                    yield Found(path.relative_to(self._root).as_posix(), about.st_size, written)
+
+    def folders(self, prefix: str) -> list[str]:
+        try:
+            return [one.name for one in os.scandir(self._root / prefix) if one.is_dir()]
+        except FileNotFoundError:
+            return []
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            (self._root / name).unlink()
+            with suppress(OSError):  # another file is in it
+                (self._root / name).parent.rmdir()
+
+
+class _Bucket:
+    """Objects of a bucket, which answers when one is safe."""
+
+    def __init__(self, store: Any) -> None:
+        import obstore
+        from obstore import exceptions
+
+        self._store, self._obstore = store, obstore
+        self.missing: Any = (exceptions.NotFoundError,)
+        self.taken: Any = (exceptions.AlreadyExistsError,)
+        self.refused: Any = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+        self.failed: Any = (exceptions.BaseError,)
+
+    def put(self, name: str, data: bytes, mode: Any) -> None:
+        self._obstore.put(self._store, name, data, mode=mode, use_multipart=False)
+
+    def has(self, name: str) -> object:
+        return self._obstore.head(self._store, name)
+
+    def get(self, name: str) -> tuple[int, Callable[[], Any]]:
+        found = self._obstore.get(self._store, name)
+        return found.meta["size"], found.bytes
+
+    def objects(self, prefix: str) -> Iterator[Found]:
+        for page in self._obstore.list(self._store, prefix, chunk_size=_MANY):
+            for one in page:
+                yield Found(one["path"], one["size"], one["last_modified"])
+
+    def folders(self, prefix: str) -> list[str]:
+        return list(self._obstore.list_with_delimiter(self._store, prefix)["common_prefixes"])
+
+    def delete(self, names: Sequence[str]) -> None:
+        self._obstore.delete(self._store, names)
 
 
 def _folder(url: str) -> Path:
@@ -186,7 +257,13 @@ def _folder(url: str) -> Path:
     return Path(os.path.realpath(unquote(parts.path)))
 
 
-def _bucket(url: str, region: str | None, endpoint: str | None) -> tuple[S3Store, str]:
+def _bucket(url: str, region: str | None, endpoint: str | None) -> tuple[_Bucket, str]:
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store
+    except ImportError as error:
+        text = "backups in a bucket need obstore: pip install 'holdfast[backup]'"
+        raise MissingExtraError(text) from error
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     if "@" in url or "?" in url or not _BUCKET.fullmatch(bucket):
         raise InvalidInputError(
@@ -212,4 +289,4 @@ def _bucket(url: str, region: str | None, endpoint: str | None) -> tuple[S3Store
         raise InvalidInputError(
             "the bucket cannot be used as it is named, or as the environment (AWS_...) says"
         ) from None
-    return store, f"s3://{bucket}/{prefix}".rstrip("/")
+    return _Bucket(store), f"s3://{bucket}/{prefix}".rstrip("/")
