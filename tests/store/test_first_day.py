@@ -24,6 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.sync.agents import Effects, Mailbox
 from holdfast.sync.backup import Backups
+from holdfast.sync.checkpoints import Checkpoints
 from holdfast.sync.recovery import Recovery
 from holdfast.sync.replicas import Replicas
 
@@ -222,3 +223,16 @@ def test_tuples_and_sets_are_refused_with_the_same_words(value: Any) -> None:
                 InvalidValueError, match=r"would not come back as it was; use .*list"
             ):
                 put()
+
+
+def test_a_signer_that_is_gone_is_told_on_opening_and_with_each_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sync.open(tmp_path / "a.db") as store:
+        assert store.agent("7").checkpoint("signed").warning == ""
+    assert not caplog.records
+    (tmp_path / "a.db.sign").unlink()
+    with sync.open(tmp_path / "a.db") as store:
+        assert "a.db.sign' is missing" in caplog.text
+        assert "signer=file:PATH" in store.agent("7").checkpoint("unsigned").warning
+        assert "signer=file:PATH" in Checkpoints(store.agent("7")).create("again").warning

@@ -62,6 +62,11 @@ class CheckpointResult:
     sync_error: str | None = None
     """The name of the error with which that failed; the checkpoint is there all the same."""
 
+    @property
+    def warning(self) -> str:
+        """That the checkpoint is not signed, and what to do; empty if it is."""
+        return self.checkpoint.warning
+
 
 @dataclass(frozen=True, slots=True)
 class Dependency:

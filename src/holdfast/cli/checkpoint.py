@@ -14,6 +14,7 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group
+from holdfast.cli.failures import in_options
 from holdfast.cli.options import limit_option, reason_option, scope_argument, together
 from holdfast.cli.plain import fields_of, plain
 from holdfast.cli.restore import checkpoints_of, located, locating_options
@@ -62,7 +63,7 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
             session.tell(group, f"checkpoint {group.name!r} is {names}")
             return
         made = checkpoints_of(states[0]).create(request).checkpoint
-    signed = "" if made.signed_by else " (not signed: the signer is not here)"
+    signed = f" ({in_options(made.warning)})" if made.warning else ""
     session.tell(made, f"{scope}: checkpoint {name!r} is {made.id}{signed}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
@@ -165,6 +166,8 @@ def _may_leave(key: bytes, row: bytes, encrypted: bool) -> bool:
 
 # ---- open ---------------------------------------------------------------------------------------
 
+
+log = logging.getLogger("holdfast.store")
 
 FORMAT = 1
 """Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
@@ -543,7 +546,15 @@ class Opening:
             found = Signer.from_seed(seed) if seed is not None else None
         elif beside is not None and os.path.exists(beside):
             found = Signer.load(beside)
-        return found if found is not None and found.public == meta.public else None
+        if found is not None and found.public == meta.public:
+            return found
+        if beside is not None and ring is None and meta.signer_inside and not self.read_only:
+            log.warning(
+                "the signer of this store is gone: %r is missing, or is another's. Checkpoints are "
+                "not signed until it is put back from a copy",
+                beside,
+            )
+        return None
 
 
 _OPTIONS = {"Registry": "registry", "ValueLimits": "limits", "Clock": "clock"}

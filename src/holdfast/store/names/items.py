@@ -106,6 +106,13 @@ class Checkpoint:
     cause: Cause
     hash: str
 
+    @property
+    def warning(self) -> str:
+        """That nobody vouches for it, and what to do; empty if it is signed."""
+        if self.signed_by:
+            return ""
+        return "not signed: the signer was not here; open the store with signer=file:PATH"
+
 
 def said(metadata: Mapping[str, Any], name: str, default: _Kind) -> _Kind:
     """What the metadata of a checkpoint says under a name that Holdfast writes itself.
