@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from agents_state import FIELDS, Talker
 from common import Row, at_most, median, place, told
 
-from agents import FIELDS, Talker
 from holdfast.sync import Store
 from holdfast.sync.agents import attach
 from holdfast.sync.recovery import Recovery

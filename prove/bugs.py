@@ -93,14 +93,14 @@ BUGS = (
     Bug(
         "a warning while PostgreSQL commits is passed over",
         "storage/postgres/engine.py",
-        'doubt = "the server warned while it committed" if link.warned else ""',
-        'doubt = ""',
+        'return results, "the server warned while it committed" if link.warned else ""',
+        'return results, ""',
         "tests/storage/test_postgres_faults.py::test_a_warning_while_committing_is_an_unknown_outcome",
     ),
     Bug(
         "a commit whose connection broke is called not applied",
         "storage/postgres/engine.py",
-        "return [*begun, *lost.results], str(lost)",
+        "return lost.results, str(lost)",
         "raise unreachable(self.address, lost) from None",
         "tests/storage/test_postgres_faults.py::test_a_connection_cut_at_every_message_of_a_commit",
     ),
@@ -596,7 +596,7 @@ BUGS = (
     Bug(
         "restore in many pieces that drops what others wrote meanwhile",
         "checkpoints/restore_request.py",
-        "return [*(() if self.sticky else sticky_of(stage)), *self._since(begun, stage)]",
+        "return [*(() if self.sticky else sticky_of(stage)), *found]",
         "return [*(() if self.sticky else sticky_of(stage))]",
         "tests/store/test_checkpoint_restores.py::test_also_if_it_takes_many_pieces",
     ),
@@ -1248,8 +1248,8 @@ BUGS = (
     Bug(
         "letters of a folder that are taken up twice",
         "agents/folder.py",
-        "if letter.id not in known]",
-        "if letter.id]",
+        'if letter.item["id"] not in known]',
+        "if letter.item]",
         "tests/agents/test_folder_importing.py::test_a_second_import_changes_nothing_whatever_happened_meanwhile",
     ),
     Bug(
@@ -1556,7 +1556,7 @@ BUGS = (
     Bug(
         "sticky keys dropped that came while damaged ones were replaced",
         "checkpoints/restore_request.py",
-        "            lambda stage: _written_since(begun, stage, damaged),\n",
+        "            lambda stage: _few(_since(begun, stage, sticky_of(stage)), damaged, stage),\n",
         "            lambda stage: [],\n",
         "tests/recovery/test_sticky_after_damage.py::test_sticky_keys_that_others_write_meanwhile_stay",
     ),
@@ -1625,7 +1625,7 @@ BUGS = (
     ),
     Bug(
         "a transition that is completed and undone, for another fails",
-        "recovery/context.py",
+        "recovery/steps.py",
         'if wrong is not None and "complete" not in settled.values():',
         "if wrong is not None:",
         "tests/recovery/test_failed_transitions.py::test_what_was_completed_is_not_undone_because_another_fails",
@@ -1752,8 +1752,8 @@ BUGS = (
     Bug(
         "effects that an operation takes back",
         "checkpoints/operation.py",
-        "operation=_beside(handle, checkpoint),",
-        "operation=None,",
+        "operation=True,",
+        "operation=False,",
         "tests/recovery/test_boot.py::test_everything_a_killed_process_left_is_found_and_settled",
     ),
     Bug(

@@ -42,13 +42,16 @@ def test_list(cli: Cli) -> None:
     assert cli("agent list").out.splitlines() == [
         "7\tSeven\tcounter\t1.2\tstopped\t",
         "8\t\t\t\trunning\t",
+        "9\t\t\t\tunregistered\t",
     ]
-    assert [one["id"] for one in cli("agent list --json").json["agents"]] == ["7", "8"]
+    assert [one["id"] for one in cli("agent list --json").json["agents"]] == ["7", "8", "9"]
     assert cli("agent list --kind counter --json").json["agents"][0]["identity"]["name"] == "Seven"
     more = cli("agent list --limit 1")
     assert (more.out.count("\n"), more.err) == (1, "there may be more: --after 7\n")
     assert cli("agent list --after 7").out.startswith("8\t")
-    assert cli("agent list --prefix x").out == ""
+    nobody = cli("agent list --prefix x")
+    assert (nobody.out, nobody.err) == ("", "agents: none\n")
+    assert cli("agent list --prefix x --json").json == {"agents": []}
 
 
 def test_show(cli: Cli) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from cli_kit import Cli
 from click.testing import CliRunner
 
 from holdfast import errors
+from holdfast.cli import output
 from holdfast.cli.failures import exit_code, text_of
 from holdfast.cli.main import main
 from holdfast.storage import open_storage
@@ -94,6 +96,14 @@ def test_a_bare_word_shows_its_help(words: tuple[str, ...]) -> None:
 def test_a_slip_of_the_pen(cli: Cli) -> None:
     assert "Did you mean" in cli("chekpoint list").err
     assert "Did you mean" in cli("key lst").err
+    for slip, meant in (
+        ("backup run", "create"),
+        ("checkpoint restore agent:7 3", "holdfast restore"),
+        ("checkpoint ls", "list"),
+        ("agent verify", "holdfast verify"),
+        ("rollback agent:7", "restore"),
+    ):
+        assert f"Did you mean {meant!r}?" in cli(slip).err, slip
 
 
 # ---- keys that do not fit ------------------------------------------------------------------
@@ -301,3 +311,15 @@ def test_it_speaks_of_its_own_options(cli: Cli) -> None:
     assert "`holdfast agent mailbox` shows those that wait, and with --set-aside" in said
     assert "()" not in said
     assert "say with --at which is meant" in cli("agent export 7").err
+
+
+def test_times_stay_on_one_line_of_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+    output.table(["entry", "time", "description", "by"], [[1, moment, "word " * 30, "x" * 60]])
+    shown = capsys.readouterr().out
+    assert moment.astimezone().strftime("%Y-%m-%d %H:%M:%S ") in shown
+    assert max(map(len, shown.splitlines()[1:])) <= 80  # the headings are bold

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import math
 import os
 import sys
 import time
@@ -21,7 +20,6 @@ from postgres_kit import Server
 import holdfast
 from holdfast import sync
 from holdfast.errors import (
-    Conflict,
     ForeignSchemaError,
     HoldfastError,
     InvalidInputError,
@@ -442,24 +440,6 @@ def test_size_counts_what_is_stored(url: str) -> None:
     assert storage.size() > before + (1 << 20)
     assert storage.settle() is False  # the server's log still holds what was dropped
     storage.close()
-
-
-def test_a_turn_that_is_held_too_long_is_ended_by_the_server(url: str) -> None:
-    """Whoever stops in the middle of it does not stop the others."""
-    one, two = PostgresStorage(url), PostgresStorage(url)
-    one.commit(Batch(puts=[(b"k", b"v")]))
-    with pytest.raises(Conflict):
-        one.commit(Batch(absent=[b"k"]))  # from now on it takes its turn
-    assert one._contested > 0
-    one._contested = math.inf  # for however long it takes until it does
-    with one.turn():
-        assert one._held is not None
-        two.commit(Batch(puts=[(b"a", b"v")]))  # waits until the server has ended the turn
-        assert not one._held.link.quiet()
-        one.commit(Batch(puts=[(b"b", b"v")], absent=[b"b"]))
-    assert one.get([b"a", b"b"]) == [b"v", b"v"]
-    one.close()
-    two.close()
 
 
 def test_stores_that_are_left_open_close_their_connections(postgres: Server, url: str) -> None:

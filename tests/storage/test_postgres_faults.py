@@ -4,7 +4,6 @@ called not applied never is, and what is not known can be settled."""
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -137,13 +136,11 @@ def test_no_answer_in_time_is_an_unknown_outcome_and_ends_the_connection(
         server.remove()
 
 
-@pytest.mark.parametrize("takes_turn", [False, True])
 def test_the_server_gives_up_first_whatever_the_time_was_spent_on(
-    postgres: Server, schema: str, takes_turn: bool, monkeypatch: pytest.MonkeyPatch
+    postgres: Server, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would not be known whether a commit that waited for others was applied."""
     storage = PostgresStorage(f"{postgres.url}&schema={schema}&timeout=60000")
-    storage._contested = math.inf if takes_turn else 0.0
     left, patience = 30.0, []
     real = Link.flight
 
@@ -157,8 +154,7 @@ def test_the_server_gives_up_first_whatever_the_time_was_spent_on(
     monkeypatch.setattr(Link, "flight", flight)
     # As if half of the time had gone while all connections were in use.
     monkeypatch.setattr(storage._pool, "deadline", lambda: time.monotonic() + left)
-    with storage.turn():
-        storage.commit(batch_of(1))
+    storage.commit(batch_of(1))
     assert len(patience) == 1
     assert patience[0] <= 27
 

@@ -275,7 +275,7 @@ def test_every_call_that_changes_something_is_here() -> None:
         blame checkpoints class_of declared diff exists find get get_many item items keys length
         log prove read_range replay root slice tail timelines correlated keyring leases position
         scopes stats subjects verify witness held inspect locate of plan marked group_reports health
-        notices report reports statistics
+        notices report reports statistics why_kept
     """
     alike = "abandon add_key close finish lift unpin deliver recover_group resume resume_groups"
     saved, recovery = holdfast.checkpoints, holdfast.recovery

@@ -16,7 +16,6 @@ class Audit:
     event loop) that reads.
     """
     def __init__(self, store: Store, *, wait: bool = False, every: float = 1.0) -> None: ...
-    async def __aenter__(self) -> Self: ...
     async def start(self) -> None:
         """Begin to note reads, until `stop` or the end of the store."""
     async def stop(self) -> None:
@@ -38,6 +37,7 @@ class Audit:
 
         The past of `custom:$audit` keeps them until that is pruned.
         """
+    async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
 from holdfast.errors import (
     GateRefusedError,
@@ -110,10 +110,6 @@ class Audit(Startable):
         self._lock = threading.Lock()
         self._committing = threading.Lock()
         self._background = Background(core, "holdfast-audit", every, self.flush, self._leave)
-
-    @here
-    def __enter__(self) -> Self:
-        return super().__enter__()
 
     # noting
 

@@ -14,7 +14,6 @@ from holdfast.store.inner import (
     Owned,
     again,
     again_in_steps,
-    commit,
     loaded,
     look,
     own_change,
@@ -22,6 +21,7 @@ from holdfast.store.inner import (
     sticky,
     stored,
 )
+from holdfast.store.names.face import commit
 
 if TYPE_CHECKING:
     from holdfast.store.names.threads import OnLoop

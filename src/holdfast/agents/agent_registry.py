@@ -226,7 +226,7 @@ class Agents:
         *,
         registered: bool = True,
     ) -> Sequence[AgentInfo]:
-        """Agents in the order of their ids: those that are registered, or all that were started.
+        """Agents in the order of their ids: those that are registered, or all.
 
         Those that are damaged are among them, for nobody knows.
         """
@@ -248,11 +248,12 @@ class Agents:
             except StateIntegrityError as error:  # who it is is not known: it may be any of them
                 found.append(AgentInfo(id, Identity(), "damaged", *running, str(error)))
                 continue
-            if identity is None and (registered or life is None):
+            if identity is None and registered:
                 continue
+            new = "created" if identity is not None else "unregistered"
             identity = identity or Identity()
             if kind in (None, identity.kind):
-                status = life.get("status", "created") if isinstance(life, dict) else "created"
+                status = life.get("status", new) if isinstance(life, dict) else new
                 found.append(AgentInfo(id, identity, status, *running))
         return found
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -241,15 +241,15 @@ class _Import:
             return 0, 0
         note = self._part.operations
         first = self._part.get(FIRST, 0) + self._part.length(MESSAGES)
-        note.append(Operation("append", MESSAGES, [_item(letter) for letter in new]))
-        names = [[letter.id, self._letter_digest(letter)] for letter in new]
+        note.append(Operation("append", MESSAGES, [letter.item for letter in new]))
+        names = [[letter.item["id"], self._letter_digest(letter)] for letter in new]
         note.append(Operation("append", LETTERS, names))
         done = [letter for letter in new if letter.processed]
         if done:  # not here: no restore makes them new ones
             cleared = Stretches(self._part.get(CLEARED, []))
             note.append(Operation("set", CLEARED, cleared.added(first, first + len(done)).kept))
         if done and first == 0:  # then they are the first of all
-            note.append(Operation("set", DONE, {"number": len(done), "id": done[-1].id}))
+            note.append(Operation("set", DONE, {"number": len(done), "id": done[-1].item["id"]}))
         return len(new) - len(done), len(done)
 
     def _unknown(self) -> list[FoundLetter]:
@@ -263,28 +263,20 @@ class _Import:
             f"{letter.path}: another message was taken up under this name; give it another one"
             for letter in self._found.letters
             if not letter.processed
-            and known.get(letter.id) is not None
-            and known[letter.id] != self._letter_digest(letter)
+            and (digest := known.get(letter.item["id"])) is not None
+            and digest != self._letter_digest(letter)
         ]
         if wrong:
             raise AgentValidationError("nothing was imported: rename these files", wrong)
-        return [letter for letter in self._found.letters if letter.id not in known]
+        return [letter for letter in self._found.letters if letter.item["id"] not in known]
 
     def _letter_digest(self, letter: FoundLetter) -> str:
-        return _digest([self._found.name, type(letter.content).__name__, letter.content])
+        content = letter.item["content"]
+        return _digest([self._found.name, type(content).__name__, content])
 
 
 def _digest(data: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()
-
-
-def _item(letter: FoundLetter) -> dict[str, Any]:
-    return {
-        "id": letter.id,
-        "content": letter.content,
-        "sender": letter.sender,
-        "time": letter.time,
-    }
 
 
 # ---- folder files -------------------------------------------------------------------------------
@@ -319,16 +311,13 @@ _STATUS = {
 """Words of others for a task's status; any other is `pending`, and stays in the task's data."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundLetter:
+class FoundLetter(NamedTuple):
     """A message that lies in a file, whose name is its id."""
 
-    id: str
-    content: Any
-    sender: str
-    time: datetime
-    processed: bool
     path: str
+    processed: bool
+    item: dict[str, Any]
+    """As the mailbox keeps it: id, content, sender, time."""
 
 
 @dataclass(slots=True)
@@ -441,7 +430,7 @@ class _Reader:
         except OSError as error:
             self._wrong.append(f"{folder}: cannot be read: {error.strerror}")
             return
-        known = {letter.id for letter in self.found.letters}
+        known = {letter.item["id"] for letter in self.found.letters}
         for name in names:
             path = os.path.join(folder, name)
             if name.startswith(".") or os.path.isdir(path):
@@ -467,7 +456,8 @@ class _Reader:
         names = (said.get(one) for one in ("sender", "from"))
         sender = next((one for one in names if isinstance(one, str)), "")
         time = _time(said.get("timestamp")) or datetime.fromtimestamp(os.path.getmtime(path), UTC)
-        return FoundLetter(name, content, sender[:256], time, processed, path)
+        item = {"id": name, "content": content, "sender": sender[:256], "time": time}
+        return FoundLetter(path, processed, item)
 
     # parts
 

@@ -3,6 +3,7 @@
 import builtins
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 from holdfast.backup.backup_restore import RestoredBackup as RestoredBackup
 from holdfast.backup.backups import BackupReport as BackupReport
@@ -11,7 +12,8 @@ from holdfast.backup.manifest import Backup as Backup
 from holdfast.store.store_async import Store
 
 class Backups:
-    """The backups of a store at a place: `file:///FOLDER`, `dir:FOLDER` or `s3://BUCKET/PREFIX`.
+    """The backups of a store at a place: a folder (`file:///FOLDER`, `dir:FOLDER`, a `Path`) or a
+    bucket (`s3://BUCKET/PREFIX`).
 
     `store` is an open store, or None: then backups can be listed, verified, restored and deleted.
     Credentials of a bucket are taken from the environment; `endpoint` is for servers other than
@@ -21,7 +23,7 @@ class Backups:
     def __init__(
         self,
         store: Store | None,
-        url: str,
+        url: str | Path,
         *,
         region: str | None = None,
         endpoint: str | None = None,
@@ -45,7 +47,7 @@ class Backups:
         """The ids of backups whose manifest cannot be read; `verify` says why."""
     async def verify(self, id: str) -> BackupReport:
         """Read all of a backup: every object is there, and is what the signed manifest says."""
-    async def restore(self, id: str, url: str, *, untrusted: bool = False) -> RestoredBackup:
+    async def restore(self, id: str, url: str | Path, *, untrusted: bool = False) -> RestoredBackup:
         """Make a new store of a backup at a URL where none is.
 
         Every object is checked before it is used. A backup that nobody signed who is trusted is

@@ -12,13 +12,14 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.backup import manifest
 from holdfast.backup.manifest import CELLS, RECORDS, RING, Backup, Row, damaged
 from holdfast.backup.place import Place
-from holdfast.errors import Conflict, HoldfastError, InvalidInputError, RefusedError
+from holdfast.errors import Conflict, HoldfastError, RefusedError
 from holdfast.seal.ring import GONE, scope_of
-from holdfast.storage import open_storage, shown
+from holdfast.storage import open_storage, shown, url_of
 from holdfast.storage.contract import LAST, Batch, Storage
 from holdfast.storage.rows import each, pages
 from holdfast.store.inner import Core, StoreHandle, finish_erasures
@@ -48,10 +49,9 @@ class RestoredBackup:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
-def restore(core: Core | None, place: Place, backup: Backup, url: str) -> RestoredBackup:
+def restore(core: Core | None, place: Place, backup: Backup, url: str | Path) -> RestoredBackup:
     """Make a store of a backup, where none is."""
-    if not isinstance(url, str):
-        raise InvalidInputError("a store is named by text, for example 'sqlite:agents.db'")
+    url = url_of(url)
     if core is not None and core.lineage.hex() != backup.lineage:
         core = None  # of another store, whose tombstones say nothing of this one
     ring_url = ring_place(url) if backup.encrypted else ""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from holdfast.backup import manifest
 from holdfast.backup.backup_restore import RestoredBackup, restore
@@ -66,7 +67,8 @@ class PrunedBackups:
 
 @faced
 class Backups:
-    """The backups of a store at a place: `file:///FOLDER`, `dir:FOLDER` or `s3://BUCKET/PREFIX`.
+    """The backups of a store at a place: a folder (`file:///FOLDER`, `dir:FOLDER`, a `Path`) or a
+    bucket (`s3://BUCKET/PREFIX`).
 
     `store` is an open store, or None: then backups can be listed, verified, restored and deleted.
     Credentials of a bucket are taken from the environment; `endpoint` is for servers other than
@@ -77,7 +79,7 @@ class Backups:
     def __init__(
         self,
         store: Store | None,
-        url: str,
+        url: str | Path,
         *,
         region: str | None = None,
         endpoint: str | None = None,
@@ -171,7 +173,7 @@ class Backups:
         return BackupReport(id, objects, count, size, tuple(findings))
 
     @writes
-    def restore(self, id: str, url: str, *, untrusted: bool = False) -> RestoredBackup:
+    def restore(self, id: str, url: str | Path, *, untrusted: bool = False) -> RestoredBackup:
         """Make a new store of a backup at a URL where none is.
 
         Every object is checked before it is used. A backup that nobody signed who is trusted is

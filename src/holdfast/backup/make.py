@@ -79,19 +79,9 @@ def check_claim(place: Place, run: str) -> None:
     _alive(place, "pending", [_pending(run)])
 
 
-def release(place: Place, run: str) -> None:
-    """Say that a run is over."""
-    place.drop([_pending(run)])
-
-
 def runs(place: Place) -> list[str]:
     """The runs that have objects at a place."""
     return [one for one in place.folders("objects") if manifest.is_id(one)]
-
-
-def doomed(place: Place) -> set[str]:
-    """The runs of which somebody may be deleting objects."""
-    return set(place.folders("doomed"))
 
 
 def collect(place: Place) -> tuple[int, int]:
@@ -197,7 +187,7 @@ def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigne
     known = runs(place)
     claim(place, run, known)
     try:
-        gone = doomed(place)
+        gone = set(place.folders("doomed"))  # somebody may be deleting objects of these
         made = _Making(core, place, run, [] if full else [one for one in known if one not in gone])
         with _room(), tempfile.TemporaryFile(prefix="holdfast-backup-") as spool:
             made.read(spool, keys)
@@ -209,7 +199,7 @@ def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigne
         raise
     finally:
         with suppress(HoldfastError):
-            release(place, run)
+            place.drop([_pending(run)])
 
 
 class _Making:

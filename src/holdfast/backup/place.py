@@ -57,7 +57,10 @@ class Found(NamedTuple):
 class Place:
     """A folder or a bucket; shows its address and no credentials. Safe for threads."""
 
-    def __init__(self, url: str, *, region: str | None = None, endpoint: str | None = None) -> None:
+    def __init__(
+        self, url: str | Path, *, region: str | None = None, endpoint: str | None = None
+    ) -> None:
+        url = f"dir:{url}" if isinstance(url, Path) else url
         if not isinstance(url, str):
             raise InvalidInputError(f"a place for backups is {FORMS}")
         check_filters(region=region, endpoint=endpoint)

@@ -288,7 +288,6 @@ class Scheduler:
         rules: Mapping[str, RetentionRule] | None = None,
         lease: float = 30.0,
     ) -> None: ...
-    async def __aenter__(self) -> Self: ...
     async def every(
         self,
         seconds: float,
@@ -340,6 +339,7 @@ class Scheduler:
 
         From then on this process is the runner, until `stop`.
         """
+    async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

@@ -54,7 +54,6 @@ from holdfast.store.names.threads import safe_point
 from holdfast.store.names.whole_files import whole_file
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.export_file import Description
     from holdfast.store.names.items import Checkpoint
     from holdfast.store.state import State
 
@@ -219,12 +218,8 @@ def export_state(
             method = NAMES.get(str(checkpoint.metadata.get("compression")))
             parts: Iterable[bytes] = export_parts(frame, source.content(), secret, method)
         elif format == "json":
-            from holdfast.checkpoints.export import json_parts
-
             parts = (readable or json_parts)(said, source, reveal)
         else:
-            from holdfast.checkpoints.export import protobuf_parts
-
             parts = protobuf_parts(said, source, reveal)
         with whole_file(path) as file:
             for part in parts:

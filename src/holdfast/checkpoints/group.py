@@ -158,8 +158,6 @@ class Wanted:
     behind: int | None = None
     """The entry that must still be the newest checkpoint (0: none); then it is made whether or not
     something was written since."""
-    head: int | None = None
-    """With `behind`: the entry that must still be the newest of all."""
 
 
 @dataclass(slots=True)
@@ -169,9 +167,8 @@ class Saved:
     outcome: str
     """saved, repeated (it was made before, under the same id), unchanged (nothing was written
     since the checkpoint before), overtaken (there is a newer checkpoint than the one it was to be
-    behind), moved (its timeline does not end where it was to), unmet (the conditions of its policy
-    are not), absent (there is no such scope, timeline or policy), disabled (by the environment) or
-    failed"""
+    behind), unmet (the conditions of its policy are not), absent (there is no such scope, timeline
+    or policy), disabled (by the environment) or failed"""
     checkpoint: Checkpoint | None = None
     error: HoldfastError | None = None
     head: tuple[bytes, int] | None = None
@@ -221,7 +218,7 @@ def _plan(core: Core, one: Wanted) -> Saved | tuple[Ticket, Callable[[Any], Any]
     target = change.targets[0]
     target.create = False
     if one.behind is not None:
-        target.special = _behind(target, one.behind, one.head)
+        target.special = _behind(target, one.behind)
     return Ticket(change), finish, line.prefix
 
 
@@ -229,20 +226,14 @@ class _Overtaken(Conflict):
     """There is a newer checkpoint."""
 
 
-class _Moved(Conflict):
-    """There is a newer entry."""
-
-
-def _behind(target: Target, checkpoint: int, head: int | None) -> Callable[[Stage, Body], Any]:
-    """Build it only where the newest checkpoint, and the newest entry, are still these."""
+def _behind(target: Target, checkpoint: int) -> Callable[[Stage, Body], Any]:
+    """Build it only where the newest checkpoint is still this one."""
     build = target.special
     assert build is not None
 
     def special(stage: Stage, body: Body) -> Any:
         if stage.checkpoint != checkpoint:
             raise _Overtaken(f"{target.scope}: there is another checkpoint since")
-        if head is not None and stage.sequence != head:
-            raise _Moved(f"{target.scope}: there is another entry since")
         return build(stage, body)
 
     return special
@@ -254,8 +245,6 @@ def _finished(core: Core, ticket: Ticket, finish: Callable[[Any], Any], prefix: 
         written = ticket.outcome()
     except _Overtaken:
         return Saved("overtaken")
-    except _Moved:
-        return Saved("moved")
     except HoldfastError as error:
         return Saved("failed", error=error)
     if written[0].repeated:

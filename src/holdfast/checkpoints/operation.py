@@ -24,7 +24,7 @@ from contextlib import (
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.checkpoints.create import make, release
 from holdfast.checkpoints.request import CheckpointRequest
@@ -33,8 +33,6 @@ from holdfast.storage.rows import again
 from holdfast.store.inner import (
     AS_BEFORE,
     UPDATES,
-    Beside,
-    Body,
     Held,
     LineHandle,
     entry,
@@ -46,9 +44,8 @@ from holdfast.store.inner import (
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_function, check_text, is_async, is_generator, ran
 from holdfast.store.names.cause import WITHIN, acting
-from holdfast.store.names.face import faced
-from holdfast.store.names.items import Checkpoint, Restored, Reverted, said
-from holdfast.store.names.threads import surely, to_the_end
+from holdfast.store.names.face import Steps, end, faced, made, steps, write
+from holdfast.store.names.items import Checkpoint, Restored, Reverted
 from holdfast.store.state import State
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -161,7 +158,9 @@ def check_place() -> None:
     read to its end would end it at any time, in any task. A generator that is a context manager
     has no reader, but a block of its own: what is around that is looked at.
     """
-    frame: FrameType | None = sys._getframe(3)  # where the block stands
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__") in (__name__, made.__module__):
+        frame = frame.f_back  # up to where the block stands
     while frame is not None:
         code, outer = frame.f_code, frame.f_back
         if _in_contextlib(frame):
@@ -224,25 +223,6 @@ def _ended(
             yield one.checkpoint.id
 
 
-def _beside(handle: LineHandle, checkpoint: Checkpoint) -> Beside:
-    """Operations that have failed since a checkpoint: what they wrote since, and what undid it, is
-    nobody's."""
-    failed: list[str] = []
-    history = handle.history
-    for line, sequence, envelope, body in history.points.statements():
-        if sequence < checkpoint.sequence:
-            break
-        one = history.described(line, handle.timeline, sequence, envelope, body)
-        if one.type == "post_operation" and one.metadata.get("outcome") == "reverted":
-            failed.append(said(one.metadata, "operation", ""))
-
-    def void(body: Body) -> bool:
-        named = body.cause.operation if body.cause is not None else None
-        return any(part_of(named, one) for one in failed if one)
-
-    return Beside(checkpoint.sequence, void)
-
-
 def _undo(
     handle: LineHandle, checkpoint: Checkpoint, operation: str
 ) -> tuple[Reverted | None, list[str]]:
@@ -277,7 +257,7 @@ def _undo(
         actor=None,
         dry_run=False,
         reason=reason,
-        operation=_beside(handle, checkpoint),  # effects that were done, and letters, stay
+        operation=True,  # effects that were done, and letters, stay
     )
     return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
 
@@ -332,23 +312,31 @@ class OperationBlock(AbstractContextManager[Running]):
         self._cause: AbstractContextManager[Any] = nullcontext()
         self._running: Running | None = None
 
-    def __enter__(self) -> Running:
-        operation = self._begin()
+    @steps
+    def __enter__(self) -> Steps[Running]:
+        operation, operating, handle = self._begin(), self._operating, handle_of(self._state)
         try:
-            self._running = self._operating.begin(handle_of(self._state), operation)
-            return self._running
-        except BaseException:  # whatever it is: there is no block that would end it
+            self._running = yield write(
+                operating.begin,
+                handle,
+                operation,
+                undo=lambda begun: operating.end(handle, begun, None),  # nothing was done in it
+            )
+        except BaseException:  # a cancelled one, too: there is no block that would end it
             self._over()
             raise
+        assert self._running is not None
+        return self._running
 
+    @steps
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
+    ) -> Steps[None]:
         with self._ended(error) as running:
-            self._operating.end(handle_of(self._state), running, error)
+            yield end(self._operating.end, handle_of(self._state), running, error)
 
     def _begin(self) -> str:
         check_place()
@@ -385,7 +373,7 @@ class OperationBlock(AbstractContextManager[Running]):
         return wrapped  # type: ignore[return-value]
 
 
-class AsyncOperationBlock(AbstractAsyncContextManager[Running]):
+class AsyncOperationBlock(made(OperationBlock), AbstractAsyncContextManager[Running]):  # type: ignore[misc]
     """A context manager and a decorator around something that may have to be undone.
 
     A `pre_operation` checkpoint is made first. If the block ends well, it is let go. If it raises,
@@ -398,47 +386,13 @@ class AsyncOperationBlock(AbstractAsyncContextManager[Running]):
     would write in the middle of it.
     """
 
-    __blocking__ = OperationBlock
-
-    def __init__(self, found: OperationBlock) -> None:
-        self._blocking = found
-
-    @classmethod
-    def _of(cls, found: OperationBlock) -> Self:
-        return cls(found)
-
-    async def __aenter__(self) -> Running:
-        block, handle = self._blocking, handle_of(self._blocking._state)
-        operation, operating = block._begin(), block._operating
-        try:
-            block._running = await to_the_end(
-                operating.begin,
-                handle,
-                operation,
-                undo=lambda begun: operating.end(handle, begun, None),  # nothing was done in it
-            )
-        except BaseException:  # a cancelled one, too: there is no block that would end it
-            block._over()
-            raise
-        return block._running
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._blocking._ended(error) as running:
-            block = self._blocking
-            await surely(block._operating.end, handle_of(block._state), running, error)
-
     def __call__(self, function: _A) -> _A:
         check_operation(function, awaited=True)
         found = self._blocking
 
         @wraps(function)
         async def wrapped(*args: Any, **named: Any) -> Any:
-            async with AsyncOperationBlock(OperationBlock(found._state, found._operating)):
+            async with AsyncOperationBlock._of(OperationBlock(found._state, found._operating)):
                 return await function(*args, **named)
 
         return wrapped  # type: ignore[return-value]

@@ -81,7 +81,7 @@ from holdfast.store.inner import (
     tree_changes,
 )
 from holdfast.store.names.arguments import unawaited
-from holdfast.store.names.cause import cause_now
+from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Checkpoint, Restored, said
 from holdfast.store.names.scope import check_key
 from holdfast.store.rules.classes import sensitive
@@ -383,9 +383,7 @@ class Bringing:
         if if_head is not None and if_head != head:
             raise Conflict(f"{handle.scope}: entry {head} was written since {if_head}")
         history = handle.history
-        fork, forked = history.plan_fork(new_name(), head, self.cause)
-        trial = handle.on(forked(core.run(fork)))
-        with ended_if_it_fails(trial, "the restore was not done"):
+        with _trial(handle, head, self.cause) as trial:
             begun = history.points.view(handle.timeline, head)
             self._write(trial, pieces)
             change, finish = history.plan_restore(
@@ -408,23 +406,13 @@ class Bringing:
     def _left_alone(self, begun: Timeline, stage: Stage) -> list[str]:
         """What stays as it is when the timeline is adopted: what came along is to be taken over,
         sticky or not."""
-        return [*(() if self.sticky else sticky_of(stage)), *self._since(begun, stage)]
-
-    def _since(self, begun: Timeline, stage: Stage) -> list[str]:
-        """Other keys that were written since a timeline of its own was begun."""
-        scope = self.handle.scope
-        found: list[str] = []
-        for key, _, _ in tree_changes(stage.ledger.trees, index_of(begun), stage.fold()):
-            if derived(key) or self._wanted(key) or self._wanted(TABLE.index.leader(key)):
-                continue
-            at = bisect_left(self.keys, key)
-            next_ = self.keys[at : at + 1]
-            if any(one.startswith(key) for one in [*self.prefixes, *next_]):
-                raise Conflict(f"{scope}: {key!r} was written meanwhile; try again", [key])
-            found.append(key)
-            if len(found) > MOST_LEFT:
-                raise Conflict(f"{scope}: others wrote very many keys meanwhile; try again")
-        return found
+        others = (
+            key
+            for key in _since(begun, stage)
+            if not (derived(key) or self._wanted(key) or self._wanted(TABLE.index.leader(key)))
+        )
+        found = _few(others, [*self.prefixes, *self.keys], stage)
+        return [*(() if self.sticky else sticky_of(stage)), *found]
 
     def _result(self, sequence: int, now: Timeline | None) -> Restored:
         ledger = now.ledger if now is not None else self.source.ledger
@@ -456,16 +444,48 @@ def put_together(
     It begins at an entry of this one; with `prefixes`, other keys are as they are there. Gives the
     point on it, to return to in the block; if that fails, the timeline is ended.
     """
-    fork, forked = handle.history.plan_fork(new_name(), point, cause_now(reason=reason))
-    trial = handle.on(forked(handle.core.run(fork)))
-    with ended_if_it_fails(trial, "the restore was not done"):
+    with _trial(handle, point, cause_now(reason=reason)) as trial:
         Bringing(trial, source, label, None, prefixes, reason, sticky=True).spread()
         yield "{1}@{2}".format(*trial.place())
 
 
-def new_name() -> str:
-    """The name of a timeline on which a state is put together."""
-    return f"restore-{os.urandom(6).hex()}"
+@contextmanager
+def _trial(
+    handle: LineHandle,
+    at: int,
+    cause: Cause | None,
+    name: str = "",
+    failed: str = "the restore was not done",
+) -> Iterator[LineHandle]:
+    """A timeline on which a state is put together; if the block fails, it is ended."""
+    name = name or f"restore-{os.urandom(6).hex()}"
+    fork, forked = handle.history.plan_fork(name, at, cause)
+    trial = handle.on(forked(handle.core.run(fork)))
+    with ended_if_it_fails(trial, failed):
+        yield trial
+
+
+def _since(begun: Timeline, stage: Stage, prefixes: Iterable[str] = ("",)) -> Iterator[str]:
+    """Keys that were written since such a timeline was begun."""
+    trees, before, now = stage.ledger.trees, index_of(begun), stage.fold()
+    for prefix in prefixes:
+        yield from (key for key, _, _ in tree_changes(trees, before, now, prefix))
+
+
+def _few(keys: Iterable[str], taken: Iterable[str], stage: Stage) -> list[str]:
+    """Keys that stay as they are when it is adopted, and so does what begins with one of them.
+
+    Nothing of that is to be taken over; nor are there very many, or is something else declared.
+    """
+    scope, found, taken = stage.ledger.scope, [], sorted(taken)
+    for key in keys:
+        at = bisect_left(taken, key)
+        if key.startswith(PREFIX) or any(one.startswith(key) for one in taken[at : at + 1]):
+            raise Conflict(f"{scope}: {key!r} was written meanwhile; try again", [key])
+        found.append(key)
+        if len(found) > MOST_LEFT:
+            raise Conflict(f"{scope}: others wrote very many keys meanwhile; try again")
+    return found
 
 
 def is_put_together(timeline: str) -> bool:
@@ -727,12 +747,11 @@ def rehearse(handle: LineHandle, request: RestoreRequest) -> tuple[LineHandle, R
     head = handle.place()[2]
     if request.if_head not in (None, head):
         raise Conflict(f"{handle.scope}: its newest entry is {head}, not {request.if_head}")
-    fork, forked = handle.history.plan_fork(f"simulation-{os.urandom(6).hex()}", head, cause_now())
-    trial = handle.on(forked(handle.core.run(fork)))
     there = replace(
         request, point=f"{timeline}@{sequence}", where=Locator(), source=source.scope, if_head=None
     )
-    with ended_if_it_fails(trial, FAILED):
+    name = f"simulation-{os.urandom(6).hex()}"
+    with _trial(handle, head, cause_now(), name, FAILED) as trial:
         return trial, restore(trial, there)
 
 
@@ -820,9 +839,7 @@ def past_damage(handle: LineHandle, point: str, verify: str, reason: str | None)
     source = history.points.view(timeline, sequence)
     history.check_point(source, sequence, verify)
     begun = history.points.view(handle.timeline, handle.place()[2])
-    fork, forked = history.plan_fork(new_name(), begun.sequence, cause)
-    trial = handle.on(forked(core.run(fork)))
-    with ended_if_it_fails(trial, "the restore was not done"):
+    with _trial(handle, begun.sequence, cause) as trial:
         # First the damaged ones: what is kept of them may be looked at.
         instead = stand_ins(handle, source, damaged)
         Bringing(trial, source, point, damaged, None, reason, sticky=True, instead=instead).spread()
@@ -830,26 +847,11 @@ def past_damage(handle: LineHandle, point: str, verify: str, reason: str | None)
         left = finish(core.run(change)).left
         yield Way(
             "{1}@{2}".format(*trial.place()),
-            lambda stage: _written_since(begun, stage, damaged),
+            lambda stage: _few(_since(begun, stage, sticky_of(stage)), damaged, stage),
             trial,
             tuple(damaged),
             left,
         )
-
-
-def _written_since(begun: Timeline, stage: Stage, damaged: list[str]) -> list[str]:
-    """Sticky keys that others wrote since the state was put together."""
-    trees, before, now = stage.ledger.trees, index_of(begun), stage.fold()
-    found: list[str] = []
-    for prefix in sticky_of(stage):
-        for key, _, _ in tree_changes(trees, before, now, prefix):
-            # Keeping what begins with it would keep a damaged key, too; or other keys are sticky.
-            if key.startswith(PREFIX) or any(one.startswith(key) for one in damaged):
-                raise Conflict(f"{stage.ledger.scope}: {key!r} was written meanwhile; try again")
-            found.append(key)
-            if len(found) > MOST_LEFT:
-                raise Conflict(f"{stage.ledger.scope}: others wrote very many keys; try again")
-    return found
 
 
 def restore_past_damage(

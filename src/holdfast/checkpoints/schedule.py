@@ -378,7 +378,7 @@ class Schedules:
 
     def seal(self, key: bytes, schedule: Schedule) -> bytes:
         """What is stored of a schedule."""
-        return self.cells.seal(key, _encode(schedule))
+        return self.cells.core.seal_row(key, _encode(schedule))
 
     def info(self, schedule: Schedule) -> ScheduleInfo:
         """What is told of a schedule."""

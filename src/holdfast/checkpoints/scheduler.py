@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -541,11 +541,6 @@ class Scheduler(Startable):
         self._background = Background(
             self._core, "holdfast-schedules", LOOK, self._turn, self._release
         )
-
-    @calls()
-    @here
-    def __enter__(self) -> Self:
-        return super().__enter__()
 
     # schedules
 

@@ -64,7 +64,7 @@ def agent() -> None:
 def list_(
     session: Session, kind: str | None, prefix: str, limit: int | None, after: str | None
 ) -> int:
-    """All agents that are registered or were started, and who runs them.
+    """All agents that have a scope, registered or not, and who runs them.
 
     Those that are damaged are among them; then the exit code is 6.
     """

@@ -85,9 +85,8 @@ def list_(session: Session, **where: Any) -> None:
     session.table(
         "backups",
         found,
-        "backup=id, made, type, rows, bytes, name",
+        "backup=id, made=created, type, rows, bytes, name",
         about={"damaged": damaged},
-        made=lambda one: one.created.isoformat(" ", "seconds"),
     )
     for id in damaged:
         session.note(f"{id} is damaged; `holdfast backup verify` says how")

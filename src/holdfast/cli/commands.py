@@ -12,6 +12,10 @@ from holdfast.cli.session import Session
 
 EPILOG = "Global options (--store, --key, --json …) may stand here, too: see holdfast --help."
 Function = Callable[..., Any]
+SAME = {"run": "create", "make": "create", "new": "create", "ls": "list", "check": "verify"}
+SAME |= {"rm": "delete", "remove": "delete", "history": "log", "undo": "revert"}
+SAME |= {"rollback": "restore", "status": "doctor", "health": "doctor"}
+"""Words that other programs have for commands of ours."""
 _pass_session = click.make_pass_decorator(Session, ensure=True)
 
 
@@ -107,13 +111,24 @@ class Group(Command, click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], self.list_commands(ctx), 1)
-            if not close or "Did you mean" in error.message:
+            meant = self._meant(ctx, args[0])
+            if meant is None:
                 raise
-            text = f"{error.message} Did you mean {close[0]!r}?"
-            raise click.UsageError(text, ctx) from None
+            text = f"No such command {args[0]!r}. Did you mean {meant!r}?"
+            raise click.UsageError(text, ctx) from error
+
+    def _meant(self, ctx: click.Context, word: str) -> str | None:
+        """The command by another word for it, here or of the program itself, else by closeness."""
+        from difflib import get_close_matches
+
+        known, root = self.list_commands(ctx), ctx.find_root()
+        top = root.command.list_commands(root) if isinstance(root.command, Group) else []
+        for one in (SAME.get(word), word):
+            if one in known:
+                return one
+            if one in top:
+                return f"holdfast {one}"
+        return next(iter(get_close_matches(word, known, 1)), None)
 
 
 class LazyGroup(Group):

@@ -6,6 +6,7 @@ import cmd
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -188,14 +189,14 @@ class Console(cmd.Cmd):
 
     def do_find(self, text: str) -> None:
         """find TEXT: forward to the next entry that has it in a key, kind, actor or reason"""
-        self._find(text, self._entries(self.number + 1, forward=True))
+        self._find(text, range(self.number + 1, self._head + 1))
 
     def do_rfind(self, text: str) -> None:
         """rfind TEXT: backward to such an entry"""
-        self._find(text, self._entries(self.number - 1, forward=False))
+        self._find(text, range(self.number - 1, 0, -1))
 
-    def _find(self, text: str, entries: Iterator[Entry]) -> None:
-        for one in entries:
+    def _find(self, text: str, numbers: Iterable[int]) -> None:
+        for one in self._whole(numbers):
             cause = one.cause
             texts = (*one.keys, *one.kinds, cause.actor, cause.reason, cause.correlation)
             if any(text in part for part in texts if part):
@@ -204,26 +205,11 @@ class Console(cmd.Cmd):
                 return
         raise MissingError(f"no entry from here on has {text!r}")
 
-    def _entries(self, number: int, *, forward: bool) -> Iterator[Entry]:
-        """Entries from one on, a page at a time; damaged ones are passed over."""
-        head = self._head
-        while 0 < number <= head:
-            end = min(head, number + PAGE - 1) if forward else max(1, number - PAGE + 1)
-            since, until = min(number, end), max(number, end)
-            try:
-                yield from self.state.log(
-                    since=since, until=until, limit=PAGE, newest_first=not forward
-                )
-            except StateIntegrityError:  # of a page with a damaged one, each that is not
-                step = 1 if forward else -1
-                yield from filter(None, map(self._whole_entry, range(number, end + step, step)))
-            number = end + (1 if forward else -1)
-
-    def _whole_entry(self, number: int) -> Entry | None:
-        try:
-            return self._entry(number)
-        except StateIntegrityError:  # where one stands at it, `where` says what is damaged
-            return None
+    def _whole(self, numbers: Iterable[int]) -> Iterator[Entry]:
+        """Entries by their numbers; where one stands at a damaged one, `where` says what is."""
+        for number in numbers:
+            with suppress(StateIntegrityError):  # passed over: others tell, too
+                yield from filter(None, [self._entry(number)])
 
     def _entry(self, number: int) -> Entry | None:
         """None of the empty state before the first entry."""
@@ -248,7 +234,7 @@ class Console(cmd.Cmd):
 
     def do_log(self, count: str = "10") -> None:
         """log [N]: the N entries up to here, 10 unless told"""
-        found = list(islice(self._entries(self.number, forward=False), _number(count)))
+        found = list(islice(self._whole(range(self.number, 0, -1)), _number(count)))
         self._tell({"entries": found}, (f"{one.sequence}: {_line(one)}" for one in found))
 
     def do_keys(self, prefix: str = "") -> None:

@@ -104,6 +104,7 @@ _WORDS = (
     ("give limit= if", "give --limit if"),
     ("reveal= is", "--reveal is"),
     ("`export_checkpoint` makes one", "`holdfast checkpoint export` makes one"),
+    ("open the store with read_only=True", "use commands that only read"),
     ("open it with create=True", "make a store there with `holdfast init`"),
 )
 

@@ -222,8 +222,6 @@ def _value(text: str) -> Any:
 
 # ---- watch: entries as they are committed, by any process --------------------------------------
 
-_COLOURS = {"delete": "red", "delete scope": "red", "restore": "yellow", "checkpoint": "blue"}
-
 
 @command()
 @any_scope_argument
@@ -279,25 +277,8 @@ def _position(text: str) -> Position:
 
 
 def _show(session: Session, entry: Entry) -> None:
-    if session.json:
-        session.each({**plain(entry), "position": entry.position or {}}, "")
-    else:
-        _line(entry)
+    cause, place = entry.cause, f"{entry.timeline}@{entry.sequence}"
+    row = [entry.time, entry.scope, place, entry.kinds, entry.keys]
+    row += [cause.actor, cause.reason, cause.correlation]
+    session.each({**plain(entry), "position": entry.position or {}}, row)
     sys.stdout.flush()
-
-
-def _line(entry: Entry) -> None:
-    """The fields of a table's row; on a terminal they are set apart by colours."""
-    cause = entry.cause
-    place = f"{entry.timeline}@{entry.sequence}"
-    cells = [entry.time, entry.scope, place, entry.kinds, entry.keys]
-    cells += [cause.actor, cause.reason, cause.correlation]
-    texts = [output.clean(output.cell(one)) for one in cells]
-    if not sys.stdout.isatty():
-        output.echo("\t".join(texts))
-        return
-    colour = next((_COLOURS[kind] for kind in entry.kinds if kind in _COLOURS), "green")
-    texts[0] = click.style(texts[0], dim=True)
-    texts[1] = click.style(texts[1], bold=True)
-    texts[3] = click.style(texts[3], fg=colour)
-    output.echo("  ".join(text for text in texts if text))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +11,7 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import Group
 from holdfast.cli.history import exit_code_option
-from holdfast.cli.options import limit_option
+from holdfast.cli.options import limit_option, loaded
 from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, MissingExtraError
@@ -308,7 +305,8 @@ def import_(
     if under is not None and len(threads) != 1:
         raise InvalidInputError("--as gives another id to one thread: name it with --thread")
     _needs_langgraph()
-    _load(modules)
+    for module in modules:
+        loaded(module)
     from holdfast.integrations.langgraph.importer import Import
     from holdfast.integrations.langgraph.sources import open_source
     from holdfast.integrations.langgraph.types import Types
@@ -326,20 +324,6 @@ def import_(
         found = [work.run(thread, under) for thread in wanted]
     _imported(session, found, source=opened.name, dry_run=dry_run)
     return 0 if all(one.ok for one in found) else 1
-
-
-def _load(modules: tuple[str, ...]) -> None:
-    """Import the modules that the user named, also from where the command is run."""
-    if modules:
-        sys.path.insert(0, os.getcwd())
-    for module in modules:
-        try:
-            import_module(module)
-        except Exception as error:
-            raise InvalidInputError(
-                f"--import {module}: {type(error).__name__}: {error}; give a module that Python "
-                "finds from here"
-            ) from None
 
 
 def _wanted(source: Source, threads: tuple[str, ...]) -> list[str]:

@@ -73,23 +73,29 @@ def agent_scope(text: str) -> str:
     return text if colon and kind == "agent" else f"agent:{text}"
 
 
+def loaded(module: str) -> Any:
+    """A module that the user named, also one that lies where the command is run."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module.partition(".")[0]:
+            raise InvalidInputError(f"there is no module {module!r} here") from None
+        raise AgentFailed(f"{module} cannot be imported: {error}") from error
+    except Exception as error:
+        kind = type(error).__name__
+        raise AgentFailed(f"{module} cannot be imported: {kind}: {error}") from error
+
+
 def imported(text: str, what: str) -> Any:
     """The object that MODULE:NAME names; `what` says what it is, with an example."""
     module, colon, name = text.partition(":")
     if not (module and colon and name):
         raise InvalidInputError(f"name {what}")
-    sys.path.insert(0, os.getcwd())
     try:
-        return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
-            raise AgentFailed(f"{module} cannot be imported: {error}") from error
-        raise InvalidInputError(f"there is no module {module!r} here") from None
+        return getattr(loaded(module), name)
     except AttributeError:
         raise InvalidInputError(f"the module {module!r} has no {name!r}") from None
-    except Exception as error:
-        kind = type(error).__name__
-        raise AgentFailed(f"{module} cannot be imported: {kind}: {error}") from error
 
 
 def machines_named(given: Iterable[str]) -> dict[str, MachineDefinition]:

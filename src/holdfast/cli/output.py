@@ -27,6 +27,8 @@ _PART = re.compile(
     r"|(?P<number>-?\d[\d.eE+-]*)|(?P<word>true|false|null)"
 )
 _COLOURS = {"key": "blue", "text": "green", "number": "cyan", "word": "magenta"}
+_TIME = 19
+"""Characters of a time, to the second."""
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
 
@@ -102,27 +104,31 @@ def rows(found: Iterable[Any], columns: str, made: dict[str, Callable[[Any], Any
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Rows under headings on a terminal, else separated by tabs."""
-    cells = [[clean(cell(one)) for one in row] for row in rows]
     if not sys.stdout.isatty():
-        for row in cells:
-            echo("\t".join(row))
+        for row in rows:
+            echo("\t".join(clean(cell(one)) for one in row))
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        made.add_column(heading, overflow="fold")
-    for row in cells:
-        made.add_row(*(Text(one) for one in row))
+    for number, heading in enumerate(headings):
+        # A time is shown to the second, and stays on one line: what is beside it is folded.
+        times = any(isinstance(row[number], datetime) for row in rows)
+        made.add_column(heading, overflow="fold", min_width=_TIME if times else None)
+    for row in rows:
+        made.add_row(*(Text(clean(cell(one, "seconds"))) for one in row))
     Console(no_color=not coloured(), highlight=False).print(made)
 
 
-def cell(content: Any) -> str:
-    """One thing as text."""
+def cell(content: Any, precision: str = "") -> str:
+    """One thing as text; a time with a precision is one for people, without its zone."""
     if isinstance(content, datetime):
-        return content.astimezone().isoformat(" ", "milliseconds")
+        here = content.astimezone()
+        if precision:
+            return here.replace(tzinfo=None).isoformat(" ", precision)
+        return here.isoformat(" ", "milliseconds")
     if isinstance(content, bool):
         return "yes" if content else "no"
     if isinstance(content, list | tuple):

@@ -23,6 +23,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StoreNotFoundError,
 )
+from holdfast.storage import url_of
 from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Session:
             raise InvalidInputError("a store in memory would end with this command: name a file")
         # One letter before the colon is a drive, not an engine; a plus is in mongodb+srv.
         named = colon and len(scheme) > 1 and scheme.replace("+", "").isalnum()
-        return text if named else f"sqlite:{text}"
+        return url_of(text) if named else f"sqlite:{text}"
 
     @property
     def shown(self) -> str:
@@ -301,8 +302,10 @@ class Session:
         """
         if self.json:
             output.document({**plain(about or {}), name: plain(list(found))})
-        else:
+        elif found := list(found):
             output.rows(found, columns, made)
+        else:
+            output.note(f"{name}: none")
 
     def confirm(
         self, question: str, refusal: str, show: Callable[[], object] | None = None

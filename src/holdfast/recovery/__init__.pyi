@@ -1,6 +1,7 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -200,7 +201,7 @@ class Recovery:
         agent: Any = None,
         *,
         budget: float = ...,
-        url: str = "",
+        url: str | Path = "",
         key: str | None = None,
         signer: str | None = None,
         durability: str = "full",
@@ -235,7 +236,6 @@ class Scrubber:
         interval: float = 60.0,
         found: Callable[[Sequence[Finding]], Any] | None = None,
     ) -> None: ...
-    async def __aenter__(self) -> Self: ...
     async def start(self) -> None:
         """Scrub in a thread, until `stop` or the end of the store."""
     async def stop(self) -> None:
@@ -244,6 +244,7 @@ class Scrubber:
         """Look at the next part of the store, now; None if another is at it."""
     async def status(self) -> ScrubStatus:
         """How far it is."""
+    async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -281,7 +282,6 @@ class Watchdog:
         interval: float = 5.0,
         lease: float = 30.0,
     ) -> None: ...
-    async def __aenter__(self) -> Self: ...
     async def start(self) -> None:
         """Watch in a thread, until `stop` or the end of the store."""
     async def stop(self) -> None:
@@ -299,6 +299,7 @@ class Watchdog:
         """
     async def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
+    async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

@@ -87,6 +87,7 @@ from holdfast.recovery.records import (
 from holdfast.recovery.report import GroupRecoveryReport, group_report
 from holdfast.recovery.run import Slot, recovering
 from holdfast.recovery.strategies import (
+    UNFIT,
     Unasked,
     UnfitTarget,
     check_state,
@@ -123,8 +124,6 @@ from holdfast.store.store import Store
 
 _FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
 """Strategies that lead to one moment."""
-_UNFIT = (UnfitTarget, MissingError, StateIntegrityError, RecoveryValidationError)
-"""What says of a moment that it does not serve: an older one may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +240,7 @@ class Moments:
             except Unasked as error:  # an older moment would lose more, for want of an answer
                 passed[name] = str(error)
                 break
-            except _UNFIT as error:
+            except (*UNFIT, RecoveryValidationError) as error:  # an older one may serve
                 passed[name] = str(error)[:500]
         return None, passed
 
@@ -298,30 +297,27 @@ class Moments:
     def _groups(
         self, scopes: Sequence[Scope], strategy: str, named: Any, passed: dict[str, str]
     ) -> Iterator[tuple[str, Moment]]:
-        first = self._store.line(scopes[0])
         known: dict[Scope, Lineage] = {}
-        for one in _of_groups(first, named):
+        for one in _of_groups(self._store.line(scopes[0]), named):
             try:
                 members = {made.scope: made for made in group_of(self._store, one).checkpoints}
-            except (CheckpointNotFoundError, StateIntegrityError) as error:
-                # Damaged, or not whole: an older may serve.
+                if not members.keys() >= set(scopes):
+                    raise UnfitTarget("not all of the agents are part of that group")
+                points = {
+                    scope: (members[scope].timeline, members[scope].sequence) for scope in scopes
+                }
+                aside = [str(scope) for scope, (line, _) in points.items() if line != MAIN]
+                if named is None and aside:
+                    raise UnfitTarget(
+                        f"that of {', '.join(aside)} is of another timeline; name it as the point "
+                        "to return to it"
+                    )
+                if named is None and self._left(points, known):
+                    raise UnfitTarget(
+                        "a restore left it behind; name it as the point to return to it"
+                    )
+            except UNFIT as error:  # damaged, not whole, or not meant: an older may serve
                 passed[one.name or one.id] = str(error)[:500]
-                continue
-            if not members.keys() >= set(scopes):
-                passed[one.name or one.id] = "not all of the agents are part of that group"
-                continue
-            points = {scope: (members[scope].timeline, members[scope].sequence) for scope in scopes}
-            aside = [str(scope) for scope, (line, _) in points.items() if line != MAIN]
-            if named is None and aside:
-                passed[one.name or one.id] = (
-                    f"that of {', '.join(aside)} is of another timeline; name it as the point to "
-                    "return to it"
-                )
-                continue
-            if named is None and self._left(points, known):
-                passed[one.name or one.id] = (
-                    "a restore left it behind; name it as the point to return to it"
-                )
                 continue
             yield one.name or one.id, Moment(strategy, points)
         passed.setdefault("group", "no other checkpoint is of a group with all of them")
@@ -474,17 +470,15 @@ class Together:
         """Go on with one that another began, unless that would undo what was done since."""
         data = self._get(id_)
         if data is None or data["status"] != RUNNING:
-            return  # another ended it meanwhile
+            return None  # another ended it meanwhile
         for agent, head in data["heads"].items() if "strategy" not in data else ():
             other = first_of_others(self._store.line(Scope.parse(agent)), id_, head)
             if other is not None:
-                data["why"] = (
-                    f"others wrote to {agent} since it began (entry {other.sequence}), so it was "
-                    "not taken up again, and changed nothing"
-                )
-                self._finish(id_, data, FAILED)
-                return
+                why = f"others wrote to {agent} since it began (entry {other.sequence})"
+                why += ", so it was not taken up again, and changed nothing"
+                return self._finish(id_, data, FAILED, why)
         self._brought_to_end(id_, data)
+        return None
 
     def abandon(self, id_: str, why: str) -> GroupRecoveryReport | None:
         """End one that never ended, and change nothing more; None if there is no such one."""
@@ -495,8 +489,7 @@ class Together:
             data = self._get(id_)
             if data is not None and data["status"] == RUNNING:
                 stands = "; that all of them are back stands" if data.get("points") else ""
-                data["why"] = "; ".join(filter(None, [data.get("why", ""), why + stands]))
-                self._finish(id_, data, SUCCEEDED if "strategy" in data else FAILED)
+                self._finish(id_, data, SUCCEEDED if "strategy" in data else FAILED, why + stands)
         return group_report(id_, self._get(id_) or {})
 
     def _brought_to_end(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
@@ -509,9 +502,8 @@ class Together:
         except Exception as error:  # also a bug: nothing stays half
             kept = self._get(id_)
             if kept is not None and kept["status"] == RUNNING:
-                said = [kept.get("why", ""), f"{type(error).__name__}: {error}"]
-                kept["why"] = "; ".join(filter(None, said))[:2000]
-                self._finish(id_, kept, SUCCEEDED if "strategy" in kept else FAILED)
+                status = SUCCEEDED if "strategy" in kept else FAILED
+                self._finish(id_, kept, status, f"{type(error).__name__}: {error}")
                 known = isinstance(error, StateIntegrityError | MissingError)  # of a member
                 if known and kept["status"] == FAILED:
                     raise self._failed(id_, kept, "failed, and changed nothing") from error
@@ -535,9 +527,8 @@ class Together:
             with _timed(steps, "look"):
                 found, data["passed"] = self._looked(scopes, data)
             if found is None:
-                passed = data["passed"].items()
-                data["why"] = "; ".join(f"{name}: {why}" for name, why in passed)[:2000]
-                self._finish(id_, data, FAILED)
+                passed = "; ".join(f"{name}: {why}" for name, why in data["passed"].items())
+                self._finish(id_, data, FAILED, passed)
                 how = "failed, and changed nothing: there is no moment to return to"
                 raise self._failed(id_, data, how)
             with _timed(steps, "put_back"):
@@ -552,10 +543,9 @@ class Together:
             bad = list(filter(None, (unreadable(line) for line in lines if data["points"])))
         if bad:
             why = f"all are back, but that cannot be read whole: {'; '.join(bad)}"
-            data["why"] = "; ".join(filter(None, [data["why"], why]))[:2000]
-        self._finish(id_, data, FAILED if bad else SUCCEEDED)
-        if data["status"] == FAILED:
+            self._finish(id_, data, FAILED, why)
             raise self._failed(id_, data)
+        self._finish(id_, data, SUCCEEDED)
         return group_report(id_, data)
 
     def _failed(
@@ -665,15 +655,17 @@ class Together:
     def _note(self, id_: str, data: Mapping[str, Any]) -> Change:
         return planned(self._handle, {GROUPS + id_: dict(data)}, reason=f"recovery {id_}")
 
-    def _finish(self, id_: str, data: dict[str, Any], status: str) -> None:
+    def _finish(self, id_: str, data: dict[str, Any], status: str, why: str = "") -> None:
         """Let members tell what they lost, then keep how it ended, and let go of what was held.
 
         In this order: one that has ended is not taken up again.
         """
         for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
             tell_tail(self._store.line(Scope.parse(agent)), tail, id_)
-        data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
-        data["signed"] = self._store.core.signer is not None
+        core = self._store.core
+        data |= {"status": status, "finished_at": moment(core.clock.claimed())}
+        data |= {"signed": core.signer is not None}
+        data["why"] = "; ".join(filter(None, [data.get("why", ""), why]))[:2000]
         try:
             self._store.core.run(self._ending(id_, data, self._let_go(id_, data)))
         except (StateIntegrityError, MissingError, GateRefusedError):

@@ -384,18 +384,12 @@ class Booting:
                 self._note(state.scope, "operation", one.checkpoint.name, "left", why)
 
     def _transitions(self, state: State) -> None:
-        machines = self._machines
-        for name in list(interrupted(handle_of(state))):
-            definition = machines.get(name)
-            if definition is None:
-                why = f"machines has no definition of {name!r}"
-                self._note(state.scope, "transition", name, "left", why)
-                continue
-            with self._leaving(state.scope, "transition", name, Exception):
-                how = machines.recoverer(state, definition, name).how
-                outcome = {"roll_back": "rolled_back", "ask": "left"}.get(how, "completed")
-                why = "settle it" if how == "ask" else ""
-                self._note(state.scope, "transition", name, outcome, why)
+        settled, left, _ = self._machines.settle(state)
+        for name, how in settled.items():
+            outcome = "rolled_back" if how == "roll_back" else "completed"
+            self._note(state.scope, "transition", name, outcome)
+        for name, why in left.items():
+            self._note(state.scope, "transition", name, "left", why)
 
     def _effects(self, state: State) -> None:
         """Those that may be repeated are to be begun again; about others somebody has to say."""

@@ -72,12 +72,9 @@ class Machines(dict[str, MachineDefinition]):
             return any(name in self for name in interrupted(handle)) if self else False
         return False
 
-    def settle(self, state: State) -> dict[str, Any]:
-        """Settle what is open: what became of each, and which are left to the caller, and why.
-
-        Raises what the work of one raised only if none was completed: what is raised may have the
-        state put back, and one that was completed would be begun again.
-        """
+    def settle(self, state: State) -> tuple[dict[str, str], dict[str, str], Exception | None]:
+        """Settle what is open: what became of each, which are left to the caller and why, and the
+        first error of a function of the user."""
         settled: dict[str, str] = {}
         left: dict[str, str] = {}
         wrong: Exception | None = None
@@ -99,9 +96,7 @@ class Machines(dict[str, MachineDefinition]):
                 left[name] = ASK
             else:
                 settled[name] = how
-        if wrong is not None and "complete" not in settled.values():
-            raise wrong
-        return {"settled": settled, "left": left}
+        return settled, left, wrong
 
 
 def machines_on_loop(known: Mapping[str, MachineDefinition] | None, on_loop: OnLoop) -> Machines:

@@ -31,7 +31,7 @@ from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope
 from holdfast.recovery.strategies import unreadable
-from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Around
 from holdfast.store.inner import (
     Core,
@@ -105,15 +105,10 @@ def _line(core: Core, ledger: Ledger, number: int) -> tuple[object, ...] | None:
     if begun is None or not number:
         return begun
     taken = set(readable_timelines(core, ledger).values())
-    name = new_name(number)
+    name = f"timeline-{number}"
     while name in taken:
         name += "-again"
     return (name, *begun)
-
-
-def new_name(number: int) -> str:
-    """What a timeline is called whose name is lost."""
-    return f"timeline-{number}"
 
 
 def name_lost(core: Core, scope: Scope, key: bytes) -> str:
@@ -150,42 +145,29 @@ class Healed:
     """What could not be made again with it, for people."""
 
 
-class _Overlaid:
-    """A moment that is read as if some rows were others."""
+class Overlay(Around):
+    """A storage that is read as if some rows were others; nothing can be written.
 
-    def __init__(self, moment: Moment, over: Mapping[bytes, bytes]) -> None:
-        self._moment = moment
-        self._over = over
-
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        found = dict(self._moment.scan(low, high, limit=limit, reverse=reverse))
-        found |= {key: row for key, row in self._over.items() if low <= key < high}
-        return sorted(found.items(), reverse=reverse)[:limit]
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        return self._moment.cells(low, high, limit=limit)
-
-
-class Overlay(_Overlaid, Around):
-    """A storage that is read as if some rows were others; nothing can be written."""
+    A moment is that of the storage itself: only the feed is read in one, and none of it heals.
+    """
 
     def __init__(self, storage: Storage, over: Mapping[bytes, bytes]) -> None:
-        _Overlaid.__init__(self, storage, over)
-        Around.__init__(self, storage)
+        super().__init__(storage)
+        self._over = over
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         found = self.inner.get(keys)
         return [self._over.get(key, row) for key, row in zip(keys, found, strict=True)]
 
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        found = dict(self.inner.scan(low, high, limit=limit, reverse=reverse))
+        found |= {key: row for key, row in self._over.items() if low <= key < high}
+        return sorted(found.items(), reverse=reverse)[:limit]
+
     def commit(self, batch: Batch) -> None:
         raise ReadOnlyError("this is only looked at")
-
-    @contextmanager
-    def moment(self) -> Iterator[Moment]:
-        with self.inner.moment() as moment:
-            yield _Overlaid(moment, self._over)
 
     def close(self) -> None:
         """The storage below belongs to somebody else."""
@@ -253,9 +235,15 @@ def _healing(
             known = {bytes.fromhex(one.row): one for one in left if one.row}
             more: _Rows = {}
             with _healed(core, rows) as seen:
-                for number, other in _sources(copies):
+                # Each copy, and at last none, for what can be made again.
+                for number, other in (*enumerate(copies), (None, None)):
                     wanted = [key for key in known if key not in more]
-                    good = _fitting(seen, scope, _offered(seen, other, scope, wanted, last))
+                    given = (
+                        made_again(seen, scope, wanted, rename=last)
+                        if other is None
+                        else _candidates(seen, other, wanted)
+                    )
+                    good = _fitting(seen, scope, given)
                     more |= {key: (row, number) for key, row in good.items()}
             if not more:
                 break
@@ -267,11 +255,6 @@ def _healing(
 
 def _healed(core: Core, rows: _Rows) -> AbstractContextManager[Core]:
     return looking(core, {key: row for key, (row, _) in rows.items()})
-
-
-def _sources(copies: Sequence[Core]) -> list[tuple[int | None, Core | None]]:
-    """Where rows can be had from: each copy, and at last none, for what can be made again."""
-    return [*enumerate(copies), (None, None)]
 
 
 def _still(core: Core, scope: Scope) -> list[Finding]:
@@ -286,42 +269,25 @@ def _missing(scope: Scope, key: bytes) -> Finding:
     return Finding("chain", rowkinds.describe(key), "it is missing", str(scope), (), key.hex())
 
 
-def _offered(
-    core: Core, other: Core | None, scope: Scope, keys: list[bytes], rename: bool
-) -> dict[bytes, bytes]:
-    """Rows for the place of damaged or missing ones, from one source."""
-    if other is None:
-        return made_again(core, scope, keys, rename=rename)
-    return _candidates(core, other, scope, keys)
-
-
-def _candidates(core: Core, other: Core, scope: Scope, keys: list[bytes]) -> dict[bytes, bytes]:
+def _candidates(core: Core, other: Core, keys: list[bytes]) -> dict[bytes, bytes]:
     """Rows of a copy that are other than ours, or that we lack."""
-    found = zip(keys, core.storage.get(keys), other.storage.get(keys), strict=True)
-    given = {key: row for key, mine, row in found if row is not None and row != mine}
+    here, there = core.storage, other.storage
+    found = dict(zip(keys, there.get(keys), strict=True))
     for key in keys:
         if key[:1] == b"E":
-            given |= _gap(core.storage, other.storage, key)
+            found |= _gap(here, there, key)
             # A finding about signatures names the checkpoint that they lie beside.
-            given |= _differing(core.storage, other.storage, rowkinds.signature(key, b""))
+            beside = rowkinds.signature(key, b"")
+            found |= there.scan(beside, rowkinds.after(beside), limit=rowkinds.MOST_SIGNATURES)
         elif key[:1] == b"A":  # one that is missing is known by the anchors alone
-            given |= _differing(core.storage, other.storage, key[:9], newest=True)
-    given |= _deletions(core, other, scope, keys)
+            found |= there.scan(key[:9], rowkinds.after(key[:9]), limit=1, reverse=True)
+    mine = here.get(list(found))
     return {
         key: row
-        for key, row in given.items()
-        if not rowkinds.is_fork(key) or _same_beginning(core.storage, other.storage, key)
+        for (key, row), before in zip(found.items(), mine, strict=True)
+        if row is not None and row != before
+        if not rowkinds.is_fork(key) or _same_beginning(here, there, key)
     }
-
-
-def _differing(
-    storage: Storage, other: Storage, prefix: bytes, *, newest: bool = False
-) -> dict[bytes, bytes]:
-    """Rows of a copy behind a prefix that are other than ours, or that we lack; or the last."""
-    limit = 1 if newest else rowkinds.MOST_SIGNATURES
-    found = dict(other.scan(prefix, rowkinds.after(prefix), limit=limit, reverse=newest))
-    mine = dict(zip(found, storage.get(list(found)), strict=True))
-    return {key: row for key, row in found.items() if row != mine[key]}
 
 
 def _same_beginning(storage: Storage, other: Storage, key: bytes) -> bool:
@@ -336,23 +302,6 @@ def _same_beginning(storage: Storage, other: Storage, key: bytes) -> bool:
     except (StateIntegrityError, ValueError):
         return False  # healed first, if a copy has it
     return mine == theirs
-
-
-def _deletions(core: Core, other: Core, scope: Scope, keys: list[bytes]) -> dict[bytes, bytes]:
-    """Rows of a copy that say that the scope is deleted, where entries here end with just that."""
-    given: dict[bytes, bytes] = {}
-    ledgers = ledgers_of(core, scope) if any(key[:1] == b"E" for key in keys) else {}
-    for key in keys:
-        ledger = ledgers.get(rowkinds.scope_of(key)) if key[:1] == b"E" else None
-        if ledger is None:
-            continue
-        ended = rowkinds.deletion(ledger.tombstone)
-        mine, theirs = core.storage.get([key, ended]), other.storage.get([ended])[0]
-        with suppress(StateIntegrityError, PrunedError):  # then it says nothing of an end
-            ops = ledger.open_entry(key, mine[0])[1].ops
-            if mine[1] is None and theirs is not None and ops[-1][0] == entry.GONE:
-                given[ended] = theirs
-    return given
 
 
 def _gap(storage: Storage, other: Storage, key: bytes) -> dict[bytes, bytes]:

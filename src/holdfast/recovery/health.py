@@ -26,6 +26,7 @@ from holdfast.recovery.failures import grouped
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, every_scope, is_own
 from holdfast.recovery.strategies import readable
+from holdfast.storage import url_of
 from holdfast.store.inner import (
     Finding,
     LineHandle,
@@ -60,7 +61,7 @@ class Placement:
 
     def concerns(self) -> Iterator[Remark]:
         """What is wrong with it."""
-        engine, _, path = self.url.partition(":")
+        engine, _, path = url_of(self.url).partition(":")
         if engine == "memory":
             what = "the store is in memory: all of it ends with the process"
             yield "in_memory", what, 30, "open sqlite:PATH instead"
@@ -226,8 +227,7 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
     for scope, mine in grouped(findings).items():
         first = mine[0]
         more = f" (and {len(mine) - 1} more)" if len(mine) > 1 else ""
-        what = first.message if first.place in first.message else f"{first.place}: {first.message}"
-        what += more
+        what = f"{first.place}: {first.message}{more}"
         keys = sorted({key for one in mine for key in one.keys})
         if keys:
             names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")

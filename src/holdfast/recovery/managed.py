@@ -101,21 +101,25 @@ class Managed(Closable):
         self,
         store: Store,
         config: Configuration,
-        recovery: Recovery,
-        policies: Policies,
-        replicas: tuple[Replicas | None, Sequence[Store]],
+        steps: Mapping[str, StepFunction] | None,
+        machines: Mapping[str, MachineDefinition] | None,
     ) -> None:
         self.store = store
         self.state: State = store.agent(config.agent_id)
-        self.policies = policies
-        self.recovery = recovery
         self.backups = backups_of(config, store)
-        self.replicas, copies = replicas
+        self.replicas = replicas_of(config, store)
         """What keeps replicas up to date, in the background, if the configuration names any."""
+        self._trouble = first_sync(self.replicas)
+        """What is wrong with any of them."""
+        copies = self.replicas.copies() if self.replicas is not None else []
+        self.recovery = Recovery(
+            store, procedures=config.procedures, steps=steps, copies=copies, machines=machines
+        )
         self.scrubber: Scrubber | None = None
         """What checks the store in the background, if the configuration asks for that."""
         if config.scrub_interval is not None:
             self.scrubber = Scrubber(store, interval=config.scrub_interval, copies=copies)
+        self.policies = Policies(store)
         self.report: SetUp
         self._own = False
 
@@ -171,26 +175,15 @@ def set_up_in(
     given: bool,
 ) -> Managed:
     """The same in an open store, which stays open; `given` says that it was open before."""
-    replicas = replicas_of(config, store)
-    trouble = first_sync(replicas)
-    copies = replicas.copies() if replicas is not None else []
-    recovery = Recovery(
-        store,
-        procedures=config.procedures,
-        steps=steps,
-        copies=copies,
-        machines=machines,
-    )
-    policies = Policies(store)
-    managed = Managed(store, config, recovery, policies, (replicas, copies))
+    managed = Managed(store, config, steps, machines)
     try:
-        managed.report = put_in_force(config, recovery, policies, initial, trouble, given=given)
+        managed.report = put_in_force(managed, config, initial, given=given)
         if managed.scrubber is not None:
             managed.scrubber.start()
-        if replicas is not None:
-            replicas.start()
+        if managed.replicas is not None:
+            managed.replicas.start()
     except BaseException:  # also a cancelled start: nothing goes on behind it
-        policies.close()
+        managed.policies.close()
         raise
     return managed
 
@@ -279,18 +272,13 @@ def _check_backup(config: Configuration, store: Any) -> None:
 
 
 def put_in_force(
-    config: Configuration,
-    recovery: Recovery,
-    policies: Policies,
-    initial: Mapping[str, Any] | None,
-    trouble: tuple[str, ...],
-    *,
-    given: bool,
+    managed: Managed, config: Configuration, initial: Mapping[str, Any] | None, *, given: bool
 ) -> SetUp:
     """Verify what is there, write what is not, and say what is in force.
 
-    `given` says that the store was open before, `trouble` what is wrong with replicas.
+    `given` says that the store was open before.
     """
+    policies, recovery = managed.policies, managed.recovery
     core, scope = policies._core, Scope("agent", config.agent_id)
     policies._check(config.policies)
     found = _looked_at(core, scope, config.verification)
@@ -320,7 +308,7 @@ def put_in_force(
         verification=config.verification,
         scrub_interval=config.scrub_interval,
         findings=findings,
-        notes=(*config.notes, *trouble, *(config.passed_over() if given else ())),
+        notes=(*config.notes, *managed._trouble, *(config.passed_over() if given else ())),
         initialized_at=core.clock.claimed() // 1000,
     )
 

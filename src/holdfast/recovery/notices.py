@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.agents.agent_keys import again, own_change
+from holdfast.agents.agent_keys import again, own_change, run_parts
 from holdfast.recovery.failures import PREFIX
 from holdfast.recovery.records import NOTICES, notices_scope
 from holdfast.store.inner import StoreHandle, handle_of
@@ -99,10 +99,7 @@ def _hand_over(
     called(function, part, one)
     part.set(CURSOR + consumer, one.number + 1)
     part.set(HAD + consumer, _name(one))
-    plan = parts.plan()
-    assert plan is not None
-    state._run(plan)
-    return True
+    return run_parts(parts)
 
 
 def _name(one: RecoveryNotice) -> list[str]:

@@ -440,11 +440,6 @@ class Record:
         """What stands in place of a state before that could not be read; empty if it was read."""
         return str(self.data.get("unread", ""))
 
-    @property
-    def refusals(self) -> int:
-        """Attempts that came to nothing because a check refused their state."""
-        return len(self.data.get("bad", ()))
-
     def bars(self, found: Mapping[str, Any]) -> bool:
         """Whether what a step found names a state, and none that an earlier attempt was refused."""
         known = [one for one in self.data.get("bad", ()) if one["attempt"] != self.attempt]

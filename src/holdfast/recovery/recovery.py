@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from holdfast.agents.machines.definition import MachineDefinition
@@ -93,6 +94,7 @@ from holdfast.recovery.report import (
 from holdfast.recovery.run import Progress, Running, recovering
 from holdfast.recovery.steps import STEPS, action_problems, losing_by
 from holdfast.recovery.strategies import STRATEGIES
+from holdfast.storage import url_of
 from holdfast.store.inner import Core, StoreHandle, erased_ids, moment
 from holdfast.store.names.arguments import (
     check_count,
@@ -664,7 +666,7 @@ class Recovery:
         agent: Any = None,
         *,
         budget: float = BUDGET,
-        url: str = "",
+        url: str | Path = "",
         key: str | None = None,
         signer: str | None = None,
         durability: str = "full",
@@ -676,6 +678,7 @@ class Recovery:
         secrets lie beside the store and whether the disk is full.
         """
         check_seconds(budget, "budget")
+        url = url_of(url)
         for what, text in {"url": url, "key": key or "", "signer": signer or ""}.items():
             check_text(text, what)
         scope = given_scope(self._handle, agent) if agent is not None else None

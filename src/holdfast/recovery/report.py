@@ -443,22 +443,20 @@ def _lost(data: Mapping[str, Any]) -> dict[str, str]:
 
 def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
     """The report of a recovery of a group as it is kept."""
-    return GroupRecoveryReport(
-        id_,
-        tuple(Scope.parse(one) for one in data["agents"]),
-        data["status"],
-        AgentFailure.of(data["failure"]),
-        data.get("strategy"),
-        data.get("points", {}),
-        data.get("passed", {}),
-        data.get("unsent", {}),
-        _lost(data),
-        data.get("steps", {}),
-        data.get("why", ""),
-        data["started_at"],
-        data.get("finished_at"),
-        data.get("signed"),
-    )
+    usual: dict[str, Any] = {
+        "strategy": None,
+        "points": {},
+        "passed": {},
+        "unsent": {},
+        "steps": {},
+        "why": "",
+    }
+    given: dict[str, Any] = {name: data.get(name, value) for name, value in usual.items()}
+    ended: dict[str, Any] = {
+        name: data.get(name) for name in ("status", "started_at", "finished_at", "signed")
+    }
+    agents, failure = tuple(map(Scope.parse, data["agents"])), AgentFailure.of(data["failure"])
+    return GroupRecoveryReport(id_, agents, failure=failure, lost=_lost(data), **given, **ended)
 
 
 # What a recovery would do.

@@ -100,7 +100,11 @@ class Slot:
                 work()
 
     def end(self) -> None:
-        """What it writes from now on is refused; its thread ends once its step returns."""
+        """What it writes from now on is refused; its thread ends once its step returns.
+
+        What is on its way is stored before whatever this process commits next, which is that it
+        was given up, or what undoes it.
+        """
         self._lease.over = True
         self._work.put(None)
 
@@ -191,7 +195,8 @@ class Running:
             if undone is not None:
                 self._fail(f"{why}; it {undone}")
             rest = 0.0 if refused else pause  # then another state is next
-            left = self.procedure.retries + 1 + self.record.refusals - self.record.attempt
+            refusals = len(self.record.data.get("bad", ()))
+            left = self.procedure.retries + 1 + refusals - self.record.attempt
             over = time.monotonic() + rest >= self._end
             if verdict == HOPELESS or (refused and self.context.failure.names_state):
                 refusal = str(self.record.data.get("refusal", why))

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
 from holdfast.errors import (
     InvalidInputError,
@@ -106,11 +106,6 @@ class Scrubber(Startable):
         self._budget = float(budget)
         self._found = found
         self._background = Background(self._core, "holdfast-scrub", interval, self.slice)
-
-    @calls()
-    @here
-    def __enter__(self) -> Self:
-        return super().__enter__()
 
     @calls()
     @here(awaited=True)

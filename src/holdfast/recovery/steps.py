@@ -331,7 +331,11 @@ def settle_transitions(context: Context, action: Mapping[str, Any]) -> dict[str,
     done: a step behind this one that fails would put the state back all the same.
     """
     del action
-    return context.settings.machines.settle(context.state)
+    settled, left, wrong = context.settings.machines.settle(context.state)
+    # What is raised may have the state put back, and one that was completed would be begun again.
+    if wrong is not None and "complete" not in settled.values():
+        raise wrong
+    return {"settled": settled, "left": left}
 
 
 def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:

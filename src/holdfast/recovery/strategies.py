@@ -176,6 +176,10 @@ class UnfitTarget(HoldfastError):
     """A strategy does not serve here; the text says why."""
 
 
+UNFIT = (UnfitTarget, MissingError, StateIntegrityError)
+"""What says of a state that it does not serve: another may."""
+
+
 class Unreached(UnfitTarget):
     """It could not be tried to the end; it may serve when it is tried again."""
 
@@ -284,7 +288,7 @@ def look(context: Context, order: tuple[str, ...]) -> Looked:
         try:
             looked.target = _found(context, name)
             break
-        except (UnfitTarget, MissingError, StateIntegrityError) as error:  # the next may serve
+        except UNFIT as error:  # the next may serve
             looked.passed[name] = str(error)[:500]
             looked.unreached |= isinstance(error, Unreached)
     return looked
@@ -303,7 +307,7 @@ def _found(context: Context, name: str) -> RecoveryTarget:
         return STRATEGIES[name](context)
     try:
         found = called(strategy, context)
-    except (UnfitTarget, MissingError, StateIntegrityError):  # says itself why it does not serve
+    except UNFIT:  # says itself why it does not serve
         raise
     except Exception as error:  # a user's function may raise anything
         raise failing(error) from error
@@ -590,11 +594,7 @@ def timeline(context: Context) -> RecoveryTarget:
         try:
             sequence = handle.on(one.name).place()[2]
             return _whole(context, failures.TIMELINE, one.name, sequence)
-        except (
-            UnfitTarget,
-            StateIntegrityError,
-            MissingError,
-        ) as error:  # another timeline may serve
+        except UNFIT as error:  # another timeline may serve
             why = f"{one.name}: {error}"
     raise UnfitTarget(why)
 
@@ -634,7 +634,7 @@ def copy(context: Context) -> RecoveryTarget:
                 raise UnfitTarget("all that it has is here")
             _accepted(context, there, MAIN, sequence)
             found.append((_written(there), sequence, -number))
-        except (UnfitTarget, StateIntegrityError, MissingError) as error:  # another copy may serve
+        except UNFIT as error:  # another copy may serve
             wrong.append(UnfitTarget(f"copy {number}: {error}"))
         except Exception as error:  # it may lie anywhere: another copy, or strategy, may serve
             wrong.append(failing(error, f"copy {number} failed"))

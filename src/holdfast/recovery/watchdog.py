@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -110,7 +110,7 @@ class Sightings:
     def __init__(self, store: StoreHandle) -> None:
         self._store = store
         self._handle = store.line(notices_scope())
-        self._pauses: dict[str, tuple[int, float]] = {}
+        self._pauses: dict[Scope, tuple[int, float]] = {}
         """For each failure that was answered in vain here: how often, and when it is tried again by
         the monotonic clock. Wall clocks of several machines say nothing of each other."""
 
@@ -127,7 +127,7 @@ class Sightings:
         return [one for one in self.all() if not self._pauses_for(one)]
 
     def _pauses_for(self, one: Unanswered) -> bool:
-        tries, end = self._pauses.get(_name(one.agent), (0, 0.0))
+        tries, end = self._pauses.get(one.agent, (0, 0.0))
         return one.tries == tries > 0 and self._store.core.clock.ticks() < end
 
     def add(self, sighting: Sighting) -> None:
@@ -136,43 +136,38 @@ class Sightings:
         What gives way is found again, if it is still so once that is answered.
         """
         kept = self._handle.reader.get(OPEN + _name(sighting.scope), None, None, False)
-        if kept is not None and not _goes_before(sighting, _read(kept)):
+        if kept is not None and _grave(sighting.failure) <= _grave(_read(kept).failure):
             return
-        now = self._now()
-        failure = sighting.failure.check()
-        one = Unanswered(
-            sighting.scope, failure, now, 0, "", now, term=sighting.term, cycle=sighting.cycle
+        now, failure = self._now(), sighting.failure.check()
+        self._keep(
+            Unanswered(
+                sighting.scope, failure, now, 0, "", now, term=sighting.term, cycle=sighting.cycle
+            )
         )
-        write(self._handle, {OPEN + _name(one.agent): _data(one)})
+
+    def _keep(self, one: Unanswered, **more: Any) -> None:
+        write(self._handle, {OPEN + _name(one.agent): _data(one), **more})
 
     def failed(self, one: Unanswered, error: str, *, recovered: bool = False) -> None:
         """An answer failed; the next is tried after a pause, which doubles each time."""
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(one.tries, 20))
+        pause, tries = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(one.tries, 20)), one.tries + 1
         due = self._now() + timedelta(seconds=pause)
-        kept = replace(one, tries=one.tries + 1, error=error[:1000], due=due, recovered=recovered)
-        write(self._handle, {OPEN + _name(one.agent): _data(kept)})
-        self._pauses[_name(one.agent)] = one.tries + 1, self._store.core.clock.ticks() + pause
+        self._keep(replace(one, tries=tries, error=error[:1000], due=due, recovered=recovered))
+        self._pauses[one.agent] = tries, self._store.core.clock.ticks() + pause
 
     def answered(self, one: Unanswered) -> None:
         """It is over."""
-        self._pauses.pop(_name(one.agent), None)
+        self._pauses.pop(one.agent, None)
         name = _name(one.agent)
         write(self._handle, {CYCLES + name: one.cycle} if one.cycle else {}, drop=OPEN + name)
 
     def settled(self, one: Unanswered) -> None:
         """Its state is recovered: whatever else is to be done, its alarms are answered."""
-        name = _name(one.agent)
-        kept = _data(replace(one, recovered=True))
-        write(self._handle, {CYCLES + name: one.cycle, OPEN + name: kept})
+        self._keep(replace(one, recovered=True), **{CYCLES + _name(one.agent): one.cycle})
 
     def cycle(self, scope: Scope) -> int:
         """The cycle up to which alarms of an agent are answered."""
         return int(self._handle.reader.get(CYCLES + _name(scope), 0, None, False))
-
-
-def _goes_before(sighting: Sighting, kept: Unanswered) -> bool:
-    """Whether a failure is not to wait for the answer of another one of the agent."""
-    return _grave(sighting.failure) > _grave(kept.failure)
 
 
 def _grave(failure: AgentFailure) -> int:
@@ -258,22 +253,14 @@ def running(core: Core) -> Iterator[tuple[LeaseInfo, Scope]]:
         if parts is None:
             hashed[info.name] = info
         elif len(parts) == 2 and parts[0] == "agent":
-            scope = _agent(parts[1])
-            if scope is not None and core.known(scope) is not None:
-                yield info, scope
+            with suppress(InvalidScopeError):  # a lease of another's own that bears such a name
+                if core.known(scope := Scope("agent", parts[1])) is not None:
+                    yield info, scope
     if hashed:  # only those whose ids are too long for the name of a lease
         for scope, *_ in core.scopes():
             name = lease_of(scope)
             if name in hashed:
                 yield hashed[name], scope
-
-
-def _agent(id: str) -> Scope | None:
-    """The agent of an id; None if a lease of another's own bears such a name."""
-    try:
-        return Scope("agent", id)
-    except InvalidScopeError:
-        return None
 
 
 def lease_of(scope: Scope) -> str | None:
@@ -380,10 +367,6 @@ def _tell(answer: Future[Answered]) -> None:
         log.error("the watchdog could not do its work just now", exc_info=error)
 
 
-class _NotStarted(Exception):
-    """An agent is recovered, and was not started; the cause says why."""
-
-
 @faced
 class Watchdog(Startable):
     """Finds agents that failed, and has them recovered.
@@ -454,11 +437,6 @@ class Watchdog(Startable):
         self._over = False
         Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
         self._background = Background(core, "holdfast-watchdog", interval, self._turn, self._wait)
-
-    @calls()
-    @here
-    def __enter__(self) -> Self:
-        return super().__enter__()
 
     @calls()
     @here(awaited=True)
@@ -546,10 +524,12 @@ class Watchdog(Startable):
             check_there(self._handle, one.agent)
         except (ScopeNotFoundError, ScopeErasedError):
             return True  # it was deleted or erased, and does not begin anew by itself
-        name = lease_of(one.agent)
-        if one.failure.kind in DAMAGED or name is None:
-            return False
-        return self._is_over(one, self._core.leases.info(name))
+        return one.failure.kind not in DAMAGED and self._is_over(one, self._info(one.agent))
+
+    def _info(self, scope: Scope) -> LeaseInfo | None:
+        """The lease of who runs an agent, if there was ever one."""
+        name = lease_of(scope)
+        return self._core.leases.info(name) if name is not None else None
 
     def _due(self) -> list[Unanswered]:
         for sighting in self._found():
@@ -574,8 +554,7 @@ class Watchdog(Startable):
 
     def _runs(self, scope: Scope) -> int:
         """The term under which somebody runs a scope, or ran it and is gone; 0 if nobody does."""
-        name = lease_of(scope)
-        info = self._core.leases.info(name) if name is not None else None
+        info = self._info(scope)
         return info.term if info is not None and runs(info) else 0
 
     def _is_damaged(self, scope: Scope) -> bool:
@@ -619,53 +598,47 @@ class Watchdog(Startable):
         )
 
     def _answered_or_kept(self, one: Unanswered) -> Answered:
+        report, recovered = None, one.recovered
         try:
-            done = self._answer(one)
+            name, info = lease_of(one.agent), self._info(one.agent)
+            if self._is_over(one, info) or self._is_past(one):
+                outcome = "passed"
+            elif self._on_failure is not None:
+                if one.failure.kind in SILENT and name is not None:
+                    self._core.leases.break_(name, one.term)
+                called(self._on_failure, one.agent, one.failure)
+                outcome = "told"
+            else:
+                outcome = "recovered"
+                if not recovered:
+                    report = self._recovered(one, name, info)
+                    recovered = True
+                if self._restart is not None and name is not None and one.term:
+                    called(self._restart, one.agent.id)
         except Exception as error:  # whatever it is, it is tried again
             if self._is_out(error):
                 raise  # another watchdog goes on with it
             log.warning("%s: %s was answered in vain", one.agent, one.failure.kind, exc_info=True)
-            cause = error.__cause__ if isinstance(error, _NotStarted) else error
-            recovered = one.recovered or cause is not error
-            text = f"{type(cause).__name__}: {cause}"
             if one.cycle and self._was_undone(one, error):
                 self._start_again(one.agent.id)
+            text = f"{type(error).__name__}: {error}"
             self._sightings.failed(one, text, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
         if one.failure.kind in DAMAGED and self._is_damaged(one.agent):
             self._sightings.failed(one, "it is still damaged")  # so not at each look
         else:
             self._sightings.answered(one)
-        return done
+        return Answered(one.agent, one.failure, outcome, report)
 
-    def _answer(self, one: Unanswered) -> Answered:
-        name = lease_of(one.agent)
-        info = self._core.leases.info(name) if name is not None else None
-        if self._is_over(one, info) or self._is_past(one):
-            return Answered(one.agent, one.failure, "passed")
-        if self._on_failure is not None:
-            if one.failure.kind in SILENT and name is not None:
-                self._core.leases.break_(name, one.term)
-            called(self._on_failure, one.agent, one.failure)
-            return Answered(one.agent, one.failure, "told")
-        report = None
-        if not one.recovered:
-            with self._in_place_of(name, info):
-                report = self._recovery.recover(one.agent, one.failure)
-                if one.cycle:
-                    Drift(self._store.scope(one.agent)).reset()
-                    self._sightings.settled(one)
-        if self._restart is not None and name is not None and one.term:
-            self._start(self._restart, one.agent)
-        return Answered(one.agent, one.failure, "recovered", report)
-
-    def _start(self, restart: Callable[[str], Any], agent: Scope) -> None:
-        try:
-            called(restart, agent.id)
-        except Exception as error:  # a user's function: tried again later
-            if self._is_out(error):
-                raise  # another watchdog goes on with it
-            raise _NotStarted from error
+    def _recovered(
+        self, one: Unanswered, name: str | None, info: LeaseInfo | None
+    ) -> RecoveryReport:
+        with self._in_place_of(name, info):
+            report = self._recovery.recover(one.agent, one.failure)
+            if one.cycle:
+                Drift(self._store.scope(one.agent)).reset()
+                self._sightings.settled(one)
+        return report
 
     def _was_undone(self, one: Unanswered, error: Exception) -> bool:
         if not isinstance(error, RecoveryFailedError):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 from holdfast.replicas.replica_sync import ReplicaStatus as ReplicaStatus
 from holdfast.replicas.replica_sync import SyncedReplica as SyncedReplica
@@ -23,7 +24,12 @@ class Replicas:
     `read_only=True` can be followed, too.
     """
     def __init__(
-        self, store: Store, urls: Sequence[str], *, factor: int | None = None, interval: float = 1.0
+        self,
+        store: Store,
+        urls: Sequence[str | Path],
+        *,
+        factor: int | None = None,
+        interval: float = 1.0,
     ) -> None: ...
     def __repr__(self) -> str: ...
     @property
@@ -61,7 +67,7 @@ class Replicas:
     def following(self) -> AbstractAsyncContextManager[Replicas]:
         """Follow as long as the block lasts; at its end the replicas are brought up to date."""
 
-async def promote_replica(url: str) -> None:
+async def promote_replica(url: str | Path) -> None:
     """Make a store of its own of a replica: it can be written to, and follows no longer.
 
     For when the store that it follows is lost. If that comes back, it is not synced into this one

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
-from holdfast.replicas.compare import Findings, Judge, Row, paged
+from holdfast.replicas.compare import Judge, Row, paged
 from holdfast.replicas.replica_cell import SIZE, Writer, split
 from holdfast.storage.contract import Limits, Moment
 from holdfast.store.inner import AHEAD, LANES, Body, FeedItem, Lanes, Tail, entry, id_tag
@@ -69,18 +69,16 @@ def check_ends(source: Moment, replica: Ends) -> None:
 class Commits:
     """Writes to a replica what the source has committed since."""
 
-    def __init__(
-        self, judge: Judge, writer: Writer, findings: Findings, rests: dict[bytes, list[Swap]]
-    ) -> None:
+    def __init__(self, judge: Judge, writer: Writer, rests: dict[bytes, list[Swap]]) -> None:
         self._judge = judge
         self._core = judge.core
         self._rests = rests
         """Cells that come with a checkpoint, by its key; those that were written are gone."""
         self._moment = judge.moment
         self._writer = writer
-        self._findings = findings
         self._rows: dict[bytes, bytes] = {}
         self._size = 0
+        self._gone: set[bytes] = set()
         self._pins: list[bytes] = []
         self._cells: list[Swap] = []
         self._owed: set[tuple[int, int, int]] = set()
@@ -94,7 +92,7 @@ class Commits:
 
     def check(self) -> None:
         """Refuse if the replica holds what the source does not; `run` goes on where it ends."""
-        self._ends = ends(self._writer.rows)
+        self._ends = ends(self._writer.storage)
         check_ends(self._moment, self._ends)
 
     def run(self) -> None:
@@ -164,8 +162,7 @@ class Commits:
         try:
             body = self._judge.body(key, row)
         except StateIntegrityError:  # it stays out of the replica, and is named
-            self._findings.add(key, "it is damaged in the store, and was not copied")
-            self.unread = True
+            self.unread = not self._judge.sends(key, row)
             return
         self._add(key, row)
         self._cells += self._rests.pop(key, [])
@@ -199,9 +196,13 @@ class Commits:
             self._copy(rows.change(id_tag(self._core, ledger, body.change)))
 
     def _anchored(self, scope: int, timeline: int) -> None:
-        """What an anchor brings: the row that leads to it, and the states that it keeps."""
+        """What an anchor brings: the row that leads to it, and the states that it keeps. What led
+        to the one before goes with the same commit."""
         for kind in (b"A", b"B"):
             prefix = rows.line(kind, scope, timeline)
+            for key, _ in paged(self._writer.storage.scan, prefix, rows.after(prefix)):
+                if row_at(self._moment, key) is None:
+                    self._gone.add(key)
             for key, row in paged(self._moment.scan, prefix, rows.after(prefix)):
                 self._check(key, row)
                 if kind == b"B":
@@ -213,14 +214,13 @@ class Commits:
 
     def _upload(self, pin: bytes) -> None:
         """Write a long value ahead of its entry."""
-        held = cell_at(self._writer.rows, pin)
+        held = cell_at(self._writer.storage, pin)
         part: list[Row] = []
         size = 0
         for kind in (b"V", b"N"):
             prefix = rows.pinned(pin, kind)
             for key, row in paged(self._moment.scan, prefix, rows.after(prefix)):
-                if not self._judge.whole(key, row):
-                    self._findings.add(key, "it is damaged in the store, and was not copied")
+                if not self._judge.sends(key, row):
                     continue
                 part.append((key, row))
                 size += len(row)
@@ -250,10 +250,8 @@ class Commits:
             self._check(key, row)
 
     def _check(self, key: bytes, row: bytes) -> None:
-        if self._judge.whole(key, row):
+        if self._judge.sends(key, row):
             self._add(key, row)
-        else:
-            self._findings.add(key, "it is damaged in the store, and was not copied")
 
     def _add(self, key: bytes, row: bytes) -> None:
         self._rows[key] = row
@@ -268,7 +266,7 @@ class Commits:
         line = scope, timeline
         prefix = rows.line(b"E", *line)
         if line not in self._reached:
-            found = self._writer.rows.scan(prefix, rows.after(prefix), limit=1, reverse=True)
+            found = self._writer.storage.scan(prefix, rows.after(prefix), limit=1, reverse=True)
             self._reached[line] = rows.sequence_of(found[0][0]) if found else 0
         if self._reached[line] >= sequence:
             return True
@@ -285,13 +283,15 @@ class Commits:
                     self._writer.put(key, row)
                 elif before != row and key[:1] in (b"E", b"F") and not _same(key, before, row):
                     raise split()
+        for key in sorted(self._gone):
+            self._writer.drop(key)
         for pin in self._pins:
-            held = cell_at(self._writer.rows, pin)
+            held = cell_at(self._writer.storage, pin)
             if held is not None:
                 self._writer.cell((pin, held, None))
         for swap in self._cells:
             self._writer.cell(swap)
-        self._rows, self._size, self._pins, self._cells = {}, 0, [], []
+        self._rows, self._size, self._gone, self._pins, self._cells = {}, 0, set(), [], []
         self._writer.flush()
 
 

@@ -45,6 +45,7 @@ class Judge:
     def __init__(self, core: Core, moment: Moment) -> None:
         self.core = core
         self.moment = moment
+        self.findings = Findings()
         self.follower = Follower(core)
         self.floor = cache(self._floor)
         self.entombed = cache(self._entombed)
@@ -88,6 +89,12 @@ class Judge:
             return True
         except StateIntegrityError:  # that is what is asked
             return False
+
+    def sends(self, key: bytes, row: bytes) -> bool:
+        """Whether a row is whole; what is not stays out of the replica, and is named."""
+        if not (whole := self.whole(key, row)):
+            self.findings.add(key, "it is damaged in the store, and was not copied")
+        return whole
 
     # what may go
 
@@ -285,16 +292,17 @@ def differences(
 class Comparison:
     """Brings ranges of a replica's rows to what its source has."""
 
-    def __init__(self, judge: Judge, writer: Writer, findings: Findings) -> None:
+    def __init__(self, judge: Judge, writer: Writer) -> None:
         self._judge = judge
         self._moment: Moment = judge.moment
         self._writer = writer
-        self._findings = findings
+        self._findings = judge.findings
 
     def between(self, low: bytes, high: bytes) -> Iterator[Difference]:
         """What differs in a range."""
-        source = paged(self._moment.scan, low, high)
-        replica = paged(self._writer.rows.scan, low, high)
+        beating = self._writer.claim.beating
+        source = beating(paged(self._moment.scan, low, high))
+        replica = beating(paged(self._writer.storage.scan, low, high))
         return differences(source, replica, self._judge.counts)
 
     def copy(self) -> None:
@@ -304,8 +312,7 @@ class Comparison:
                 continue
             if mine is None:
                 self._writer.drop(key)
-            elif not self._judge.whole(key, mine):
-                self._findings.add(key, "it is damaged in the store, and was not copied")
+            elif not self._judge.sends(key, mine):
                 if theirs is not None and not self._judge.whole(key, theirs):
                     self._writer.drop(key)
             elif theirs is None:
@@ -325,18 +332,13 @@ class Comparison:
                 else:
                     self._findings.add(key, "it is missing in the store; the replica keeps it")
             elif theirs is None:
-                self._put(key, mine)
+                if self._judge.sends(key, mine):
+                    self._writer.put(key, mine)
             elif self._judge.replaces(key, mine, theirs):
                 self._swap(key, mine, theirs)
             else:
                 self._findings.add(key, "store and replica differ; one of them is damaged")
             self._writer.ease()
-
-    def _put(self, key: bytes, row: bytes) -> None:
-        if self._judge.whole(key, row):
-            self._writer.put(key, row)
-        else:
-            self._findings.add(key, "it is damaged in the store, and was not copied")
 
     def _swap(self, key: bytes, mine: bytes, theirs: bytes) -> None:
         self._writer.swap(key, theirs, mine)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -83,6 +83,8 @@ class Claim:
         self._token = os.urandom(16)
         self._count = 0
         self._held: bytes | None = None
+        self._found: bytes | None = None
+        """What the cell held before this took it."""
         self._shown = time.monotonic()
 
     def take(self, check: Callable[[], None]) -> None:
@@ -96,7 +98,7 @@ class Claim:
             held, mark = self._wait()
             store = self.storage.get([META])[0] is not None
             check()
-            self._held = held
+            self._held = self._found = held
             self.whole, self._count = (mark.whole, mark.count) if mark is not None else (store, 0)
             # Without a cell nothing else tells whether a store was made there since, or ended.
             expected = [META] if held is None else []
@@ -140,18 +142,21 @@ class Claim:
             ) from None
         self.whole = whole
 
-    def beating(self, side: Moment) -> Beating:
-        """Rows of either side, for reading much of them while this is held."""
-        return Beating(side, self)
-
-    def beat(self) -> None:
-        """Show that this goes on, if nothing that was committed has shown it for a while."""
-        if time.monotonic() > self._shown + STILL / 2:
-            self.commit(Batch())
+    def beating(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        """Much that is read while this is held: others see that it goes on, though nothing is
+        committed. A single page is to take less than half of `STILL`."""
+        for row in rows:
+            if time.monotonic() > self._shown + STILL / 2:
+                self.commit(Batch())
+            yield row
 
     def shows_in(self, storage: Storage) -> bool:
         """Whether what was claimed is this storage itself, by another name."""
         return cell_of(storage) == self._held
+
+    def withdraw(self) -> None:
+        """Leave the cell as it was found."""
+        self.storage.commit(Batch(cells=[(rowkinds.FOLLOWS, self._held, self._found)]))
 
     def release(self) -> None:
         """Let others write; if that fails, they wait until this stands still."""
@@ -164,29 +169,6 @@ class Claim:
         self.storage.commit(batch)
         self._held, self._count = new, mark.count
         self._shown = time.monotonic()
-
-
-class Beating:
-    """Rows that are read page by page while a claim is held: others see that its holder goes on.
-
-    A single page is to take less than half of `STILL`.
-    """
-
-    def __init__(self, side: Moment, claim: Claim) -> None:
-        self._side = side
-        self._claim = claim
-
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        """As that of a storage."""
-        self._claim.beat()
-        return self._side.scan(low, high, limit=limit, reverse=reverse)
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        """As that of a storage."""
-        self._claim.beat()
-        return self._side.cells(low, high, limit=limit)
 
 
 # ---- row writer ---------------------------------------------------------------------------------
@@ -203,9 +185,7 @@ class Writer:
 
     def __init__(self, claim: Claim) -> None:
         self.storage = claim.storage
-        self.rows = claim.beating(claim.storage)
-        """The same, for reading much of it."""
-        self._claim = claim
+        self.claim = claim
         self._batch = Batch()
         self._waiting = 0
         self.sent = self.removed = self.bytes = 0
@@ -254,7 +234,7 @@ class Writer:
         if not (batch.puts or batch.swaps or batch.drops or batch.cells) and whole is None:
             return
         try:
-            self._claim.commit(batch, whole=whole)
+            self.claim.commit(batch, whole=whole)
         except Conflict as conflict:  # of a row that the source does not account for
             if rowkinds.FOLLOWS in conflict.keys:
                 raise

@@ -9,13 +9,13 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InvalidInputError, RefusedError, ReplicaSplitError
 from holdfast.replicas.commits import Commits, check_ends, ends
-from holdfast.replicas.compare import Comparison, Difference, Findings, Judge, differences, paged
+from holdfast.replicas.compare import Comparison, Difference, Judge, differences, paged
 from holdfast.replicas.replica_cell import Claim, Writer, cell_of, mark_of
 from holdfast.storage.contract import LAST, Batch, Moment, Storage
 from holdfast.storage.rows import each
 from holdfast.store.inner import Core, items_of
 from holdfast.store.names import rowkinds
-from holdfast.store.names.cells import is_same, row_at
+from holdfast.store.names.cells import row_at
 from holdfast.store.open import META
 
 # ---- reports ------------------------------------------------------------------------------------
@@ -143,8 +143,6 @@ def _time(judge: Judge, key: bytes) -> int | None:
 
 
 _decode = msgspec.msgpack.Decoder().decode
-PRUNED = bytes(16)
-"""What says in a replica that rows of a scope are being dropped."""
 WHOLE = [
     kind.key
     for kind in rowkinds.ROWS
@@ -172,12 +170,6 @@ def check_place(core: Core, storage: Storage, *, remake: bool = False) -> None:
             "what is there is a store of its own: a replica that was promoted, or a copy; nothing "
             "was changed. To have it follow, and lose what only it holds, make it anew (remake)"
         )
-    elif not marked and is_same(storage, core.storage):
-        raise _itself()
-
-
-def _itself() -> InvalidInputError:
-    return InvalidInputError("this is the place of the store itself; name another one")
 
 
 def sync(
@@ -189,8 +181,9 @@ def sync(
     claim = Claim(storage, anew=remake)
     claim.take(lambda: check_place(core, storage, remake=remake))
     try:
-        if claim.shows_in(core.storage):  # so it is if the store is a replica itself
-            raise _itself()
+        if claim.shows_in(core.storage):
+            claim.withdraw()
+            raise InvalidInputError("this is the place of the store itself; name another one")
         with core.storage.moment() as moment:
             return _Sync(core, moment, claim).run(named, full=full, remake=remake)
     finally:
@@ -232,12 +225,11 @@ def _is_copied(cell: bytes) -> bool:
 class _Sync:
     def __init__(self, core: Core, moment: Moment, claim: Claim) -> None:
         self._core = core
-        self._moment = claim.beating(moment)
+        self._moment = moment
         self._claim = claim
-        self._findings = Findings()
         self._judge = Judge(core, self._moment)
         self._writer = Writer(claim)
-        self._comparison = Comparison(self._judge, self._writer, self._findings)
+        self._comparison = Comparison(self._judge, self._writer)
 
     def run(self, named: str, *, full: bool, remake: bool) -> SyncedReplica:
         make = remake or not self._claim.whole or self._claim.storage.get([META])[0] is None
@@ -245,7 +237,7 @@ class _Sync:
             self._make()
         else:
             self._follow(full=full)
-        done, found = self._writer, self._findings.told()
+        done, found = self._writer, self._judge.findings.told()
         return SyncedReplica(named, make, done.sent, done.removed, done.bytes, found, None)
 
     def _make(self) -> None:
@@ -270,9 +262,9 @@ class _Sync:
         for one in others:
             if one[0][:1] == b"R" and one[2] is not None:
                 rests.setdefault(rowkinds.ends_of(one[0])[1], []).append(one)
-        commits = Commits(self._judge, self._writer, self._findings, rests)
+        commits = Commits(self._judge, self._writer, rests)
         commits.check()
-        before, after = self._in_turn(others, counts)
+        before, after = self._in_turn(others)
         self._write(before)
         commits.run()
         if full:
@@ -284,9 +276,7 @@ class _Sync:
         left = [one for some in rests.values() for one in some]
         self._write([*after, *left, *counts])
 
-    def _in_turn(
-        self, others: list[Difference], counts: list[Difference]
-    ) -> tuple[list[Difference], list[Difference]]:
+    def _in_turn(self, others: list[Difference]) -> tuple[list[Difference], list[Difference]]:
         """Cells to write before the rows, and after them.
 
         As in the source itself, a scope is said to be pruned while rows of it may be left over.
@@ -296,25 +286,15 @@ class _Sync:
         for one in others:
             if one[0][:1] == b"A" and one[2] is not None:
                 (before if self._knows(one[0]) else after).append(one)
-        for key, _, _ in counts:
-            cell = rowkinds.pruner(rowkinds.scope_of(key))
-            if len(key) > 1 and self._knows(cell) and not self._pruned(cell):
-                before.append((cell, None, PRUNED))
-                after.append((cell, PRUNED, None))
         return before, after
 
     def _knows(self, cell: bytes) -> bool:
         """Whether the replica has the scope of a cell."""
         line = b"T" + cell[1:7]
-        return bool(self._writer.rows.scan(line, rowkinds.after(line), limit=1))
-
-    def _pruned(self, cell: bytes) -> bool:
-        """Whether a scope is said to be pruned, by the source or the replica."""
-        sides = (self._moment, self._writer.rows)
-        return any(side.cells(cell, cell + b"\0", limit=1) for side in sides)
+        return bool(self._writer.storage.scan(line, rowkinds.after(line), limit=1))
 
     def _cells(self, low: bytes, high: bytes, *, pins: bool = False) -> Iterator[Difference]:
-        return _cells(self._moment, self._writer.rows, low, high, pins=pins)
+        return _cells(self._moment, self._writer.storage, low, high, pins=pins)
 
     def _write(self, swaps: Iterable[Difference]) -> None:
         for swap in swaps:

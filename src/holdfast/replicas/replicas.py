@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 from holdfast.errors import (
     HoldfastError,
@@ -22,7 +23,7 @@ from holdfast.replicas.replica_sync import (
     lag,
     sync,
 )
-from holdfast.storage import address_of, file_of, on_server, open_storage, shown
+from holdfast.storage import address_of, file_of, on_server, open_storage, shown, url_of
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.rows import again
 from holdfast.store.inner import Core, StoreHandle, core_of, seen_in
@@ -40,13 +41,13 @@ MOST = 64
 
 
 @writes
-def promote_replica(url: str) -> None:
+def promote_replica(url: str | Path) -> None:
     """Make a store of its own of a replica: it can be written to, and follows no longer.
 
     For when the store that it follows is lost. If that comes back, it is not synced into this one
     any more; and what this one is given from now on, that does not have.
     """
-    _check_url(url)
+    url = _check_url(url)
     storage = open_storage(url, create=False)
 
     def step() -> None:
@@ -110,7 +111,7 @@ class Replicas:
     def __init__(
         self,
         store: Store,
-        urls: Sequence[str],
+        urls: Sequence[str | Path],
         *,
         factor: int | None = None,
         interval: float = 1.0,
@@ -286,9 +287,10 @@ def check_factor(factor: object, replicas: int, name: str) -> None:
         )
 
 
-def _check_url(url: object) -> None:
-    if not isinstance(url, str) or not url:
+def _check_url(url: object) -> str:
+    if not isinstance(url, str | Path) or not str(url):
         raise InvalidInputError("a replica is named by text, for example 'sqlite:/mnt/copy.db'")
+    return url_of(url)
 
 
 def check_urls(urls: object) -> list[str]:
@@ -297,14 +299,13 @@ def check_urls(urls: object) -> list[str]:
         raise InvalidInputError("replicas are a list of URLs, for example ['sqlite:/mnt/copy.db']")
     if len(urls) > MOST:
         raise InvalidInputError(f"a store has at most {MOST} replicas")
-    for url in urls:
-        _check_url(url)
-        if url == "memory:":
-            raise InvalidInputError("a replica in memory needs a name: memory:NAME")
+    urls = [_check_url(url) for url in urls]
+    if "memory:" in urls:
+        raise InvalidInputError("a replica in memory needs a name: memory:NAME")
     places = [_place(url) for url in urls]
     if len(set(places)) < len(places):
         raise InvalidInputError("two of the replicas are one place")
-    return list(urls)
+    return urls
 
 
 def _place(url: str) -> object:

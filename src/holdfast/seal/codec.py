@@ -263,20 +263,14 @@ class _Walk:
     """One pass over one value. The two loops repeat the tests for speed: they are the hot path
     of every write, and a call per scalar would double their cost."""
 
-    __slots__ = ("_around", "_codec", "_doubt", "_each", "_limits", "items", "raw", "size")
+    __slots__ = ("_codec", "_limits", "items", "raw", "size")
 
-    def __init__(self, codec: Codec, each: bool = False) -> None:
+    def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._limits = limits = codec.limits
         self.items = limits.items
         self.size = limits.size
         self.raw = False
-        self._each = each
-        """Whether each object is built on trial, not the outermost with all that are in it."""
-        self._around = 0
-        """Objects around the part at hand."""
-        self._doubt = False
-        """Whether a class of the outermost object, or of one in it, may refuse to be built."""
 
     def any(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -441,16 +435,12 @@ class _Walk:
             told = f"the object has not all fields of {entry.name!r} ({type(error).__name__})"
             raise Refusal(f"{told}; set them before storing it") from None
         self._enter(3, depth)
-        self._around += 1
         made = Typed(entry.name, entry.version, self.any(payload, depth + 1))
-        self._around -= 1
-        self._doubt |= entry.may_refuse
-        if self._doubt and (self._each or not self._around):
-            self._doubt = False
-            self._build(value, entry, made.value, depth)
+        if entry.may_refuse:
+            self._build(entry, made.value)
         return made
 
-    def _build(self, value: Any, entry: Entry, plain: Any, depth: int) -> None:
+    def _build(self, entry: Entry, plain: Any) -> None:
         """Refuse an object that could not be read: its class does not build it.
 
         It is built from a copy, so that code of the class changes nothing of the caller's.
@@ -460,8 +450,6 @@ class _Walk:
         except UnknownTypeError:
             pass  # a `Typed` in it is of a class that others know
         except Exception as error:
-            if not self._each:
-                _Walk(self._codec, each=True).any(value, depth)  # says which, if one in it
             if isinstance(error, HoldfastError) and type(error) is not InvalidValueError:
                 raise
             raise Refusal(

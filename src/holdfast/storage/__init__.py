@@ -20,6 +20,7 @@ suite that every engine passes.
 from __future__ import annotations
 
 import os
+from pathlib import PurePath
 
 from holdfast.errors import InvalidInputError
 from holdfast.storage.contract import Batch, Limits, Storage
@@ -35,6 +36,7 @@ __all__ = [
     "on_server",
     "open_storage",
     "shown",
+    "url_of",
 ]
 
 _KNOWN = (
@@ -62,6 +64,7 @@ def open_storage(
     process); engines are imported only when they are named. A file that is made is, if `private`,
     for its owner alone, with all that lies beside it.
     """
+    url = url_of(url)
     scheme, colon, rest = url.partition(":")
     if scheme.startswith("mongodb") and on_server(url):
         from holdfast.storage.mongodb.engine import MongoStorage
@@ -73,7 +76,8 @@ def open_storage(
         return PostgresStorage(url, durability=durability, create=create, read_only=read_only)
     if not colon or "/" in scheme or "\\" in scheme:
         url = shown(url)
-        raise InvalidInputError(f"storage {url!r} names no engine; did you mean 'sqlite:{url}'?")
+        meant = "memory:" if url == "memory" else f"sqlite:{url}"
+        raise InvalidInputError(f"storage {url!r} names no engine; did you mean {meant!r}?")
     if scheme == "memory":
         from holdfast.storage.memory import open_memory
 
@@ -100,6 +104,30 @@ def check_names_file(path: str, what: str) -> None:
         raise InvalidInputError(f"{path!r} names a folder; name {what} in it")
 
 
+def url_of(place: str | PurePath) -> str:
+    """The URL of a store that is named like this; a path is one of SQLite.
+
+    `sqlite:///FILE` and `sqlite:////FOLDER/FILE` mean what they mean to SQLAlchemy: a relative
+    path and an absolute one.
+    """
+    if isinstance(place, PurePath):
+        return f"sqlite:{place}"
+    if not isinstance(place, str):
+        raise InvalidInputError(
+            "a store is named by text or a Path, for example 'sqlite:agents.db'"
+        )
+    if not place.startswith("sqlite://"):
+        return place
+    host, slash, path = place.removeprefix("sqlite://").partition("/")
+    if host or not slash:
+        file = shown(host + slash + path) or _DEFAULT_FILE
+        raise InvalidInputError(
+            f"a file has no host: write 'sqlite:///{file}' for a relative path, "
+            f"or 'sqlite:////{file}' for an absolute one"
+        )
+    return "sqlite:" + ("/" if path.startswith("/") else "") + path.lstrip("/")
+
+
 def address_of(url: str) -> PostgresAddress | MongoAddress:
     """What the URL of a store on a server says."""
     kind = MongoAddress if url.startswith("mongodb") else PostgresAddress
@@ -111,5 +139,5 @@ def file_of(url: str) -> str | None:
 
     What belongs to the file lies beside it, not beside a symbolic link that leads to it.
     """
-    scheme, _, rest = url.partition(":")
+    scheme, _, rest = url_of(url).partition(":")
     return os.path.realpath(rest or _DEFAULT_FILE) if scheme == "sqlite" else None

@@ -6,7 +6,7 @@ import re
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -156,6 +156,12 @@ class ServerStorage(Ranges):
     @abstractmethod
     def _commits(self) -> tuple[int, object]:
         """How many commits the server has counted, and what else must be equal."""
+
+    def turn(self) -> AbstractContextManager[object]:
+        # A lock that is held while a client reads would be held by one that has stopped, too; and
+        # commits that meet are no slower without one.
+        self._life.check()
+        return nullcontext()
 
     def settle(self) -> bool:
         # Dropped rows stay in the server's files until these are cleaned or reused, and in its log.

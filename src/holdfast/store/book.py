@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
@@ -44,12 +44,8 @@ from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.owned import Owned
 from holdfast.store.rules.sticky import Sticky
-from holdfast.store.state import View
+from holdfast.store.state import State, View
 from holdfast.store.tree.value import copied
-
-if TYPE_CHECKING:
-    from holdfast.store.history.checkpoint import Plan
-    from holdfast.store.state import State
 
 R = TypeVar("R", bound=Struct)
 _T = TypeVar("_T")
@@ -293,19 +289,6 @@ def again_in_steps(step: Callable[[], Steps[_T]]) -> Steps[_T]:
         except Conflict:  # somebody was faster: what is read now may be fit for it
             continue
     return (yield from step())
-
-
-def commit(state: State, plan: Plan) -> Step:
-    """A step that commits a change as its face does: in a loop, with those that wait then, too."""
-
-    def run(own: Any) -> Any:
-        if own is state:
-            return state._run(plan)
-        from holdfast.store.state_async import pump_of
-
-        return pump_of(state._handle.core).commit(plan)
-
-    return ask(run, state)
 
 
 def look(state: State, function: Callable[..., Any], *args: Any, planned: bool = False) -> Step:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "holdfast.store.book": (
-        "Book BookPage Running again again_in_steps commit loaded look own_change own_step "
+        "Book BookPage Running again again_in_steps loaded look own_change own_step "
         "run_parts sticky stored"
     ),
     "holdfast.store.commit.change": "Change Target Ticket Written content_of done_again id_tag",
@@ -34,7 +34,6 @@ HOMES = {
     "holdfast.store.commit.gates": "Gate",
     "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics",
     "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",
-    "holdfast.store.state_async": "pump_of",
     "holdfast.store.history.blame": "PATCHED Blame Trace blame_value trace",
     "holdfast.store.history.checkpoint": "Plan leaves",
     "holdfast.store.history.diff": "expiry_changes index_of show_changes shown_value",
@@ -42,14 +41,14 @@ HOMES = {
     "holdfast.store.history.merge": "Ancestry MergeConflict Merged Point",
     "holdfast.store.history.merge_values": "meta_along",
     "holdfast.store.history.restore": "PAUSE beside_pruning restore_state settle_after told",
-    "holdfast.store.history.revert": "AS_BEFORE Beside revert_state",
+    "holdfast.store.history.revert": "AS_BEFORE revert_state",
     "holdfast.store.journal": "directory entry",
     "holdfast.store.journal.declared": "NOTHING PREFIX Declaration parse_declared",
     "holdfast.store.journal.directory": "by_number erased_ids made numbered read_tombstone",
     "holdfast.store.journal.entry": (
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
-    "holdfast.store.journal.feed": "LANES FeedHeads FeedItem Lanes items_of",
+    "holdfast.store.journal.feed": "LANES Bell FeedHeads FeedItem Lanes items_of",
     "holdfast.store.journal.floor": "Loss announced_floor floor_of loss_text",
     "holdfast.store.journal.ledger": "Ledger",
     "holdfast.store.journal.lifetime": (

@@ -10,7 +10,6 @@ from holdfast.store.book import BookPage as BookPage
 from holdfast.store.book import Running as Running
 from holdfast.store.book import again as again
 from holdfast.store.book import again_in_steps as again_in_steps
-from holdfast.store.book import commit as commit
 from holdfast.store.book import loaded as loaded
 from holdfast.store.book import look as look
 from holdfast.store.book import own_change as own_change
@@ -63,7 +62,6 @@ from holdfast.store.history.restore import restore_state as restore_state
 from holdfast.store.history.restore import settle_after as settle_after
 from holdfast.store.history.restore import told as told
 from holdfast.store.history.revert import AS_BEFORE as AS_BEFORE
-from holdfast.store.history.revert import Beside as Beside
 from holdfast.store.history.revert import revert_state as revert_state
 from holdfast.store.journal import directory as directory
 from holdfast.store.journal import entry as entry
@@ -86,6 +84,7 @@ from holdfast.store.journal.entry import Envelope as Envelope
 from holdfast.store.journal.entry import shown as shown
 from holdfast.store.journal.entry import split_row as split_row
 from holdfast.store.journal.feed import LANES as LANES
+from holdfast.store.journal.feed import Bell as Bell
 from holdfast.store.journal.feed import FeedHeads as FeedHeads
 from holdfast.store.journal.feed import FeedItem as FeedItem
 from holdfast.store.journal.feed import Lanes as Lanes
@@ -180,7 +179,6 @@ from holdfast.store.rules.subjects import Kept as Kept
 from holdfast.store.rules.subjects import has_sealed as has_sealed
 from holdfast.store.state import View as View
 from holdfast.store.state_async import View as AsyncView
-from holdfast.store.state_async import pump_of as pump_of
 from holdfast.store.store import Store as Store
 from holdfast.store.store_async import Store as AsyncStore
 from holdfast.store.tree import json as json

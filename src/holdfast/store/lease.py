@@ -50,7 +50,7 @@ from holdfast.storage.rows import again, each
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import check_seconds, check_text, is_seconds
 from holdfast.store.names.background import Background
-from holdfast.store.names.cells import Swap, commit_beside, swap_cells
+from holdfast.store.names.cells import Swap, Swaps, commit_beside
 from holdfast.store.names.face import Steps, asynchronous, pause, steps, write
 from holdfast.store.names.scope import Scope, check_key, escape, unescape
 
@@ -185,6 +185,7 @@ class Leases:
 
     def __init__(self, core: Directory) -> None:
         self.core = core
+        self._swap = Swaps(core.storage).run
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
         self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
         self._lock = threading.RLock()
@@ -226,9 +227,6 @@ class Leases:
         lease = Lease(self, key, token, cell, begun)
         self._hold(lease)
         return lease
-
-    def _swap(self, cells: list[Swap]) -> bool:
-        return swap_cells(self.core.storage, cells)
 
     def _as_it_stands(self, name: str, *, damaged: bool = True) -> tuple[bytes, Token, Cells]:
         """A lease, whoever has it; one whose token is damaged gets a term above all that it can

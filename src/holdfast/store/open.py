@@ -33,7 +33,15 @@ from holdfast.seal.registry import Registry, default_registry
 from holdfast.seal.ring import Ring, RingStorage, damaged, stored_masters
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Identity, Signer, parse_identity
-from holdfast.storage import address_of, check_names_file, file_of, on_server, open_storage, shown
+from holdfast.storage import (
+    address_of,
+    check_names_file,
+    file_of,
+    on_server,
+    open_storage,
+    shown,
+    url_of,
+)
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.redis import FORM, Address, Cached, RedisCache, check_driver
 from holdfast.store.commit.core import Core
@@ -93,7 +101,7 @@ class CachePlan:
 
 FORMAT = 1
 """Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
-META = rowkinds.meta(b"store")
+META = rowkinds.ROW[b"M"].key
 _AD = b"holdfast/meta/1\0" + META
 
 
@@ -126,7 +134,7 @@ class Opening:
 
     def __init__(
         self,
-        url: str,
+        url: str | Path,
         *,
         key: str | None = None,
         durability: str = "full",
@@ -141,8 +149,7 @@ class Opening:
         cache: str | None = None,
         cache_ttl: float = HOUR,
     ) -> None:
-        if not isinstance(url, str):
-            raise InvalidInputError("a store is named by text, for example 'sqlite:agents.db'")
+        url = url_of(url)
         check_filters(key=key, signer=signer, identity=identity)
         key = key if key is not None else os.environ.get("HOLDFAST_KEY")
         check_texts(url=url, key=key, signer=signer)
@@ -475,7 +482,7 @@ class Opening:
 _OPTIONS = {"Registry": "registry", "ValueLimits": "limits", "Clock": "clock"}
 
 
-def open_core(url: str, **options: Any) -> Core:
+def open_core(url: str | Path, **options: Any) -> Core:
     """Open or create a store; see `holdfast.open` for the arguments."""
     return Opening(url, **options).run()
 
@@ -616,7 +623,7 @@ def check_replica(storage: Storage, url: str, *, read_only: bool) -> None:
     """Refuse to write to what another store is copied to, and to open what is not whole."""
     if not storage.cells(rowkinds.FOLLOWS, rowkinds.FOLLOWS + b"\0", limit=1):
         return
-    if storage.get([rowkinds.meta(b"store")])[0] is None:
+    if storage.get([META])[0] is None:
         raise StoreNotFoundError(
             f"the replica at {shown(url)} is not finished: it is no store yet. Sync it again"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from itertools import islice
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,16 @@ else:
     MadeStore = made(blocking.Store)
 
 
+_OPEN = (
+    "write `async with holdfast.open(...) as store:` or `store = await holdfast.open(...)`; "
+    "without asyncio, `with holdfast.sync.open(...) as store:`"
+)
+
+
 class Opening:
     """What `holdfast.open` returns: await it, or use it with `async with`."""
 
-    def __init__(self, url: str, options: dict[str, Any], commit: str | None) -> None:
+    def __init__(self, url: str | Path, options: dict[str, Any], commit: str | None) -> None:
         self._url = url
         self._options = options
         self._commit = commit
@@ -44,6 +51,16 @@ class Opening:
         waits = waits or not core.storage.limits.embedded
         mode = self._commit or ("thread" if waits else "inline")
         return Store._of(blocking.Store(StoreHandle(core)), mode)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(f"the store is not open, so it has no {name!r} yet; {_OPEN}")
+
+    def __enter__(self) -> Store:
+        raise TypeError(f"this is the async store; {_OPEN}")
+
+    def __exit__(self, *_: object) -> None: ...
 
     def __await__(self) -> Generator[Any, None, Store]:
         return self._open().__await__()
@@ -63,7 +80,7 @@ class Opening:
 
 
 def open(
-    url: str = "sqlite:",
+    url: str | Path = "sqlite:",
     *,
     key: str | None = None,
     durability: str = "full",
@@ -81,8 +98,8 @@ def open(
 ) -> Opening:
     """Open a store, or create it: `async with holdfast.open(url) as store`, or await it.
 
-    url: `sqlite:PATH` (default `holdfast.db`), `memory:`, or of a server (see docs/storage.md)
-        `postgresql://` or `mongodb://`, then `USER:PASSWORD@HOST:PORT/DATABASE`.
+    url: `sqlite:PATH` (default `holdfast.db`), a `Path`, `memory:`, or of a server (see
+        docs/storage.md) `postgresql://` or `mongodb://`, then `USER:PASSWORD@HOST:PORT/DATABASE`.
     key: `file:PATH`, `env:NAME` or `passphrase:TEXT`; a store is encrypted if it is created
         with one. Without it `HOLDFAST_KEY` is used if it is set.
     durability: `full` (a write that returned survives power loss) or `normal` (kill -9).

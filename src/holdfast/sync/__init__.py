@@ -7,6 +7,7 @@ several threads; all that wait at one moment share a commit.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.exports import PARTS, BlockingPart
@@ -45,7 +46,7 @@ __all__ = [
 
 
 def open(
-    url: str = "sqlite:",
+    url: str | Path = "sqlite:",
     *,
     key: str | None = None,
     durability: str = "full",

@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -18,7 +17,7 @@ from holdfast.agents.mailbox import MAIN, Mailbox
 from holdfast.checkpoints.retention import RetentionRule
 from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread
 from holdfast.errors import InvalidInputError
-from holdfast.store.inner import handle_of
+from holdfast.store.inner import Bell, handle_of
 from holdfast.store.names.arguments import (
     check_flag,
     check_function,
@@ -31,6 +30,7 @@ from holdfast.store.names.face import (
     here,
     reads,
     steps,
+    wait,
     writes,
 )
 from holdfast.store.names.face import taken as blocking_of
@@ -43,48 +43,6 @@ NEVER = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
 LOOK = 0.25
 """Seconds after which a loop that waits sees that a signal wants it to end: one that comes just
 before the main thread begins to wait, or to another thread, does not end the wait."""
-
-
-class _Pause:
-    """How a loop waits, and is woken."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def wait(self, seconds: float) -> Any:
-        """Wait; tells whether it was woken."""
-        return self._event.wait(seconds)
-
-    def wake(self) -> None:
-        """From any thread."""
-        self._event.set()
-
-    def signalled(self) -> None:
-        """By a signal, which runs between two steps of the main thread: that may hold the lock of
-        the event just then. So nothing is done here; the loop looks while it waits."""
-
-
-class _AsyncPause(_Pause):
-    """The same in an event loop: many may wait there, and none of them keeps a thread busy."""
-
-    def __init__(self) -> None:
-        import asyncio
-
-        self._loop = asyncio.get_running_loop()
-        self._woken = asyncio.Event()
-
-    async def wait(self, seconds: float) -> bool:
-        import asyncio
-
-        with suppress(TimeoutError):
-            return await asyncio.wait_for(self._woken.wait(), seconds)
-        return False
-
-    def wake(self) -> None:
-        with suppress(RuntimeError):  # the event loop is over, and this one with it
-            self._loop.call_soon_threadsafe(self._woken.set)
-
-    signalled = wake
 
 
 @faced
@@ -143,7 +101,7 @@ class Loop:
             watching,
         )
         self._signals = Stopping(listed(signals, "signals"), self._stopped)
-        self._pause = _Pause()
+        self._bell = Bell()
         self._turns: Turns | None = None
         self._stop = False
 
@@ -161,7 +119,6 @@ class Loop:
             raise InvalidInputError("this loop runs already; make another for another agent")
         self._signals.check()
         own = yield ask(lambda state: state, self._running.state)  # of the face that runs it
-        self._pause = _Pause() if own is self._running.state else _AsyncPause()
         self._turns = turns = Turns(self._running, own, self._wait)
         turns.stopped = turns.stopped or self._stop
         try:
@@ -176,10 +133,14 @@ class Loop:
 
     def _wait(self, seconds: float) -> Steps[None]:
         end = time.monotonic() + seconds
-        while self._turns is not None and not self._turns.stopped:
+        while not self._is_stopped():
             left = end - time.monotonic()
-            if left <= 0 or (yield ask(self._pause.wait, min(left, self._signals.look))):
+            if left <= 0:
                 return
+            yield wait(self._bell, self._is_stopped, min(left, self._signals.look))
+
+    def _is_stopped(self) -> bool:
+        return self._turns is None or self._turns.stopped
 
     @here
     def stop(self) -> None:
@@ -189,12 +150,13 @@ class Loop:
         """
         self._stop = True
         self._stopped()
-        self._pause.wake()
+        self._bell.ring()
 
     def _stopped(self) -> None:
+        """Also of a signal, which runs between two steps of the main thread: that may hold the lock
+        of the bell just then. So it does no more; the loop looks while it waits."""
         if self._turns is not None:
             self._turns.stopped = True
-        self._pause.signalled()
 
     @writes
     def restart(self, checkpoint: Any, *, clean: bool = False, reason: str = "asked for") -> None:

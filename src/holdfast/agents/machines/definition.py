@@ -385,7 +385,9 @@ def _problems(machine: MachineDefinition) -> Iterator[str]:
             alone = ", ".join(target.only_from)
             yield f"{origin} {trigger}: {arrow.to!r} is entered from {alone} only"
     if machine.initial in machine:
-        yield from (f"nothing leads to the state {name!r}" for name in _unreached(machine))
+        reached = {name for row in rows_of(machine) for name in row}
+        unreached = [name for name in machine.states if name not in reached]
+        yield from (f"nothing leads to the state {name!r}" for name in unreached)
 
 
 def _bad_name(name: object, what: str) -> Iterator[str]:
@@ -425,16 +427,17 @@ def _uncallable(of: Any, kind: str) -> Iterator[str]:
             yield f"{name} is a function"
 
 
-def _unreached(machine: MachineDefinition) -> list[str]:
-    seen, waiting = {machine.initial}, [machine.initial]
+def rows_of(machine: MachineDefinition) -> list[list[str]]:
+    """The states that something leads to, in rows by their distance from the initial one."""
     leads: dict[str, list[str]] = {}
     for origin, _, arrow in machine.arrows():
         leads.setdefault(origin, []).append(arrow.to)
-    while waiting:
-        new = [one for one in leads.get(waiting.pop(), ()) if one not in seen]
-        seen.update(new)
-        waiting += new
-    return [name for name in machine.states if name not in seen]
+    rows, seen = [[machine.initial]], {machine.initial}
+    while rows[-1]:
+        found = dict.fromkeys(to for name in rows[-1] for to in leads.get(name, ()))
+        rows.append([name for name in found if name not in seen])
+        seen.update(rows[-1])
+    return rows[:-1]
 
 
 def _resolved(data: Any, table: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape
 
+from holdfast.agents.machines.definition import rows_of
+
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineDefinition
 
@@ -101,19 +103,11 @@ def svg(definition: MachineDefinition, now: str | None = None) -> str:
 
 def placed(definition: MachineDefinition) -> dict[str, Box]:
     """Where each state is drawn; no two overlap."""
-    rows: list[list[str]] = [[definition.initial]]
-    seen = {definition.initial}
-    leads: dict[str, list[str]] = {}
-    for origin, _, arrow in definition.arrows():
-        leads.setdefault(origin, []).append(arrow.to)
-    while rows[-1]:
-        found = dict.fromkeys(to for name in rows[-1] for to in leads.get(name, ()))
-        rows.append([name for name in found if name not in seen])
-        seen.update(rows[-1])
+    rows = rows_of(definition)
     widths = {name: max(90.0, len(name) * _LETTER + 30) for name in definition.states}
     full = [sum(widths[name] for name in row) + _GAP * (len(row) - 1) for row in rows]
     boxes = {}
-    for number, row in enumerate(rows[:-1]):
+    for number, row in enumerate(rows):
         left = _MARGIN + (max(full) - full[number]) / 2
         for name in row:
             y = _MARGIN + _HEIGHT / 2 + number * _ROW

@@ -16,7 +16,6 @@ from holdfast.agents.machines.definition import (
 from holdfast.agents.machines.machine_records import (
     INTERRUPTED,
     MAIN,
-    PAGE,
     MachineIntent,
     MachineRecovered,
     MachineSnapshot,
@@ -395,21 +394,18 @@ class Machine(Routines):
     def _following(self, version: int, until: int | None) -> list[Transition]:
         """Transitions after a version that succeeded; refused if there are too many."""
         looker, most = self._looker, self._limits.replayed
-        place, end = looker.place_of(version, after=True), looker.length()
         found: list[Transition] = []
-        while place < end:
-            for one in looker.slice(place, min(place + PAGE, end)):
-                if until is not None and one.number > until:
-                    return found
-                if one.success:
-                    found.append(one)
+        for one in looker.each(looker.place_of(version, after=True)):
+            if until is not None and one.number > until:
+                break
+            if one.success:
+                found.append(one)
             if len(found) > most:
                 raise LimitExceededError(
                     f"{looker.agent}: more than {most} transitions follow version {version} of the "
-                    f"machine {looker.name!r}; give until=, or Machine(limits=MachineLimits("
+                    f"machine {self.name!r}; give until=, or Machine(limits=MachineLimits("
                     "replayed=…))"
                 )
-            place += PAGE
         return found
 
     def _check_origins(self, start: MachineSnapshot, made: list[Transition]) -> None:
@@ -444,11 +440,8 @@ class Machine(Routines):
     def _older(self, time: datetime) -> int:
         """How many transitions, from the oldest on, are from before a time."""
         last = max(self._looker.length() - 1, 0)
-        for start in range(0, last, PAGE):
-            for place, one in enumerate(self._looker.slice(start, min(start + PAGE, last)), start):
-                if one.timestamp >= time:
-                    return place
-        return last
+        older = enumerate(self._looker.each(0, last))
+        return next((place for place, one in older if one.timestamp >= time), last)
 
 
 def _checked_fields(given: Any, what: str) -> dict[str, Any]:

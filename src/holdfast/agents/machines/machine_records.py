@@ -426,6 +426,12 @@ class Looker:
         """How many transitions the log has."""
         return self.handle.reader.length(self.keys.transitions)
 
+    def each(self, start: int = 0, stop: int | None = None) -> Iterator[Transition]:
+        """Transitions by their places, oldest first, read page by page."""
+        end = self.length() if stop is None else stop
+        for place in range(start, end, PAGE):
+            yield from self.slice(place, min(place + PAGE, end))
+
     def newest_first(self) -> Iterator[Transition]:
         """All transitions, read page by page."""
         end = self.length()

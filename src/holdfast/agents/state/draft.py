@@ -68,8 +68,7 @@ class Draft:
             found = rules.stack_problems(data)
         if component.name == "context_window" and not found:
             found = rules.window_problems(data, len(data.get("messages", ())))
-        if found:
-            raise self._refused(name, found)
+        self._refuse(name, found)
         self._versioned(component, replaced=True)
         self._whole(component, stored(component.whole, build(component.whole, data)))
 
@@ -80,16 +79,9 @@ class Draft:
         Such a list is named COMPONENT/FIELD, like `execution_trace/commands`.
         """
         component, key, kind = list_at(self._components, path)
-        made, found = [], list[str]()
-        for number, item in enumerate(items):
-            data = plain(item)
-            wrong = problems(kind, data, f"{path}[{number}]")
-            found += wrong
-            if not wrong:
-                made.append(stored(kind, build(kind, data)))
-        if found:
-            raise self._refused(path, found)
-        if not made:
+        fits = [_fitted(kind, item, f"{path}[{number}]") for number, item in enumerate(items)]
+        self._refuse(path, [text for _, wrong in fits for text in wrong])
+        if not (made := [data for data, _ in fits]):
             return
         self._versioned(component)
         self._note(Operation("append", key, made))
@@ -101,7 +93,8 @@ class Draft:
         """Set one item of a keyed component. A task that has ended is current no longer."""
         component = keyed(self._components, name)
         id = component.id_of(id)
-        data = self._checked(component.item_type, item, f"{name}.{id}")
+        data, wrong = _fitted(component.item_type, item, f"{name}.{id}")
+        self._refuse(f"{name}.{id}", wrong)
         self._versioned(component)
         self._put_item(component, id, data)
 
@@ -152,8 +145,7 @@ class Draft:
         if gone := [id for id, task in tasks.items() if task is None]:
             commands += [one for one in self._part.get(key, []) if one["task_id"] in gone]
         found += rules.command_problems(commands, self._has("tasks"))
-        if found:
-            raise self._refused("the change", list(dict.fromkeys(found)))  # each of them once
+        self._refuse("the change", list(dict.fromkeys(found)))  # each of them once
 
     def _has(self, name: str) -> rules.Has:
         below = self._components[name].below
@@ -202,8 +194,8 @@ class Draft:
 
     def _items(self, component: Component, data: dict[str, Any], *, told: bool = True) -> None:
         name, forms = component.name, [id for id in data if component.id_of(id) != id]
-        if forms:  # two of them may be one, and what is read back would be another mapping
-            raise self._refused(name, [f"{name}.{id}: {rules.FORM}" for id in forms])
+        # Two of them may be one, and what is read back would be another mapping.
+        self._refuse(name, [f"{name}.{id}: {rules.FORM}" for id in forms])
         stood = [key.removeprefix(component.below) for key in self._part.keys(component.below)]
         for id in stood:
             if id not in data:
@@ -271,24 +263,26 @@ class Draft:
             most = settings.get("max_size", 100)
             if length > most:
                 self._note(Operation("trim", key, trim_of(most, None)))
-        elif found := rules.window_problems(settings, length):
-            raise self._refused("the window is full", found)
+        else:
+            self._refuse("the window is full", rules.window_problems(settings, length))
 
-    def _checked(self, kind: Any, item: Any, path: str) -> Any:
-        data = plain(item)
-        found = problems(kind, data, path)
+    def _refuse(self, what: str, found: list[str]) -> None:
+        """Refuse what something is wrong with."""
         if found:
-            raise self._refused(path, found)
-        return stored(kind, build(kind, data))
-
-    def _refused(self, what: str, found: list[str]) -> AgentValidationError:
-        error = AgentValidationError(f"{what} is refused, nothing was written", found)
-        return self._meter.invalid("agent_state", error)
+            error = AgentValidationError(f"{what} is refused, nothing was written", found)
+            raise self._meter.invalid("agent_state", error)
 
     def _note(self, operation: Operation) -> None:
         # Not by its own methods: they would copy what was made for this change alone.
         self._part._check_open()
         self._part.operations.append(operation)
+
+
+def _fitted(kind: Any, given: Any, path: str) -> tuple[Any, list[str]]:
+    """What is stored of a value, and all that is wrong with it."""
+    data = plain(given)
+    found = problems(kind, data, path)
+    return (data if found else stored(kind, build(kind, data))), found
 
 
 def _item(part: ScopedChange, below: str, id: str) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from holdfast.checkpoints.policy.policy import (
     CIPHER,
@@ -75,12 +75,6 @@ from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.store import Store
 
-if TYPE_CHECKING:
-    from holdfast.checkpoints.policy.policy_engine import Engine
-    from holdfast.store.inner import Core
-    from holdfast.store.names.scope import Scope
-
-
 # ---- schedules of policies ----------------------------------------------------------------------
 # Policies as schedules: their checkpoints come in time, whichever process still runs.
 #
@@ -134,8 +128,7 @@ def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
     for id_ in ids:
         name, policy = name_of(scope, id_), known.get(id_)
         there = schedules.has(name)
-        refused = policy is not None and engine.refused(policy, own=id_ in own)
-        if policy is not None and not refused and is_scheduled(policy) and (there or id_ in own):
+        if policy is not None and is_scheduled(policy) and (there or id_ in own):
             schedule_policies(schedules, scope, [policy])
         elif there:
             schedules.discard(name)
@@ -147,8 +140,6 @@ def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
 
 COMPRESSED = f"lz4, zstd above {LZ4_UP_TO // 1024} KiB, where it makes a record smaller"
 """How the store compresses, whatever a policy says: an entry is never written twice."""
-
-REFUSED = "it demands encryption, and this store is plain: it is not in force here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +213,7 @@ def explain(engine: Engine, scope: Scope) -> tuple[Explained, ...]:
                 policy,
                 "own" if own else "default",
                 ready[:1] == [policy.id],
-                REFUSED
-                if engine.refused(policy, own=own)
-                else _why(tracker, policy, readings, ready, now),
+                _why(tracker, policy, readings, ready, now),
                 readings,
                 effective(engine.core, policy, own=own),
             )

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -44,7 +44,7 @@ from holdfast.checkpoints.policy.tracker import (
     operations_behind,
     process_memory,
 )
-from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
+from holdfast.errors import HoldfastError, PolicyValidationError
 from holdfast.store.inner import Gate, LineHandle
 from holdfast.store.names.arguments import ran
 from holdfast.store.names.background import Background, is_at_work
@@ -61,8 +61,6 @@ TOGETHER = 256
 """Writes that are counted together, at most."""
 LATEST = 0.02
 """Seconds after which they are, however few there are."""
-CHOICES = 4
-"""How often a checkpoint's policy is chosen anew because somebody wrote before it was made."""
 AGAIN = 5.0
 """Seconds after which a checkpoint that could not be made is tried again."""
 LONGEST = 30.0
@@ -135,18 +133,23 @@ class Engine(Gate):
 
     def catch_up(self) -> None:
         """Count what is noted, and look at the policies where one may be met."""
-        noted = self._noted
+        noted, counted = self._noted, dict[Scope, Tracker]()
         with self._lock:
             while noted:
                 change, written = noted.popleft()
                 try:
-                    self._count(change, written)
+                    counted.update(self._count(change, written))
                 except Exception as error:  # no failure of theirs may fail a write
                     for one in written:
                         self._failed(one.scope, error)
+            for scope, tracker in counted.items():
+                try:
+                    self._look(tracker, WRITE)
+                except Exception as error:  # as above
+                    self._failed(scope, error)
 
-    def _count(self, change: Change, written: Sequence[Written]) -> None:
-        """Count a change, and let the agents' policies be looked at."""
+    def _count(self, change: Change, written: Sequence[Written]) -> Iterator[tuple[Scope, Tracker]]:
+        """Count a change; the agents whose policies are to be looked at."""
         targets = change.targets
         for one in written:
             scope, timeline = one.scope, one.timeline
@@ -160,9 +163,9 @@ class Engine(Gate):
                 tracker = self._begin(scope)
             elif target.special is not None:
                 self._special(tracker, one)
-            elif not tracker.note(target.ops, one.sequence, one.ops):
-                continue
-            self._look(tracker, WRITE)
+            else:
+                tracker.note(target.ops, one.sequence, one.ops)
+            yield scope, tracker
 
     def _begin(self, scope: Scope) -> Tracker:
         if len(self._trackers) >= AGENTS:
@@ -291,7 +294,7 @@ class Engine(Gate):
             event, tracker.event = tracker.event, TIMER
         try:
             if tracker.firing is not None:
-                self._fire(tracker, tracker.firing[1])
+                self._fire(tracker)
                 return
             self._renew(tracker)
             self._sample(tracker)
@@ -348,30 +351,11 @@ class Engine(Gate):
             tracker.stale = False
 
     def _stored(self, handle: LineHandle) -> tuple[dict[str, Policy], list[Policy], Measured]:
-        """The agent's own policies, all that are in force, and what they look at.
-
-        Of one moment: a policy that is set between the two reads would be known to nobody.
-        """
-        for _ in range(CHOICES):
-            head = handle.place()[2]
-            own = stored_policies(handle)
-            policies = [
-                one
-                for one in merged(self.defaults, own)
-                if not self.refused(one, own=one.id in own)
-            ]
-            found = measure(handle, longest_count(policies))
-            more = operations_behind(handle, head, found.head)
-            if more is not None and not sets_policies(more):
-                return own, policies, found
-        raise Conflict(f"{handle.scope}: its policies are set again and again; tried later")
-
-    def refused(self, policy: Policy, *, own: bool) -> bool:
-        """Whether a policy is not in force because it demands what this store does not do.
-
-        None can be set; it came with a checkpoint of another store.
-        """
-        return own and self.core.ring is None and policy.demands_encryption
+        """The agent's own policies, all that are in force, and what they look at."""
+        span = longest_count(merged(self.defaults, stored_policies(handle)))
+        found = measure(handle, span)
+        own = stored_policies(handle)  # behind it: one that was set meanwhile is among them
+        return own, merged(self.defaults, own), found
 
     def tracked(self, scope: Scope) -> Tracker:
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""
@@ -439,35 +423,22 @@ class Engine(Gate):
 
     # firing
 
-    def _fire(self, tracker: Tracker, event: PolicyEvent) -> None:
-        """Make the checkpoint that is on its way, for the policies that are met by what it covers.
-
-        If somebody writes meanwhile, they are looked at again, a few times: where writes never
-        pause, the choice may be a few of them behind.
-        """
-        saved = Saved("moved")
-        for left in reversed(range(CHOICES)):
-            self.catch_up()
-            self._renew(tracker)
-            with self._lock:
-                line = self._line(tracker.scope)
-                ready = tracker.choose(line, self.core.clock.ticks()) if line is not None else []
-                result = judged(ready, event)
-                if not ready:
-                    saved = Saved("unmet")
-                    break
-                wanted = self._wanted(tracker, ready[0], result, tracker.sequence if left else None)
-            with acting("holdfast.policies", reason=result.reason):
-                saved = save_all(self.core, [wanted])[0]
-            if saved.outcome != "moved":
-                break
+    def _fire(self, tracker: Tracker) -> None:
+        """Make the checkpoint that is on its way; it covers what was written since, too."""
+        with self._lock:
+            assert tracker.firing is not None
+            ready, event, behind = tracker.firing
+            result = judged(ready, event)
+            wanted = self._wanted(tracker, ready[0], result, behind)
+        with acting("holdfast.policies", reason=result.reason):
+            saved = save_all(self.core, [wanted])[0]
         if saved.error is not None:
             raise saved.error
         with self._lock:
             tracker.firing = None
             if saved.outcome == "saved":
                 self._note(tracker, ready, result)
-            elif saved.outcome != "unmet":  # somebody was faster, or the agent is gone
+            else:  # somebody was faster, or the agent is gone
                 tracker.active &= saved.outcome == "overtaken"  # unless it was seen and counted
                 tracker.stale = True
             if not self._stopping:  # else it would go on for as long as others write
@@ -492,7 +463,7 @@ class Engine(Gate):
             ready = self.ready(tracker)
             ready = [one for one in tracker.policies if one is policy or one in ready]
             result = judged(ready, TIMER)
-            wanted = self._wanted(tracker, ready[0], result)
+            wanted = self._wanted(tracker, ready[0], result, tracker.metrics.basis.checkpoint)
             return wanted, partial(self._note, tracker, ready, result)
 
     def followed(self, scope: Scope, id_: str, policy: Policy | None) -> None:
@@ -510,9 +481,7 @@ class Engine(Gate):
             tracker.fired(ready, self.core.clock.ticks())
             self.fired.append((tracker.scope, result))
 
-    def _wanted(
-        self, tracker: Tracker, policy: Policy, result: Triggered, head: int | None = None
-    ) -> Wanted:
+    def _wanted(self, tracker: Tracker, policy: Policy, result: Triggered, behind: int) -> Wanted:
         """The checkpoint that a policy asks for, behind the one that it was judged by."""
         return Wanted(
             tracker.scope,
@@ -522,8 +491,7 @@ class Engine(Gate):
             self._about(tracker, policy, result),
             tags=(MADE_BY + policy.id,),
             description=result.reason,
-            behind=tracker.metrics.basis.checkpoint,
-            head=head,
+            behind=behind,
         )
 
     def _about(self, tracker: Tracker, policy: Policy, result: Triggered) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """One agent under its policies: which of them are met, and when it is worth looking again.
 
-Looking at ten policies behind every write would cost more than the write. But a policy cannot fire
-before the first of its conditions that does not hold does, and how far off that is, is known: so
-many operations, so many bytes, so much time. The tracker sleeps until the nearest of these; a
-write only counts down.
+Looking at ten policies behind every write would cost more than the write: a write is only counted,
+and what was written in a few milliseconds is looked at together. Where nothing is written, a policy
+cannot fire before the first of its conditions that does not hold does, and for what only takes time
+it is known when that is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from holdfast.store.inner import (
     BUILT,
     KEYED,
     TERMS,
-    Atom,
     derived,
     index_of,
     refs,
@@ -456,8 +455,8 @@ class Tracker:
         self.own: dict[str, Policy] = {}
         self.followed: dict[str, Policy] = {}
         """Own policies as the schedules know them."""
-        self.at_operations = self.spare = self.due = NEVER
-        """When to look again: at so many operations, after so many bytes, at that time."""
+        self.due = NEVER
+        """When to look again though nothing is written."""
         self._sampled = sampled
         self._looked_at = 0
         self._met: dict[str, float] = {}
@@ -472,48 +471,28 @@ class Tracker:
         self.policies = [policy for policy in policies if policy.enabled]
         self.metrics.watch(one for policy in self.policies for one in policy.conditions)
 
-    def note(self, ops: Sequence[tuple[Any, ...]], sequence: int, made: Sequence[Any]) -> bool:
-        """Note a write: what was asked for, and what its entry says was done.
-
-        Tells whether to look at the policies.
-        """
+    def note(self, ops: Sequence[tuple[Any, ...]], sequence: int, made: Sequence[Any]) -> None:
+        """Note a write: what was asked for, and what its entry says was done."""
         if sequence != self.sequence + 1:
-            if sequence <= self.sequence:
-                return False  # it was read already
-            self.stale = True  # others write, too
-            return True
+            self.stale |= sequence > self.sequence  # others write, too; else it was read already
+            return
         self.sequence = sequence
-        metrics, spare, others = self.metrics, self.spare, 0
+        metrics, others = self.metrics, 0
         for op in ops:
-            key, value = op[1], op[-1]
+            key = op[1]
             if not key:
                 continue  # a merge says first what it merges
             metrics.fresh.add(key)
-            if spare is not NEVER:
-                if type(value) is Atom and value.encoded and len(op) == 3 and op[0] == "set":
-                    spare -= len(value.encoded) + len(key) + 1
-                else:
-                    spare -= self._most(op)
             if key[0] == RESERVED and key.startswith(PREFIX):
                 self.stale = True  # the policies are others now: all is read anew
                 others += 1
-        self.spare = spare
         if others < len(ops):
             self.active = True
         more = 1 if len(ops) == len(made) == 1 else len(operations_in(made))
         more -= others  # no operations of the agent's
-        metrics.operations = count = metrics.operations + more
+        metrics.operations += more
         if metrics.windows:
             metrics.happened(OPERATIONS, self._ticks(), more)
-        return count >= self.at_operations or spare <= 0 or self.stale
-
-    def _most(self, op: tuple[Any, ...]) -> float:
-        """The most bytes that it can add to what is changed; NEVER: that must be looked up."""
-        if op[0] == "append" and op[1] in self.metrics.changed:
-            parts = op[2]
-            if all(type(part) is Atom and part.encoded is not None for part in parts):
-                return sum(len(part.encoded) for part in parts)
-        return NEVER
 
     # looking
 
@@ -534,18 +513,6 @@ class Tracker:
         self._plan(now)
         self._looked_at = self.metrics.operations
         return ready
-
-    def choose(self, line: Timeline, now: float) -> list[Policy]:
-        """Policies whose checkpoint is on its way and those that are met since, the highest
-        priority first: it covers what was written since, too.
-
-        None of those before, if there is another checkpoint now.
-        """
-        before, _, behind = self.firing or ([], None, 0)
-        ready = self.look(line, now)
-        if self.metrics.basis.checkpoint == behind:
-            ready += before
-        return [policy for policy in self.policies if policy in ready]
 
     def met(self, policy: Policy, now: float, given: Mapping[str, float] = NOTHING) -> bool:
         """Whether all conditions of a policy hold; `given` are metrics that are read elsewhere."""
@@ -568,13 +535,13 @@ class Tracker:
 
         Its jitter is in the schedule.
         """
-        kind, amount = self._next(policy, now)
+        kind, at = self._next(policy, now)
         if self.met(policy, now):
             fired = self._fired.get(policy.id, -NEVER)
             return max(0.0, fired + policy.frequency.interval / 1000 - now)
         if kind == "time":
-            return max(amount - now, 0.001)
-        return None if kind in ("bytes", "operations") else policy.frequency.interval / 1000
+            return max(at - now, 0.001)
+        return None if kind == "written" else policy.frequency.interval / 1000
 
     def remember(self, fired: Mapping[str, float]) -> None:
         """Take in when policies fired, in whatever process that was."""
@@ -600,22 +567,16 @@ class Tracker:
     # when to look again
 
     def _plan(self, now: float) -> None:
-        self.at_operations = self.spare = self.due = NEVER
+        self.due = NEVER
         for policy in self.policies:
-            kind, amount = self._next(policy, now)
-            if kind == "bytes":
-                self.spare = min(self.spare, max(amount, 1.0))
-            elif kind == "operations":
-                self.at_operations = min(self.at_operations, amount)
-            elif kind == "time" and self.active:
-                self.due = min(self.due, amount)
+            kind, at = self._next(policy, now)
+            if kind == "time" and self.active:
+                self.due = min(self.due, at)
             elif kind == "poll" and self.metrics.operations != self._looked_at:
                 self.due = min(self.due, now + POLL)
-            elif kind in ("time", "poll"):
-                self.at_operations = min(self.at_operations, self.metrics.operations + 1)
 
     def _next(self, policy: Policy, now: float) -> tuple[str, float]:
-        """What must happen before a policy can fire: (bytes, operations, time, poll or told)."""
+        """What must happen before a policy can fire: written, time (and when), poll or told."""
         for condition in policy.conditions:
             value = self.metrics.read(condition, now)
             if not condition.holds(value):
@@ -633,13 +594,8 @@ class Tracker:
         if metric == SINCE:
             at = self.metrics.basis.since + threshold / 1000 + 0.001  # behind it, by any rounding
             return ("time", at) if rising else _TOLD
-        if metric == OPERATIONS and rising:
-            more = math.floor(threshold) + 1 if condition.operator == "greater_than" else threshold
-            return "operations", self.metrics.operations + max(1, math.ceil(more - value))
-        if metric == RATIO and rising:
-            return "bytes", threshold * self.metrics.basis.size - self.metrics.bytes
-        if metric == MEMORY and rising:
-            return "bytes", threshold - value
+        if metric in (OPERATIONS, RATIO, MEMORY) and rising:
+            return "written", 0
         if metric in (RATIO, MEMORY, ERRORS) or condition.span is not None:
             return "poll", 0
         return _TOLD

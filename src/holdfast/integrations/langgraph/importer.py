@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import marshal
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -38,7 +38,6 @@ Print = dict[str, bytes]
 """What a checkpoint holds: a digest of each part, by its name."""
 Tell = Callable[[str, str, int, int], None]
 """Is given (thread, what is done, checkpoints done, checkpoints in all)."""
-PENDING = "pending writes"
 MOST = 10
 """Differences that are told of one thread."""
 
@@ -172,18 +171,15 @@ class Import:
 
     def _compare_one(self, place: Place, row: Row, here: Print, plan: _Plan) -> None:
         there = plan.wanted[place]
-        parts = set(_differing(there, here))
         # Those that were to follow when the import was cut short are put now.
-        missing = [write for write in row.writes if _name(write.task, write.idx) not in here]
-        if missing:
-            plan.writes[place] = missing
-        elif not parts:
-            plan.same.add(place)
+        missing = [write for write in row.writes if _name(write) not in here]
         more = {name for name in here.keys() - there.keys() if name.startswith(_WRITE)}
         plan.more |= bool(more)
-        if missing or more:
-            parts.discard(PENDING)
-        parts -= {*more, *(_name(write.task, write.idx) for write in missing)}
+        if missing:
+            plan.writes[place] = missing
+        parts = {*_differing(there, here)} - more - {*map(_name, missing)}
+        if not parts and not missing and not more:
+            plan.same.add(place)
         plan.differences += [f"checkpoint {place[1]}: {part}" for part in sorted(parts)]
 
     # putting
@@ -232,35 +228,24 @@ class Import:
                 if wanted is None or place in wanted:
                     self._tell(thread.id, "verifying", len(found), len(past))
                     one = tuple_of(fresh, space, loaded, fresh.values(space, loaded))
-                    pending = one.pending_writes or []
-                    print = self._parts(one.checkpoint, one.metadata, parent_of(one), pending)
-                    found[place] = print | self._writes(_written(fresh, loaded))
+                    checkpoint: Any = one.checkpoint
+                    writes = _written(fresh, loaded)
+                    row = Row(checkpoint, {**one.metadata}, parent_of(one), writes)
+                    found[place] = self._print(row)
         return found
 
     def _print(self, row: Row) -> Print:
-        pending = [(write.task, write.channel, write.value) for write in row.writes]
-        print = self._parts(row.checkpoint, row.metadata, row.parent, pending)
-        return print | self._writes(row.writes)
-
-    def _parts(
-        self, checkpoint: Any, metadata: Any, parent: str | None, pending: Iterable[Any]
-    ) -> Print:
-        parts = {"its parent": parent, "its metadata": metadata}
-        for name, value in checkpoint.items():
+        """Writes are told one by one, with what a saver does not show: their paths and indices."""
+        parts: dict[str, Any] = {"its parent": row.parent, "its metadata": row.metadata}
+        for name, value in row.checkpoint.items():
             if name in _BY_NAME:
                 told = _BY_NAME[name]
                 parts |= {f"{told} {inner!r}": held for inner, held in value.items()}
             else:
                 parts[f"its {name}"] = value
-        parts[PENDING] = [list(write) for write in pending]
+        for write in row.writes:
+            parts[_name(write)] = [write.path, write.channel, write.value]
         return {name: self._digests.of(value) for name, value in parts.items()}
-
-    def _writes(self, writes: Iterable[Write]) -> Print:
-        """Writes one by one, with what a saver does not show: their paths and indices."""
-        return {
-            _name(write.task, write.idx): self._digests.of([write.path, write.channel, write.value])
-            for write in writes
-        }
 
 
 _WRITE = "write "
@@ -286,11 +271,11 @@ class _Plan:
     differences: list[str] = field(default_factory=list)
 
 
-def _name(task: str, index: int) -> str:
-    return f"{_WRITE}{index} of task {task}"
+def _name(write: Write) -> str:
+    return f"{_WRITE}{write.idx} of task {write.task}"
 
 
-def _written(thread: Thread, loaded: Loaded) -> Iterable[Write]:
+def _written(thread: Thread, loaded: Loaded) -> list[Write]:
     """What is stored on top of a checkpoint; see `merged` for which of two counts."""
     found: dict[tuple[str, int], Write] = {}
     for call in loaded.calls:
@@ -298,7 +283,7 @@ def _written(thread: Thread, loaded: Loaded) -> Iterable[Write]:
             if index < 0 or (call.task, index) not in found:
                 value = thread.build(plain, loaded.entry)
                 found[call.task, index] = Write(call.task, call.path, index, channel, value)
-    return found.values()
+    return [*found.values()]
 
 
 def _differing(one: Print, other: Print) -> list[str]:

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial, wraps
 from itertools import islice
+from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -62,6 +63,7 @@ from holdfast.integrations.langgraph.thread_records import (
 )
 from holdfast.integrations.langgraph.types import Serialised, Types
 from holdfast.integrations.langgraph.write_queue import Queue
+from holdfast.storage import url_of
 from holdfast.store.inner import Follower, StoreHandle, erase_scope
 from holdfast.store.names.arguments import listed as several
 from holdfast.store.names.scope import Scope
@@ -151,7 +153,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     @classmethod
     def open(
         cls,
-        url: str | None = None,
+        url: str | Path | None = None,
         *,
         types: Types | None = None,
         strict: bool = False,
@@ -522,12 +524,12 @@ class Opening(Generic[T]):
 
     def __init__(
         self,
-        url: str | None,
+        url: str | Path | None,
         options: dict[str, Any],
         make: Callable[[Store], T],
         end: Callable[[T], object] = lambda _: None,
     ) -> None:
-        self._url = url or os.environ.get("HOLDFAST_STORE") or "sqlite:"
+        self._url = url_of(url or os.environ.get("HOLDFAST_STORE") or "sqlite:")
         self._options = options
         self._make = make
         self._end = end

@@ -34,6 +34,7 @@ from holdfast.errors import (
 from holdfast.integrations.langgraph.kinds import BUILTIN, numpy_kind
 from holdfast.integrations.langgraph.types import Types, find_class
 from holdfast.seal.codec import Refusal
+from holdfast.storage import url_of
 
 Place = tuple[str, str]
 """(namespace, id) of a checkpoint."""
@@ -158,7 +159,7 @@ def open_source(url: str, types: Types | None = None, *, fields: bool = False) -
     unpacker = Unpacker(types or Types(), fields=fields)
     if url.startswith(("postgres://", "postgresql://")):
         return PostgresSource(url, unpacker)
-    return SqliteSource(url.removeprefix("sqlite:"), unpacker)
+    return SqliteSource(url_of(url).removeprefix("sqlite:"), unpacker)
 
 
 class SqliteSource(Source):

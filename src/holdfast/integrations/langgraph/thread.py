@@ -188,27 +188,23 @@ class Thread:
 
     def values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
         """All channels of a checkpoint, as new objects."""
-        if not loaded.newest:
-            return self._values(space, loaded)
+        record, reader, newest = loaded.record, self.holding(loaded.entry), loaded.newest
         version, kept = self.kept.get(space.ns, (0, {}))
-        reader = self.holding(loaded.entry)
-        if version == loaded.entry and all(
-            type(kept.get(name)) is Kept and kept[name].simple for name in loaded.record.apart
+        if (
+            newest
+            and version == loaded.entry
+            and all(type(kept.get(name)) is Kept and kept[name].simple for name in record.apart)
         ):
-            made = self._values_of(loaded.record.values, reader)
-            return made | {name: kept[name].build() for name in loaded.record.apart}
-        plain = self.plain_values(space, loaded.record, reader)
-        if reader.version(space.head) != loaded.entry:
+            made = self._values_of(record.values, reader)
+            return made | {name: kept[name].build() for name in record.apart}
+        plain = self.plain_values(space, record, reader if newest else self.at(loaded.entry))
+        if newest and reader.version(space.head) != loaded.entry:
             # Somebody put a checkpoint meanwhile; what this one was is the state at its entry.
-            return self._values(space, loaded)
-        parts = self.read_parts(_numbers(plain), reader)
-        values = {name: self._channel(value, parts) for name, value in plain.items()}
-        self._remember(space, loaded, values)
+            return self.values(space, loaded._replace(newest=False))
+        values = self._values_of(plain, reader)
+        if newest:
+            self._remember(space, loaded, values)
         return values
-
-    def _values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
-        plain = self.plain_values(space, loaded.record, self.at(loaded.entry))
-        return self._values_of(plain, self.holding(loaded.entry))
 
     def some_values(self, space: Space, loaded: Loaded, names: set[str]) -> dict[str, Any]:
         """Some channels of a checkpoint, mostly one that was asked for before: a snapshot."""

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from holdfast.errors import MissingExtraError, StoreLockedError
 
@@ -75,11 +75,6 @@ class MongoStorage(ServerStorage):
                 counted()
         finally:
             self._turn.release()
-
-    def turn(self) -> AbstractContextManager[object]:
-        # A lock that is held while a client reads would be held by one that has stopped, too.
-        self._life.check()
-        return nullcontext()
 
     @contextmanager
     def moment(self) -> Iterator[Moment]:

@@ -13,12 +13,10 @@ whether others have committed. Neither notifications nor locks of a session are 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import NamedTuple
 
 from holdfast.errors import (
     ForeignSchemaError,
@@ -58,17 +56,6 @@ _SERVER = (
 )
 _STILL = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PATIENT = "SET LOCAL idle_in_transaction_session_timeout = 0"
-_IDLE = "SET LOCAL idle_in_transaction_session_timeout = 2000"
-_CONTESTED = 1.0
-"""Seconds after a conflict in which a handle waits for its turn before it reads."""
-
-
-class _Held(NamedTuple):
-    """A transaction that has begun, and counted itself, on a link of its own."""
-
-    thread: int
-    link: Link
-    begun: list[Result]
 
 
 class PostgresStorage(ServerStorage):
@@ -85,9 +72,6 @@ class PostgresStorage(ServerStorage):
         full = durability == "full"
         self._level = "on" if full else "off"
         self._pool = Pool(self.address, partial(_welcome, self.address, full))
-        self._contested = 0.0
-        """Until when others are taken to be faster."""
-        self._held: _Held | None = None
         name = schema.quoted(self.address.schema)
         self._get = f"SELECT v FROM {name}.records WHERE k = $1"
         self._get_many = f"SELECT k, v FROM {name}.records WHERE k = ANY($1)"
@@ -126,15 +110,6 @@ class PostgresStorage(ServerStorage):
             if _committed(results):
                 counted()
         self._judge(results, doubt)
-
-    def turn(self) -> AbstractContextManager[object]:
-        """Hold the row that commits count in, if others were faster lately: it costs a round trip.
-
-        The server ends the turn of a client that does nothing with it.
-        """
-        self._life.check()
-        free = self._read_only or self.address.pool_size < 2
-        return nullcontext() if free or time.monotonic() > self._contested else self._turn()
 
     @contextmanager
     def moment(self) -> Iterator[Moment]:
@@ -232,40 +207,15 @@ class PostgresStorage(ServerStorage):
         return [(_BEGIN, []), (_SETTINGS, settings), (self._count, [])]
 
     def _send(self, statement: Statement) -> tuple[Sequence[Result], str]:
-        """Send the whole transaction, or what is left of it in a turn; the results that came, and
-        why not to believe them."""
-        rest = [statement, ("COMMIT", [])]
+        """Send the whole transaction; the results that came, and why not to believe them."""
         deadline = self._pool.deadline()
-        begun: list[Result] = []
         try:
-            if (held := self._held) and held.thread == threading.get_ident() and held.link.quiet():
-                self._held, begun = None, held.begun
-                results, link = held.link.flight(rest, deadline), held.link
-            else:
-                with self._pool.link(deadline) as link:
-                    results = link.flight([*self._begin(deadline), *rest], deadline)
+            with self._pool.link(deadline) as link:
+                whole = [*self._begin(deadline), statement, ("COMMIT", [])]
+                results = link.flight(whole, deadline)
         except Lost as lost:
-            return [*begun, *lost.results], str(lost)
-        doubt = "the server warned while it committed" if link.warned else ""
-        return [*begun, *results], doubt
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        deadline = self._pool.deadline()
-        with self._pool.link(deadline) as link:
-            try:
-                begun = link.flight([*self._begin(deadline), (_IDLE, [])], deadline)
-                if not link.spoiled:
-                    self._held = _Held(threading.get_ident(), link, begun[:3])
-            except Lost:
-                pass  # whoever commits is told
-            try:
-                yield
-            finally:
-                if self._held is not None and self._held.link is link:
-                    self._held = None
-                    with suppress(Lost):
-                        link.flight([("ROLLBACK", [])], self._pool.deadline())
+            return lost.results, str(lost)
+        return results, "the server warned while it committed" if link.warned else ""
 
     def _judge(self, results: Sequence[Result], doubt: str) -> None:
         """Return if the batch is applied, else raise what became of it."""
@@ -276,7 +226,6 @@ class PostgresStorage(ServerStorage):
             found = results[3].rows()
             failed = [key for kind, key in found if kind == b"e"]
             if failed:
-                self._contested = time.monotonic() + _CONTESTED
                 raise conflict(list(dict.fromkeys(failed)))
             if found:
                 raise differs(found[0][1])

@@ -271,7 +271,7 @@ class StoreLock:
                 return
             raise StorageReadOnlyError(
                 f"{self._path!r} cannot be created ({error.strerror}); "
-                "make the folder writable or open the store for reading"
+                "make the folder writable, or open the store with read_only=True"
             ) from None
 
     def share(self, ready: Callable[[], bool], prepare: Callable[[bool], None]) -> None:
@@ -370,7 +370,7 @@ def rewrite_wal(path: str) -> None:
         raise StorageReadOnlyError(
             f"the log {path + '-wal'!r} left by a crash cannot be written again "
             f"({error.strerror}); nothing can be acknowledged before: check the disk, or open "
-            "the store for reading"
+            "the store with read_only=True"
         ) from None
 
 
@@ -410,7 +410,8 @@ def translate(error: apsw.Error, path: str) -> HoldfastError:
         return DiskFullError(f"no room is left for {path!r}; free some space and try again")
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError)):
         return StorageReadOnlyError(
-            f"{path!r} or its folder cannot be opened or written; check owner and permissions"
+            f"{path!r} or its folder cannot be opened or written: check owner and permissions, or "
+            "open the store with read_only=True"
         )
     if isinstance(error, apsw.NotADBError):
         return NotAStoreError(f"{path!r} is not a store; name another file")

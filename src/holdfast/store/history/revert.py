@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.errors import (
     Conflict,
@@ -70,15 +70,6 @@ Choice = Callable[[int, Body], bool]
 """Whether an entry, by its number and body, is one of those to undo."""
 
 
-class Beside(NamedTuple):
-    """Operations that failed before the one that is undone: what they left is nobody's."""
-
-    low: int
-    """No entry of them is before this one."""
-    void: Callable[[Body], bool]
-    """Whether an entry is of one of them."""
-
-
 def revert_state(
     handle: LineHandle,
     *,
@@ -87,7 +78,7 @@ def revert_state(
     actor: str | None,
     dry_run: bool,
     reason: str | None,
-    operation: Beside | None = None,
+    operation: bool = False,
 ) -> Reverted:
     """Undo entries of one timeline.
 
@@ -199,9 +190,7 @@ def _ruled(key: str, declared: Declared, operation: bool, alone: bool) -> str:
 class Undoing:
     """What it takes to undo some entries of one timeline, seen from its newest entry."""
 
-    def __init__(
-        self, handle: LineHandle, operation: Beside | None = None, *, alone: bool = False
-    ) -> None:
+    def __init__(self, handle: LineHandle, operation: bool = False, *, alone: bool = False) -> None:
         self.handle = handle
         self.operation = operation
         self.alone = alone
@@ -216,8 +205,6 @@ class Undoing:
         self.ledger = self.now.ledger
         self.first: dict[str, int] = {}
         """The first of the entries that changed each key."""
-        self.void: dict[str, int] = {}
-        """The same of entries that are nobody's, with none of somebody's between them and now."""
         self.others: dict[str, int] = {}
         """The newest entry of somebody else that changed the key since."""
         self.appended: set[str] = set()
@@ -238,8 +225,7 @@ class Undoing:
 
     def choose_numbers(self, numbers: set[int]) -> None:
         """Those with these numbers."""
-        low = min(numbers) if self.operation is None else min(*numbers, self.operation.low)
-        self._scan(low, lambda sequence, _: sequence in numbers, "that number")
+        self._scan(min(numbers), lambda sequence, _: sequence in numbers, "that number")
 
     def choose_actor(self, actor: str | None) -> None:
         """All that an actor made."""
@@ -265,8 +251,6 @@ class Undoing:
 
     def _scan(self, low: int, chosen: Choice, what: str) -> None:
         """Note, oldest first, what the entries changed and who changed it since."""
-        if self.operation is not None and self.operation.low < self.floor:
-            raise Conflict(f"{self.scope}: it was pruned meanwhile; try again")
         found = self._note_pruned(low, chosen)
         for row, _, body in self.handle.history.entries(
             newest_first=False, low=max(low, self.floor + 1), high=self.head
@@ -274,10 +258,9 @@ class Undoing:
             sequence = rowkinds.sequence_of(row)
             mine = chosen(sequence, body)
             found = found or mine
-            void = not mine and self.operation is not None and self.operation.void(body)
             for op, (kind, key) in zip(body.ops, entries.touched(body.ops), strict=True):
                 if mine or op[0] != entries.META or body.cause != READ:  # which is no change
-                    self._note(sequence, op[0], kind, key, None if void else mine)
+                    self._note(sequence, op[0], kind, key, mine)
             if mine and body.ops and all(derived(key) for _, key in entries.touched(body.ops)):
                 self.stays.setdefault(_BUILT, []).append(sequence)
             if mine and body.also:
@@ -299,23 +282,16 @@ class Undoing:
             self.stays[_PRUNED] = found
         return bool(found)
 
-    def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool | None) -> None:
+    def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool) -> None:
         if derived(key):
             return  # it follows what it was derived from
-        if mine is None and code in entries.KEYED:  # nobody's
-            if key not in self.first:
-                self.void.setdefault(key, sequence)
-            return
-        void = self.void.pop(key, sequence)
-        if code in (entries.RESTORE, entries.MERGE):
-            self.void.clear()  # they set keys without naming them
         if code == entries.RESTORE and (self.first or mine):
-            self.restores[sequence] = bool(mine)
+            self.restores[sequence] = mine
         if code not in entries.KEYED:
             if mine:
                 self.stays.setdefault(_STAYS[code], []).append(sequence)
         elif mine:
-            self.first.setdefault(key, void)
+            self.first.setdefault(key, sequence)
         elif key in self.first:
             if kind != "append":
                 self.appended.discard(key)
@@ -372,7 +348,7 @@ class Undoing:
             # What goes along with a key that stays, stays with it.
             places = (key, TABLE.index.leader(key) or key)
             since = max(line.get(one, 0) for line in (self.others, moved) for one in places)
-            why = _ruled(key, declared, self.operation is not None, self.alone)
+            why = _ruled(key, declared, self.operation, self.alone)
             if why or said_of(was) == said_of(now):
                 why = why or AS_BEFORE
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))
@@ -441,7 +417,7 @@ class Undoing:
         alone = sticky_prefixes(self.now.declared)
         for sequence, mine in self.restores.items():
             keys = [key for key, first in self.first.items() if first < sequence]
-            if self.operation is not None and not mine:
+            if self.operation and not mine:
                 found |= {key: sequence for key in keys if not key.startswith(alone)}
             elif keys:
                 line = self._at(sequence - 1, saves)

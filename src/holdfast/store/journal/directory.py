@@ -20,6 +20,7 @@ import msgspec
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
+    FormatError,
     HoldfastError,
     KeyMissingError,
     ReadOnlyError,
@@ -88,7 +89,7 @@ def numbered(core: Directory) -> Iterator[tuple[int, bytes]]:
     """(number, key of its row or tombstone) of every scope, deleted and erased ones, too, as far as
     the directory can be read."""
     for key, row in each(core.storage.scan, b"D", b"E"):
-        with suppress(StateIntegrityError):
+        with suppress(StateIntegrityError, FormatError, KeyMissingError, ValueError):
             if (number := _number_in(core, key, row)) is not None:
                 yield number, key
 

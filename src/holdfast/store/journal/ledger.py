@@ -63,7 +63,7 @@ _BYTE = [bytes([n]) for n in range(256)]
 _T = TypeVar("_T")
 
 _decode_pack = msgspec.msgpack.Decoder(list[bytes]).decode
-_ADVICE = ". Run `holdfast verify` to see what it touches, and restore a checkpoint from before it"
+ADVICE = ". Run `holdfast verify` to see what it touches, and restore a checkpoint from before it"
 
 
 def gone(scope: Scope) -> ScopeNotFoundError:
@@ -216,7 +216,7 @@ class Ledger:
                     if isinstance(error, DataKeyRemovedError) and self._is_of_before():
                         where = f"{self.scope}: {rows.describe(key)}"
                         raise DataKeyRemovedError(f"{where}: {error}") from None
-                    advice = _ADVICE if isinstance(error, DamagedRecordError) else ""
+                    advice = ADVICE if isinstance(error, DamagedRecordError) else ""
                     raise self.damage(key, str(error), advice) from None
             row = self.storage.get([key])[0]
         raise AssertionError
@@ -246,7 +246,7 @@ class Ledger:
         ends = [rows.deletion(self.tombstone), self.tombstone]
         return any(row is not None for row in self.storage.get(ends))
 
-    def damage(self, key: bytes, what: str, advice: str = _ADVICE) -> HoldfastError:
+    def damage(self, key: bytes, what: str, advice: str = ADVICE) -> HoldfastError:
         """The error for a damaged row; it says where and what to do."""
         if self.erased():
             return gone(self.scope)

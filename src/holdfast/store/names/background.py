@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from holdfast.errors import StoreClosedError, StoreForkedError
-from holdfast.store.names.face import here
+from holdfast.store.names.face import calls, here
 
 log = logging.getLogger("holdfast.background")
 
@@ -68,6 +68,8 @@ class Startable(ABC):
     def stop(self) -> None:
         """End."""
 
+    @calls()
+    @here
     def __enter__(self) -> Self:
         self.start()
         return self

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
+from contextlib import suppress
+
 from holdfast.errors import Conflict, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.rows import again
 from holdfast.store.names import rowkinds
 
+GROUP = 64
+"""Swaps that go down together, at most."""
 Swap = tuple[bytes, bytes | None, bytes | None]
 """A cell's key, what it is expected to hold, and what it is to hold; None: it is absent."""
 
@@ -51,6 +57,63 @@ def swap_cells(storage: Storage, cells: list[Swap], *, beside: Batch | None = No
     raise unknown
 
 
+class _Asked:
+    """A swap on its way."""
+
+    def __init__(self, cells: list[Swap]) -> None:
+        self.cells = cells
+        self.answer: bool | Exception | None = None
+
+
+class Swaps:
+    """The swaps of one open store: those that wait for each other go down in one commit.
+
+    A commit waits for the disk, and many leases are taken and given back at one moment.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._waiting: deque[_Asked] = deque()
+        self._lock = threading.Lock()
+
+    def run(self, cells: list[Swap]) -> bool:
+        """Compare and swap; False if a cell was another. Of cells that are taken out of use, or
+        get bytes that nobody else writes."""
+        mine = _Asked(cells)
+        self._waiting.append(mine)
+        try:
+            with self._lock:
+                if mine.answer is None:
+                    self._commit(mine)
+        finally:
+            self._waiting.remove(mine)
+        if isinstance(mine.answer, Exception):
+            raise mine.answer
+        return bool(mine.answer)
+
+    def _commit(self, mine: _Asked) -> None:
+        group, keys = [mine], {cell[0] for cell in mine.cells}
+        for one in self._waiting.copy():
+            theirs = {cell[0] for cell in one.cells}
+            if one.answer is None and not keys & theirs and len(group) < GROUP:
+                group.append(one)
+                keys |= theirs
+        if len(group) > 1:
+            with suppress(Conflict, OutcomeUnknown, Unavailable):  # then each has its own answer
+                if swap_cells(self._storage, [cell for one in group for cell in one.cells]):
+                    for one in group:
+                        one.answer = True
+                    return
+        for one in group:
+            try:
+                landed = swap_cells(self._storage, one.cells)
+                # It may have landed with others', by who was interrupted then, or did not know.
+                key, _, new = one.cells[0]
+                one.answer = landed or cell_at(self._storage, key) == new
+            except Exception as error:
+                one.answer = error
+
+
 # ---- cell counts --------------------------------------------------------------------------------
 # Changes of stored rows that the feed does not name: they are counted, in a cell for each scope.
 #
@@ -58,10 +121,6 @@ def swap_cells(storage: Storage, cells: list[Swap], *, beside: Batch | None = No
 # rows again, signatures beside a checkpoint, healing) raises the count of the scope whose rows it
 # changes, in the same commit; for rows that belong to no scope there is one count more. So whoever
 # keeps a copy up to date finds by the feed and by these counts all that it has to look at.
-
-
-FAR = 1 << 32
-"""More than is counted while somebody looks."""
 
 
 def commit_beside(storage: Storage, batch: Batch) -> None:
@@ -100,19 +159,3 @@ def _next(storage: Storage, key: bytes) -> Swap:
 
 def _number(count: bytes | None) -> int:
     return int.from_bytes(count or b"", "big")
-
-
-def is_same(one: Storage, other: Storage) -> bool:
-    """Whether two storages are one, by whatever names: what the first counts, the second shows.
-
-    It counts far ahead, for rows that belong to no scope, which has copies look at those once more.
-    """
-
-    def count() -> int:
-        held = cell_at(one, rowkinds.BESIDE)
-        far = max(_number(held), _number(cell_at(other, rowkinds.BESIDE))) + FAR
-        one.commit(Batch(cells=[(rowkinds.BESIDE, held, far.to_bytes(8, "big"))]))
-        return far
-
-    far = again(count, "others were always faster to change rows of the store; try again")
-    return _number(cell_at(other, rowkinds.BESIDE)) >= far

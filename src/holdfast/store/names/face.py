@@ -388,7 +388,7 @@ def planned(function: Callable[..., Any], *args: Any) -> Step:
 
 
 def commit(owner: Any, plan: Any, *, away: bool = False) -> Step:
-    """A step that commits what is planned, as its face does.
+    """A step that commits what is planned for an object, as its face does.
 
     `away`: it may take long to build, see `Pump.commit`.
     """
@@ -552,7 +552,8 @@ async def _done(step: Step, owner: Any) -> Any:
     if step.how == "plan":
         return await here_or_away(owner._blocking._storage, step.work, away=to_the_end)
     if step.how == "commit":
-        return await owner._run(*step.work.args)
+        whose = step.work.func.__self__  # type: ignore[attr-defined]
+        return await given(whose, owner)._run(*step.work.args)
     if step.how == "reads":
         return await read_away(step.work)
     if step.how in ("writes", "ends"):
@@ -585,6 +586,21 @@ class _Entered:
         self._inner = inner
         self._name = name
         self._entered = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(self._unused(f".{name}"))
+
+    def __getitem__(self, state: Any) -> Any:
+        raise TypeError(self._unused("[...]"))
+
+    def _unused(self, what: str) -> str:
+        way = "async with" if isinstance(self, AsyncBlock) else "with"
+        return (
+            f"`{self._name}` begins a block, and {what} is of what the block gives: write "
+            f"`{way} ….{self._name}(…) as {self._name}:`"
+        )
 
     def _enter(self) -> Any:
         if self._entered:

@@ -165,11 +165,6 @@ def gaps(kinds: tuple[Kind, ...]) -> list[tuple[bytes, bytes]]:
 # ---- keys ---------------------------------------------------------------------------------------
 
 
-def meta(name: bytes) -> bytes:
-    """Key of a row about the store."""
-    return b"M" + name
-
-
 THERE, DELETED, ERASED = 0, 1, 2
 """States of a scope in the directory. Of an erased one, the row that says so is all that stays."""
 

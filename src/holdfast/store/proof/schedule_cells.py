@@ -50,10 +50,6 @@ class ScheduleCells:
         """A cell that differs as soon as a schedule was added, replaced or removed."""
         return self.get(rows.SCHEDULES)
 
-    def seal(self, key: bytes, plain: bytes) -> bytes:
-        """What is stored of a schedule."""
-        return self.core.seal_row(key, plain)
-
     def open(self, key: bytes, row: bytes) -> bytes:
         """What a cell says, if it is its own."""
         plain = self.core.open_row(key, row)
@@ -84,7 +80,7 @@ class ScheduleCells:
             after = made(before)
             if after == before and not damaged:
                 return False
-            new = self.seal(key, after) if after is not None else None
+            new = self.core.seal_row(key, after) if after is not None else None
             swaps = [(key, old, new), self._next(counted), *self.core.leases.expected()]
             if swap_cells(self.core.storage, swaps):
                 return True

@@ -45,7 +45,6 @@ from holdfast.store.proof.verify_rows import (
 )
 from holdfast.store.proof.witness import Witness, read_witness, store_identity
 
-ATTEMPTS = 5
 _BEGINNING = ("", 0, 0, 0)
 _RESUME = "resume takes what a report gave as `resume`"
 
@@ -189,36 +188,32 @@ class _Run(Verification):
     def _scope_or_gone(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
         """Check a scope; what was found of one that is erased meanwhile means nothing.
 
-        Of one that is pruned meanwhile it is what the next attempts find as well: each begins at
-        the floor of its moment, so that what pruning drops is found at one place only once. One in
+        Of one that is pruned meanwhile it is what a second look finds as well: each begins at the
+        floor of its moment, so that what pruning drops is found at one place only once. One in
         which the time is used up is judged alike: whoever resumes goes on where the last stopped.
         """
         before = _copied(self.report)
-        seen: set[Finding] = set()
-        for attempt in range(1, ATTEMPTS + 1):
-            stopped: OutOfTime | None = None
-            try:
-                with self._going_on("scope", str(ledger.scope)):  # judged like what it noted itself
-                    self._scope(ledger, start)
-            except ScopeNotFoundError:
-                if not ledger.erased():
-                    raise
-            except OutOfTime as budget:
-                stopped = budget
-            found = self.report.findings[len(before.findings) :]
-            erased = ledger.erased()
-            if not erased and found and pruned_meanwhile(self, ledger):
-                if attempt < ATTEMPTS:
-                    seen.update(found)
-                    self._forget(before)
-                    continue
-                again = [finding for finding in found if finding in seen]
-                self.report.findings = [*before.findings, *again]
-            elif erased:
-                self._forget(replace(before, resume=self.report.resume))
-            if stopped is not None:
-                raise stopped
-            return
+        first = self._look(ledger, start, before)
+        if first and not ledger.erased() and pruned_meanwhile(self, ledger):
+            self._forget(before)
+            again = self._look(ledger, start, before)
+            self.report.findings = [*before.findings, *(one for one in again if one in first)]
+        if ledger.erased():
+            self._forget(replace(before, resume=self.report.resume))
+        if self.report.resume is not None:
+            raise OutOfTime
+
+    def _look(
+        self, ledger: Ledger, start: tuple[str, int, int, int], before: Report
+    ) -> list[Finding]:
+        """Look at a scope once, as far as time allows: what is found."""
+        try:
+            with suppress(OutOfTime), self._going_on("scope", str(ledger.scope)):
+                self._scope(ledger, start)
+        except ScopeNotFoundError:
+            if not ledger.erased():
+                raise
+        return self.report.findings[len(before.findings) :]
 
     def _forget(self, before: Report) -> None:
         """What was found since means nothing."""

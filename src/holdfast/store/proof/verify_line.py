@@ -95,7 +95,8 @@ class LineCheck:
         self.told: dict[int, list[Loss]] = {}  # that timelines tell of, where that was asked for
         self.other = False  # whether the newest entry is another one than the feed names
         self.newest = 0
-        self.announced: dict[int, tuple[int, bytes]] = {}
+        self.announced: set[int] = set()
+        """Entries at which indexes are saved, as entries say."""
         self.packs: set[bytes] = set()
         self.points: set[int] = set()
         """Checkpoints of the page that is looked at."""
@@ -180,8 +181,7 @@ class LineCheck:
         try:
             line.load(self.begin)
             *_, body = self.ledger.entry_at(line.number, self.begin)
-            if body.save:
-                self.announced[body.save[0]] = (body.save[1], body.save[2])
+            self.announced.update(body.save[:1] if body.save else ())
         except DAMAGE:
             # Found and named before the stop; the next saved index may help.
             self.line = Timeline(self.ledger, line.number)
@@ -197,7 +197,9 @@ class LineCheck:
         if line.gone:
             ended = self.check.directory.ends_now(self.ledger)  # since the directory was read
         if line.gone != ended:
-            key = rows.entry(line.prefix, line.sequence)
+            # What is missing is the row that says so; what is too much, the last entry's to judge.
+            last = rows.entry(line.prefix, line.sequence)
+            key = rows.deletion(self.ledger.tombstone) if line.gone else last
             states = ("there", "deleted")
             says = f"the directory says that the scope is {states[ended]}"
             self.find("chain", key, f"{says}, its last entry that it is {states[line.gone]}")
@@ -301,7 +303,7 @@ class LineCheck:
         first = body.ops[0] if body.ops else [0]
         below = sequence <= self.floor.sequence
         if body.save and body.save[0] > self.floor.sequence:
-            self.announced[body.save[0]] = (body.save[1], body.save[2])
+            self.announced.add(body.save[0])
             self._compare_save(body.save, key)
         noted = msgspec.structs.replace(body, change=None, cause=None) if below else body
         self.check.accounts.note(self.ledger, self.line.number, sequence, noted)
@@ -315,6 +317,15 @@ class LineCheck:
             check_merge(self, key, first)
         elif first[0] == entry.PRUNE and not below:
             check_anchor(self, key, first)
+
+    def is_entry(self, key: bytes, hash_: bytes) -> bool:
+        """Whether an entry of the scope has this hash; a damaged one is named where it stands."""
+        row = self.storage.get([key])[0]
+        try:
+            there = row and self.ledger.entry_hash(key, entry.split_row(row)[0].data)
+        except DAMAGE:
+            return True
+        return there == hash_
 
     def _fold(self, key: bytes, sequence: int, body: Body) -> None:
         """Fold an entry into the state."""
@@ -605,12 +616,7 @@ def check_anchor(line: LineCheck, key: bytes, op: list[Any]) -> None:
     """An anchor must name an entry before it as it is."""
     line.anchor = rows.sequence_of(key), op
     floor = rows.entry(line.line.prefix, op[1])
-    row = line.storage.get([floor])[0]
-    try:
-        there = row and line.ledger.entry_hash(floor, entry.split_row(row)[0].data)
-    except DAMAGE:
-        return  # found and named where it stands
-    if there != op[2] or rows.sequence_of(key) <= op[1]:
+    if not line.is_entry(floor, op[2]) or rows.sequence_of(key) <= op[1]:
         line.find("chain", key, f"{rows.describe(floor)} is not the entry that it prunes up to")
 
 
@@ -641,76 +647,70 @@ NAMED = 1000
 def check_lookups(check: Verification, line: Timeline) -> None:
     """Compare every lookup that is built with the values."""
     try:
-        lookups = line.declared.of(Lookup)
-        for lookup in lookups:
+        for lookup in line.declared.of(Lookup):
             progress = read_progress(line.ledger, line.slot(lookup.built))
             if progress == Progress(lookup.fingerprint, None):
-                _LookupCheck(check, line, lookup).run()
+                _check_lookup(check, line, lookup)
     except DAMAGE:
         return  # what cannot be read has been found and named before
 
 
-class _LookupCheck:
-    def __init__(self, check: Verification, line: Timeline, lookup: Lookup) -> None:
-        self.check = check
-        self.line = line
-        self.lookup = lookup
-        self.terms = Terms(line.ledger)
+def _check_lookup(check: Verification, line: Timeline, lookup: Lookup) -> None:
+    """First by number and sum, which takes no room; if they differ, name by name."""
+    terms, damaged = Terms(line.ledger), set[str]()
 
-    def run(self) -> None:
-        """First what is missing, then, if the numbers do not fit, what is too much."""
-        count = 0
-        missing: list[str] = []
-        for key, slot in self._keys():
-            names = self._names(key, slot) or ()
-            there = sum(self.line.slot(name) is not None for name in names)
-            count += there
-            if there < len(names):
-                missing.append(key)
-        self._find("it lacks terms of", missing)
-        stored = timeline_range(self.line, self.lookup.home, self.lookup.end)
-        if sum(1 for _ in stored) != count:
-            self._find("it has terms that are not those of", list(self._surplus()))
-
-    def _keys(self) -> Iterator[tuple[str, Slot]]:
-        for low, high in self.lookup.spans():
-            walk = timeline_range(self.line, low, high)
-            while page := [(found[0], slot_from(found)) for found in islice(walk, LOOKUP_PAGE)]:
-                with suppress(*DAMAGE):  # found by its own check; here it only saves time
-                    atoms = ((slot.ref, slot.location) for _, slot in page)
-                    self.line.ledger.fetch_atoms(atoms)
-                yield from page
-
-    def _names(self, key: str, slot: Slot | None) -> frozenset[str] | None:
-        """The terms that a key should have; None if its value is damaged, as its finding says."""
-        with suppress(*DAMAGE):
-            found = self.terms.keys(self.lookup, key, self.line.settled(slot)) if slot else None
-            return found or frozenset()
-        return None
-
-    def _surplus(self) -> Iterator[str]:
-        for name, _ in timeline_range(self.line, self.lookup.home, self.lookup.end):
+    def wanted() -> Iterator[tuple[str, str]]:
+        for key, slot in _slots(line, lookup):
             try:
-                key = self.lookup.key_in(name)
-            except (ValueError, IndexError):
-                yield "?"
-                continue
-            names = self._names(key, self.line.slot(key))
-            if names is not None and name not in names:
-                yield key
+                names = terms.keys(lookup, key, line.settled(slot))
+            except DAMAGE:  # as its own finding says
+                damaged.add(key)
+            else:
+                yield from ((name, key) for name in names or ())
 
-    def _find(self, what: str, keys: list[str]) -> None:
-        if not keys:
-            return
-        name, scope = self.lookup.name, str(self.line.ledger.scope)
-        some = ", ".join(dict.fromkeys(keys[:10]))
-        self.check.find(
-            "lookup",
-            f"lookup {name} of {scope}",
-            f"{what} {len(keys)} keys: {some}; state.rebuild({name!r}) makes it anew",
-            scope,
-            keys[:NAMED],
-        )
+    def stored() -> Iterator[str]:
+        return (name for name, _ in timeline_range(line, lookup.home, lookup.end))
+
+    if _sum(name for name, _ in wanted()) == _sum(stored()):
+        return
+    keys, there = dict(wanted()), set(stored())
+    missing = dict.fromkeys(key for name, key in keys.items() if name not in there)
+    found = (_key_in(lookup, name) for name in sorted(there - keys.keys()))
+    surplus = [key for key in found if key not in damaged]
+    scope = str(line.ledger.scope)
+    for what, of in (
+        ("it lacks terms of", list(missing)),
+        ("it has terms that are not those of", surplus),
+    ):
+        some = ", ".join(dict.fromkeys(of[:10]))
+        again = f"state.rebuild({lookup.name!r}) makes it anew"
+        if of:
+            place, message = f"lookup {lookup.name} of {scope}", f"{what} {len(of)} keys: {some}"
+            check.find("lookup", place, f"{message}; {again}", scope, of[:NAMED])
+
+
+def _slots(line: Timeline, lookup: Lookup) -> Iterator[tuple[str, Slot]]:
+    """All keys that a lookup is about, a page at a time: their values are fetched together."""
+    for low, high in lookup.spans():
+        walk = timeline_range(line, low, high)
+        while page := [(found[0], slot_from(found)) for found in islice(walk, LOOKUP_PAGE)]:
+            with suppress(*DAMAGE):  # found by its own check; here it only saves time
+                line.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in page)
+            yield from page
+
+
+def _sum(names: Iterable[str]) -> tuple[int, int]:
+    count = total = 0
+    for name in names:
+        count, total = count + 1, total + hash(name)
+    return count, total
+
+
+def _key_in(lookup: Lookup, name: str) -> str:
+    try:
+        return lookup.key_in(name)
+    except (ValueError, IndexError):
+        return "?"
 
 
 # ---- verify losses ------------------------------------------------------------------------------
@@ -786,12 +786,7 @@ def check_merge(check: LineCheck, key: bytes, op: list[Any]) -> None:
     """What was merged must still be the history that it was, and the merge before be named."""
     _, timeline, sequence, hash_, before = op
     merged = rows.entry(rows.line(b"E", check.ledger.number, timeline), sequence)
-    row = check.storage.get([merged])[0]
-    try:
-        there = row and check.ledger.entry_hash(merged, entry.split_row(row)[0].data)
-    except DAMAGE:
-        there = hash_  # found and named where it stands
-    if there != hash_ and not is_lost(check, timeline, sequence):
+    if not check.is_entry(merged, hash_) and not is_lost(check, timeline, sequence):
         check.find("chain", key, f"{rows.describe(merged)} is not the entry that it merged")
     if check.folding and before != check.line.merged:
         check.find("chain", key, "it names another merge before it than there is")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import FormatError, KeyMissingError, PrunedError, StateIntegrityError
-from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.ledger import ADVICE, Ledger
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
@@ -133,7 +133,8 @@ class Findings:
     def find(
         self, kind: str, place: str, message: str, scope: str = "", keys: Any = (), row: bytes = b""
     ) -> None:
-        """Note a finding."""
+        """Note a finding; an error says its place and what to do, too, which is said elsewhere."""
+        message = message.removeprefix(f"{scope}: ").removeprefix(f"{place}: ").removesuffix(ADVICE)
         found = Finding(kind, place, message, scope, tuple(keys), row.hex())
         self.report.findings.append(found)
 

@@ -19,11 +19,12 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.seal.subject_keys import holds_subject, read_subject, says_erased
+from holdfast.storage.contract import Storage
 from holdfast.storage.rows import each
 from holdfast.store.commit.change import id_tag
 from holdfast.store.commit.core import Core
 from holdfast.store.journal import entry
-from holdfast.store.journal.directory import Tombstone, read_tombstone
+from holdfast.store.journal.directory import Tombstone, numbered, read_tombstone
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.feed import LANES, items_of
 from holdfast.store.journal.ledger import Ledger
@@ -258,12 +259,10 @@ def _leases(check: Verification) -> None:
 
 
 def _schedules(check: Verification) -> None:
-    cells = ScheduleCells(check.core)
-    counted = cells.count()
-    pairs = [] if counted is None else [(rowkinds.SCHEDULES, counted)]
-    for key, row in (*pairs, *cells.all()):
+    cells, first = ScheduleCells(check.core), rowkinds.SCHEDULES
+    for key, row in each(check.core.storage.cells, first, rowkinds.after(first)):
         with check.noting(key, cell=True):
-            if key == rowkinds.SCHEDULES:
+            if key == first:
                 read_count(check.core, row)  # the next change of a schedule mends it
             elif rowkinds.cell_kind(key) is not None:
                 cells.open(key, row)
@@ -429,14 +428,7 @@ class DirectoryCheck:
         return len(self.erased) > before
 
     def _look_again(self) -> None:
-        newest: dict[int, bytes] = {}
-        for key, row in each(self._core.storage.scan, b"D", b"E"):
-            with suppress(*DAMAGE, ValueError, IndexError):  # found and named before
-                if key[21] == rowkinds.THERE:
-                    newest[_decode(self._core.open_row(key, row))[1]] = key
-                elif key[21] == rowkinds.ERASED:
-                    newest[read_tombstone(self._core, key, row).number] = key
-        for number, key in newest.items():
+        for number, key in dict(numbered(self._core)).items():
             if key[21] == rowkinds.THERE:
                 self._known.add(number)
             elif number not in self.erased:
@@ -678,40 +670,42 @@ def check_kinds(check: Verification) -> None:
 
 def check_scopes(check: Verification, kind: bytes) -> None:
     """Find rows of scopes that the directory does not name."""
-    low = kind
-    while found := check.core.storage.scan(low, rowkinds.after(kind), limit=1):
-        key = found[0][0]
+    for key in _firsts(check.core.storage, kind, len(kind) + rowkinds.SCOPE):
+        number = rowkinds.scope_of(key)
+        prefix = b"P" + key[1:7]
         if len(key) < len(kind) + rowkinds.SCOPE:
             check.stray(key)
-            low = key + b"\0"
-            continue
-        number = rowkinds.scope_of(key)
-        prefix = b"P" + number.to_bytes(rowkinds.SCOPE, "big")
         # One with rows that are not finished may be made by the entry to come.
-        pinned = check.core.storage.cells(prefix, rowkinds.after(prefix), limit=1)
-        if number in check.directory.erased or not pinned:
+        elif number in check.directory.erased or not check.core.storage.cells(
+            prefix, rowkinds.after(prefix), limit=1
+        ):
             check.directory.stray(key, number, "it belongs to no scope")
-        low = rowkinds.after(key[:7])
 
 
 def check_timelines(check: Verification, ledger: Ledger, known: set[int]) -> None:
     """Find rows of timelines that a scope does not have, or of none."""
-    for kind, least in ((one.key, one.length) for one in rowkinds.ROWS if one.is_lined):
-        prefix = low = kind + ledger.number.to_bytes(rowkinds.SCOPE, "big")
-        while found := check.core.storage.scan(low, rowkinds.after(prefix), limit=1):
-            key = found[0][0]
-            line = rowkinds.line_of(key)
-            if len(key) < least or (kind == b"E" and rowkinds.sequence_of(key) <= ledger.before):
+    scope = ledger.number.to_bytes(rowkinds.SCOPE, "big")
+    for kind in (kind for kind in rowkinds.ROWS if kind.is_lined):
+        for key in _firsts(check.core.storage, kind.key + scope, len(rowkinds.line(b"E", 0, 0))):
+            line, early = rowkinds.line_of(key), rowkinds.sequence_of(key) <= ledger.before
+            if len(key) < kind.length or (kind.key == b"E" and early):
                 check.row("unaccounted", key, "nothing accounts for this row", ledger)
-                low = key + b"\0"
                 continue
-            if line == rowkinds.UPLOADS and rowkinds.ROW[kind].layout == rowkinds.PACK:
-                break  # the last one
+            if line == rowkinds.UPLOADS and kind.layout == rowkinds.PACK:
+                continue
             if line not in known:  # it may have been forked since they were listed
                 known = known | set(readable_timelines(check.core, ledger))
             if line not in known:
                 check.row("unaccounted", key, "it belongs to no timeline", ledger)
-            low = rowkinds.after(key[:9])
+
+
+def _firsts(storage: Storage, prefix: bytes, length: int) -> Iterator[bytes]:
+    """The first key of all that begin with the same bytes; of shorter keys, each."""
+    low = prefix
+    while found := storage.scan(low, rowkinds.after(prefix), limit=1):
+        key = found[0][0]
+        yield key
+        low = rowkinds.after(key[:length]) if len(key) >= length else key + b"\0"
 
 
 # ---- subjects -----------------------------------------------------------------------------------

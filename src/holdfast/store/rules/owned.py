@@ -226,10 +226,14 @@ class Index:
         self._pattern = _pattern(one.prefix for one in self.entries)
         led = [one for one in self.entries if one.along]
         self._led = led
+        self._first = {one[0] for one in (*(e.prefix for e in entries), *(e.along for e in led))}
+        """How keys begin at all that are owned, or come along: most are told by that."""
         self._leaders = _pattern(one.along for one in led)
 
     def rule(self, key: str) -> Owned | None:
         """The declaration that says most of a key."""
+        if key[:1] not in self._first:
+            return None
         found = self._pattern.match(key)
         return self.entries[(found.lastindex or 0) - 1] if found is not None else None
 
@@ -240,6 +244,8 @@ class Index:
 
     def leader(self, key: str) -> str | None:
         """The key that one comes along with."""
+        if key[:1] not in self._first:
+            return None
         found = self._leaders.match(key)
         if found is None:
             return None

@@ -48,16 +48,15 @@ def sticky_along(
     operations: Sequence[Operation], declared: Callable[[], Declared]
 ) -> list[Operation]:
     """What a change has to declare with the first records of features that restores leave alone."""
-    found: dict[str, Operation] = {}
-    for one in operations:
-        rule = TABLE.index.rule(one.key) if one.kind in ("set", "append") else None
-        prefix = rule.sticky(one.key) if rule is not None else ""
-        if prefix and prefix not in found:
-            wanted = Sticky(prefix)
-            if wanted not in declared().all:
-                found[prefix] = Operation("set", wanted.key, wanted.data())
+    rule_of = TABLE.index.rule
+    owned = [(one.key, rule_of(one.key)) for one in operations if one.kind in ("set", "append")]
+    prefixes = {rule.sticky(key) for key, rule in owned if rule is not None} - {""}
+    if not prefixes:
+        return []
     noted = {one.key for one in operations}
-    return [one for one in found.values() if one.key not in noted]
+    wanted = {Sticky(prefix) for prefix in prefixes} - set(declared().all)
+    made = [Operation("set", one.key, one.data()) for one in wanted if one.key not in noted]
+    return sorted(made, key=lambda one: one.key)
 
 
 def apart(prefixes: Iterable[str]) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -93,9 +93,6 @@ from holdfast.store.upkeep.holds import (
     sources_of,
 )
 from holdfast.store.upkeep.losses import newest_entry
-
-if TYPE_CHECKING:
-    from holdfast.store.journal.ledger import Ledger
 
 SLICE = 64
 """Rows that are dropped together: what bounds memory and the time that writers wait."""

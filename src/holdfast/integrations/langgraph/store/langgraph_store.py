@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from langgraph.store.base import (
@@ -156,7 +157,7 @@ class HoldfastStore(BaseStore):
     @classmethod
     def open(
         cls,
-        url: str | None = None,
+        url: str | Path | None = None,
         *,
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
@@ -292,40 +293,26 @@ class HoldfastStore(BaseStore):
     # writing
 
     def _write(self, job: _Job) -> None:
-        for attempt in range(1, TRIES + 1):
-            change = self._change(job, attempt)
-            if change is None:
-                return
+        if operations := self._put_operations(job):
+            self._core.run(self._built(operations, {}))
+        if job.renew and not self._core.read_only:
             try:
-                self._core.run(change)
-                return
+                again(partial(self._renew, job.renew), "others always put them", times=TRIES)
             except (Conflict, Unavailable) as error:
-                # Another put was faster than a renewal; the last try renews nothing.
-                if isinstance(error, Conflict) and attempt < TRIES:
-                    continue
-                if job.puts:
-                    raise
                 # A renewal that cannot be written fails no read.
                 _log.warning("times to live could not be renewed: %s", error)
-                return
 
-    def _change(self, job: _Job, attempt: int) -> Change | None:
-        if not job.puts and not job.renew:
-            return None
-        operations = self._put_operations(job)
-        expects: dict[str, int] = {}
-        if job.renew and attempt < TRIES and not self._core.read_only:
-            put = {operation.key for operation in operations}
-            records = self._handle.reader.versioned(job.renew - put)
-            now = self._core.clock.claimed()
-            for key, (record, version) in records.items():
-                if _stale(record.get("ttl"), record.get("expires"), now):
-                    expires = now + round(record["ttl"] * MINUTE)
-                    operations.append(Operation("set", key, {**record, "expires": expires}))
-                    expects[key] = version
-        if not operations:
-            return None
-        return self._built(operations, expects)
+    def _renew(self, keys: Iterable[str]) -> None:
+        """Let items begin their time anew, with one change, if a noticeable part of it is over."""
+        operations, expects = [], {}
+        now = self._core.clock.claimed()
+        for key, (record, version) in self._handle.reader.versioned(keys).items():
+            if _stale(record.get("ttl"), record.get("expires"), now):
+                expires = now + round(record["ttl"] * MINUTE)
+                operations.append(Operation("set", key, {**record, "expires": expires}))
+                expects[key] = version
+        if operations:
+            self._core.run(self._built(operations, expects))
 
     def _built(self, operations: list[Operation], expects: dict[str, int]) -> Change:
         target = (self._handle.scope, self._handle.timeline, operations, expects, None)
