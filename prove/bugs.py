@@ -807,7 +807,7 @@ BUGS = (
     Bug(
         "a lease not expected by the changes made under it",
         "store/commit/group_commit.py",
-        "batch.cells += [(key, cell, cell) for key, cell in attempt.cells.items()]",
+        "batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]",
         "pass",
         "tests/store/test_leases.py::test_holder_and_contender_disagree_about_everything_but_the_term",
     ),
@@ -1009,9 +1009,9 @@ BUGS = (
     ),
     Bug(
         "a jump of the clock noted in one scope alone",
-        "store/names/clock.py",
-        "return self._told.get(line, self._begun)",
-        "return next(reversed(self._told.values()), self._begun)",
+        "store/commit/stage.py",
+        "            timeline.told = self._told\n",
+        "            self.clock.begun = timeline.told = self._told\n",
         "tests/store/test_clock_steps.py::test_a_step_is_noted_once_in_each_timeline",
     ),
     Bug(
@@ -1800,7 +1800,7 @@ BUGS = (
     ),
     Bug(
         "what is sensitive put into a cache",
-        "store/commit/outside_cache.py",
+        "store/open.py",
         "return not quiet if encrypted else packed",
         "return True",
         "tests/store/test_redis.py::test_what_is_sensitive_is_never_there",

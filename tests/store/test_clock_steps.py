@@ -12,7 +12,7 @@ import holdfast
 from holdfast import sync
 from holdfast.checkpoints import RetentionRule
 from holdfast.errors import Conflict, InvalidInputError
-from holdfast.store.names import clock as clocks
+from holdfast.store.journal import directory
 from holdfast.store.read.reader import moment
 
 YEARS = 10 * 365 * 86400
@@ -119,7 +119,7 @@ def test_a_step_is_noted_again_rather_than_forgotten(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more timelines than are remembered."""
-    monkeypatch.setattr(clocks, "TOLD", 2)
+    monkeypatch.setattr(directory, "LEDGERS", 2)
     hands = Hands()
     with sync.open(store_url, clock=holdfast.Clock(hands, lambda: 0.0)) as store:
         agents = [store.agent(str(n)) for n in range(4)]

@@ -16,7 +16,13 @@ import pytest
 import holdfast
 from holdfast import sync
 from holdfast.backup import Backups as AsyncBackups
-from holdfast.errors import InvalidInputError, StorageReadOnlyError
+from holdfast.errors import (
+    InvalidInputError,
+    InvalidValueError,
+    PointNotFoundError,
+    StorageReadOnlyError,
+)
+from holdfast.sync.agents import Effects, Mailbox
 from holdfast.sync.backup import Backups
 from holdfast.sync.recovery import Recovery
 from holdfast.sync.replicas import Replicas
@@ -73,11 +79,11 @@ SLIPS: dict[str, tuple[Callable[[sync.Store], Any], str]] = {
     "an id that is no text": (lambda store: store.agent(7), "is text: '7', not int"),  # type: ignore[arg-type]
     "an engine without its colon": (lambda store: sync.open("memory"), "did you mean 'memory:'"),
     "a change without with": (
-        lambda store: store.agent("7").change().set("k", 1),  # type: ignore[attr-defined]
+        lambda store: store.agent("7").change().set("k", 1),
         r"write `with ….change\(…\) as change:`",
     ),
     "a store's change without with": (
-        lambda store: store.change()[store.agent("7")],  # type: ignore[index]
+        lambda store: store.change()[store.agent("7")],
         r"write `with ….change\(…\) as change:`",
     ),
     "a pickled store": (pickle.dumps, "hand over its URL"),
@@ -133,3 +139,86 @@ def test_where_nothing_can_be_written_reading_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.db.lock").mkdir()
     with pytest.raises(StorageReadOnlyError, match="read_only=True"):
         sync.open(tmp_path / "a.db")
+
+
+def test_history_tells_the_versions_of_a_key() -> None:
+    with sync.open("memory:") as store:
+        state = store.agent("7")
+        first = state.set("plan", "think")
+        state.set("other", 1)
+        with store.acting("ann"), state.change(reason="better") as change:
+            change.set("plan", "ship")
+        state.delete("plan")
+        state.restore(first)
+        found = state.history("plan")
+        assert [one.value for one in found] == ["think", holdfast.DELETED, "ship", "think"]
+        assert [one.version for one in found][1:] == [4, 3, 1]
+        assert (found[2].cause.actor, found[2].cause.reason) == ("ann", "better")
+        assert [one.time for one in found] == sorted((one.time for one in found), reverse=True)
+        assert [one.value for one in state.history("plan", limit=1)] == ["think"]
+        assert state.history("nothing") == []
+
+
+def test_undo_takes_back_the_newest_change_whatever_it_was() -> None:
+    with sync.open("memory:") as store:
+        state = store.agent("7")
+        with pytest.raises(PointNotFoundError, match="no change to undo"):
+            state.undo()
+        state.set_many({"a": 1, "b": [1]})
+        state.set_many({"a": 2, "c": 3})
+        state.checkpoint("kept")  # changes nothing, so that it is passed over
+        undone = state.undo()
+        assert sorted(undone.done) == ["a", "c"]
+        assert state.get_many(["a", "b", "c"]) == {"a": 1, "b": [1]}
+        state.undo()
+        assert state.get("a") == 2
+        state.restore(1)
+        assert state.undo().done
+        assert state.get("c") == 3
+        fork = state.fork("trial")
+        with pytest.raises(PointNotFoundError, match="trial: there is no change to undo"):
+            fork.undo()
+        fork.set("a", 9)
+        state.merge(fork)
+        state.undo()
+        assert state.get("a") == 2
+
+
+def test_set_many_is_one_entry_on_both_faces() -> None:
+    with sync.open("memory:both") as store:
+        state = store.agent("7")
+        assert state.set_many({"a": 1, "b": 2}) == 1
+        with pytest.raises(InvalidValueError, match="tuple would not come back"):
+            state.set_many({"a": 5, "b": (1, 2)})
+        assert state.get_many(["a", "b"]) == {"a": 1, "b": 2}
+
+        async def other() -> None:
+            async with holdfast.open("memory:both") as same:
+                mine = same.agent("7")
+                assert await mine.set_many({"a": 3}) == 2
+                assert [one.value for one in await mine.history("a")] == [3, 1]
+                assert (await mine.undo()).done == ["a"]
+
+        asyncio.run(other())
+        assert state.get("a") == 1
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1, 2}])
+def test_tuples_and_sets_are_refused_with_the_same_words(value: Any) -> None:
+    with sync.open("memory:") as store:
+        state, effects = store.agent("7"), Effects(store.agent("7"))
+        with state.change() as change:
+            change.set("l", [])
+        for put in (
+            lambda: state.set("k", {"deep": [value]}),
+            lambda: state.append("l", value),
+            lambda: state.set_many({"k": value}),
+            lambda: state.update("k", lambda _: value),
+            lambda: state.checkpoint("c", metadata={"m": value}),
+            lambda: effects.plan("mail", id="1", about=value),
+            lambda: Mailbox(state).send({"x": value}),
+        ):
+            with pytest.raises(
+                InvalidValueError, match=r"would not come back as it was; use .*list"
+            ):
+                put()

@@ -109,7 +109,7 @@ def test_what_is_under_way_stops_when_the_lease_is_lost(
     monkeypatch.setattr(rotate, "sealed_again", losing)
     with one.lease("job", duration=60), pytest.raises(LeaseLostError):
         one.reseal("agent:1")
-    assert len(seen) <= 8, "the slice that was at work is the last"
+    assert len(seen) in (7, 8)  # no further than the slice at work
     assert one.keyring().data_keys == 2, "the old key stays: not everything is sealed again"
     assert one.reseal("agent:1")[0].keys_removed == 1
     assert two.verify().findings == []

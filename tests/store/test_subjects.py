@@ -261,14 +261,14 @@ def test_others_of_the_group_are_not_refused(sealed: Place, monkeypatch: Any) ->
             await state.set("k", 1, subject=WHO)
             with sync.open(sealed.url, **sealed.options()) as other:
                 core = store._core
-                turn = core.committer._try_once
+                turn = core.committer._try
 
                 def late(group: Any) -> bool:
                     monkeypatch.undo()
                     other.erase_subject(WHO)
                     return turn(group)
 
-                monkeypatch.setattr(core.committer, "_try_once", late)
+                monkeypatch.setattr(core.committer, "_try", late)
                 return await asyncio.gather(
                     state.set("a", 1),
                     state.set("k", 2, subject=WHO),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -70,7 +71,7 @@ from holdfast.store.inner import (
     own_step,
 )
 from holdfast.store.names.arguments import check_function, check_not_async, check_text, listed
-from holdfast.store.names.face import Steps, ask, asks, faced, steps, write, writes
+from holdfast.store.names.face import Steps, ask, asks, faced, steps, steps_of, write, writes
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.state import State
 from holdfast.store.store import Store
@@ -127,8 +128,10 @@ class Handovers:
         already, a tool call in those messages has no result, an effect of the giver's has an
         unknown end, or the check finds something.
         """
+        a, b = self._main(giver), self._main(taker)
         asked = Asked(reason, id, context, carry, term)
-        return (yield from self._offer(giver, taker, task, asked, check))
+        prepare = partial(self._prepare_offer, a, b, task, asked)
+        return (yield from self._again(prepare, self._commit_offer, check, a))
 
     @asks("check")
     @steps
@@ -141,7 +144,9 @@ class Handovers:
         is not (such a task or key is there, the check finds something), the offer is refused with
         that as the reason, and `HandoverValidationError` says so.
         """
-        return (yield from self._accept(taker, id, check))
+        b = self._main(taker)
+        prepare = partial(self._prepare_accept, b, id)
+        return (yield from self._again(prepare, self._commit_accept, check, b))
 
     @writes
     def refuse(self, taker: State | Scope | str, id: str, *, reason: str) -> Handover:
@@ -183,11 +188,10 @@ class Handovers:
 
         With an `id` it may be called again after a crash, and goes on where it was.
         """
-        asked = Asked(reason, id, context, carry)
-        made = yield from self._offer(giver, taker, task, asked, None)
-        if made.status != OFFERED:
-            return made
-        return (yield from self._accept(taker, made.id, check))
+        offer, accept = steps_of(self.offer), steps_of(self.accept)
+        about = {"reason": reason, "id": id, "context": context, "carry": carry}
+        made = yield from offer(giver, taker, task, **about)  # type: ignore[arg-type]
+        return made if made.status != OFFERED else (yield from accept(taker, made.id, check=check))
 
     @asks("check")
     @steps
@@ -251,39 +255,26 @@ class Handovers:
         return self._reconcile([self._main(agent)])[0]
 
     def _answer(self, agent: State | Scope | str, id: str, status: str, reason: str) -> Handover:
-        line = self._main(agent)
         check_text(reason, "the reason", least=1)
+        return self._ended(
+            self._main(agent), OUT if status == WITHDRAWN else IN, id, status, reason
+        )
+
+    def _ended(self, line: LineHandle, where: str, id: str, status: str, reason: str) -> Handover:
+        """End an offer that leaves the task where it is, as one of its sides knows it."""
 
         def step() -> Handover:
-            record = self._received(line, id, OUT if status == WITHDRAWN else IN)
-            if record.status == status:
-                return record.shown()
-            prepared = self._prepared(record, status)
-            self._check_open(prepared, id, alone=True)
-            self._close(prepared, status, reason)
+            record = self._received(line, id, where)
+            if record.status != status:
+                prepared = self._prepared(record, status)
+                self._check_open(prepared, id, alone=True)
+                self._close(prepared, status, reason)
             return record.shown()
 
         return again(step)
 
     def _main(self, agent: State | Scope | str) -> LineHandle:
         return on_main(self._handle.of(agent))
-
-    def _offer(
-        self,
-        giver: State | Scope | str,
-        taker: State | Scope | str,
-        task: str,
-        asked: Asked,
-        check: Check | None,
-    ) -> Steps[Handover]:
-        a, b = self._main(giver), self._main(taker)
-        prepare = partial(self._prepare_offer, a, b, task, asked)
-        return (yield from self._again(prepare, self._commit_offer, check, a))
-
-    def _accept(self, taker: State | Scope | str, id: str, check: Check | None) -> Steps[Handover]:
-        b = self._main(taker)
-        prepare = partial(self._prepare_accept, b, id)
-        return (yield from self._again(prepare, self._commit_accept, check, b))
 
     def _again(
         self,
@@ -407,7 +398,7 @@ class Handovers:
         """Look at both sides; what is wrong with the taker's is for the other half to refuse."""
         record = self._received(taker, id)
         if self._overdue(record):
-            self._expire(record)
+            self._expire(taker, IN, record)
         prepared = self._prepared(record, "accepted")
         prepared.known = record.status == ACCEPTED
         if prepared.known:
@@ -453,7 +444,8 @@ class Handovers:
     def _expire_of(self, giver: LineHandle, task: str) -> Handover | None:
         id = standing_of(giver.reader.get(STANDINGS + task)).offer
         record = self._received(giver, id, OUT) if id else None
-        return self._expire(record) if record is not None and self._overdue(record) else None
+        late = record is not None and self._overdue(record)
+        return self._expire(giver, OUT, record) if record is not None and late else None
 
     def _overdue(self, record: Record) -> bool:
         """Whether this process has itself seen an offer without an answer for all of its term."""
@@ -463,24 +455,12 @@ class Handovers:
         latest = core.clock.ticks() - record.term
         return core.lapses.lapsed(_watched(record), record.offered_at, latest)
 
-    def _expire(self, record: Record) -> Handover | None:
-        """End an offer, as a change that no answer can stand beside; None if it was answered."""
-
-        def step() -> Handover | None:
-            data = self._line(record, OUT).reader.get(OUT + record.id)
-            if data is None:  # the giver was deleted since
-                data = self._line(record, IN).reader.get(IN + record.id)
-            if data is None:
-                return None
-            now = record_of(data)
-            if now.status != OFFERED:
-                return None
-            prepared = self._prepared(now, EXPIRED)
-            self._check_open(prepared, now.id, alone=True)
-            self._close(prepared, EXPIRED, f"no answer within {now.term:g} s")
-            return now.shown()
-
-        return again(step)
+    def _expire(self, line: LineHandle, where: str, record: Record) -> Handover | None:
+        """End an offer whose term is over; None if somebody answered it meanwhile."""
+        with suppress(InvalidInputError, HandoverNotFoundError):
+            why = f"no answer within {record.term:g} s"
+            return self._ended(line, where, record.id, EXPIRED, why)
+        return None
 
     # what they are made of
 

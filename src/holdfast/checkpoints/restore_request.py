@@ -367,7 +367,6 @@ class Bringing:
             self.root[:] = [stage.fold()]
 
         target.special, target.backup, target.create = special, True, now is None
-        change.done_again = if_head is None and attempt < UPDATES
         if now and target.ledger and target.ledger.number != now.ledger.number:
             raise Conflict(f"{handle.scope} was deleted meanwhile", [str(handle.scope)])
         return core.run(change)[0]

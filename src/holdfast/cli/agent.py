@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from holdfast.agents.effect_book import Effect
     from holdfast.agents.loop.decide import LoopResult
     from holdfast.agents.machines.machine_records import Looker
-    from holdfast.agents.state.components import Source
-    from holdfast.store.inner import Metrics
+    from holdfast.store.inner import Metrics, Reader
     from holdfast.sync import State, Store
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
@@ -196,57 +195,46 @@ def _place(machine: dict[str, str | None]) -> str:
 
 def _sizes(state: State) -> dict[str, int]:
     """How many items each component has; of one without items, its fields."""
-    moment, components = _components(state)
-    found = {name: component.stored(moment) for name, component in components.items()}
+    from holdfast.agents.state.components import table
+
+    shown, components = _Shown(state), table()
+    found = {name: component.stored(shown) for name, component in components.items()}
     sizes = {name: len(data) for name, data in found.items() if isinstance(data, dict | list)}
     if "tasks" in sizes:
-        sizes["tasks"] = len(moment.keys(components["tasks"].below))
-    if kept := _attached(state):
+        sizes["tasks"] = len(shown.keys(components["tasks"].below))
+    if kept := _attached(shown):
         sizes["attached"] = len(kept)
     return sizes
 
 
-def _components(state: State, reveal: bool = True) -> tuple[Source, dict[str, Any]]:
-    from holdfast.agents.state.components import table
+class _Shown:
+    """Reads of a view; values of class sensitive are not even read unless they are revealed."""
 
-    moment: Source = handle_of(state).reader
-    return moment if reveal else _Masked(moment, state), table()
-
-
-class _Masked:
-    """A source whose sensitive values are not even read."""
-
-    def __init__(self, source: Source, view: State) -> None:
-        self._source = source
+    def __init__(self, view: Any, reveal: bool = True) -> None:
         self._view = view
+        self.reader: Reader = handle_of(view).reader
+        self._reveal = reveal
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Any = None, *_: Any) -> Any:
         """The value of a key, or what stands for it."""
-        hidden = is_sensitive(self._view, key) and self._view.exists(key)
-        return MASK if hidden else self._source.get(key, default)
+        hidden = not self._reveal and is_sensitive(self._view, key) and self._view.exists(key)
+        return MASK if hidden else self.reader.get(key, default, None, False)
 
     def keys(self, prefix: str = "") -> list[str]:
         """Keys that begin with a text, in order."""
-        return self._source.keys(prefix)
+        return self.reader.keys(prefix, None, "")
+
+    def items(self, prefix: str, *_: Any) -> list[tuple[str, Any]]:
+        """The same with their values."""
+        return [(key, self.get(key)) for key in self.keys(prefix)]
 
 
-def _attached(state: State, reveal: bool = True) -> dict[str, Any]:
+def _attached(shown: Any) -> dict[str, Any]:
     from holdfast.agents.attach_fields import field_key, read_fields, read_manifest
 
-    def hidden(key: str) -> bool:
-        return not reveal and is_sensitive(state, key)
-
-    reader = handle_of(state).reader
-    manifest = read_manifest(reader)
-    shown = [name for name in manifest.fields if not hidden(field_key(name))]
-    values = read_fields(reader, manifest, shown).values
-    for name, value in values.items():
-        below = field_key(name) + "/"
-        for key in state.keys(below) if isinstance(value, dict) else ():
-            if hidden(key):
-                value[key.removeprefix(below)] = MASK
-    there = [name for name in manifest.fields if name in values or name not in shown]
-    return {name: values.get(name, MASK) for name in there}
+    found = read_fields(shown, read_manifest(shown.reader), None).values
+    # Of a mapping that is sensitive not even the names are shown.
+    return {n: MASK if shown.get(field_key(n)) is MASK else one for n, one in found.items()}
 
 
 @agent.verb()
@@ -267,9 +255,11 @@ def state(
 
     AGENT is its id.
     """
+    from holdfast.agents.state.components import table
+
     view: Any
     with session.view(agent_scope(agent), at) as view:
-        moment, components = _components(view, reveal)
+        source, components = _Shown(view, reveal), table()
         known = [*components, "attached"]
         if component is not None and component not in known:
             names = ", ".join(known)
@@ -277,7 +267,7 @@ def state(
         held = {}
         for name in [component] if component is not None else known:
             own = name == "attached"
-            data = _attached(view, reveal) if own else components[name].stored(moment)
+            data = _attached(source) if own else components[name].stored(source)
             if data:
                 held[name] = Value(data[-tail:] if tail and isinstance(data, list) else data)
     if component is not None and component not in held:

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.commands import Group
-from holdfast.cli.options import scope_argument
+from holdfast.cli.options import scope_argument, together
 from holdfast.cli.restore import checkpoints_of
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.retention import Retention
-    from holdfast.store.names.items import Checkpoint
     from holdfast.sync import Store
-
-checkpoint_argument = click.argument("checkpoint")
 
 
 @click.group(cls=Group)
@@ -84,68 +81,51 @@ def end(session: Session, scope: str, timeline: str, reason: str | None) -> None
 # ---- marks of one checkpoint -------------------------------------------------------------------
 
 
-def _mark(
-    session: Session,
-    scope: str,
-    checkpoint: str,
-    change: Callable[[Retention, Checkpoint], Any],
-    said: str,
-    unsaid: str = "",
-) -> None:
-    """Change the marks of a checkpoint, by whatever names it; its state need not be whole."""
-    from holdfast.checkpoints.retention import Retention
+def _mark(name: str, about: str, said: str, unsaid: str = "", *options: Callable[..., Any]) -> None:
+    """A verb that changes the marks of a checkpoint, by whatever names it; its state need not be
+    whole."""
 
-    with session.writing() as store:
-        state = session.state(store, scope)
-        found = checkpoints_of(state).inspect(point(checkpoint), verify="none").checkpoint
-        done = change(Retention(store), found) is not False
-    told = {"scope": found.scope, "checkpoint": found.id, "done": done}
-    session.tell(told, f"{found.id}: {said}" if done else None)
-    if not done:
-        session.note(unsaid)
+    def mark(session: Session, scope: str, checkpoint: str, **given: str) -> None:
+        from holdfast.checkpoints.retention import Retention
 
+        with session.writing() as store:
+            state = session.state(store, scope)
+            found = checkpoints_of(state).inspect(point(checkpoint), verify="none").checkpoint
+            done = getattr(Retention(store), name)(found, **given) is not False
+        told = {"scope": found.scope, "checkpoint": found.id, "done": done}
+        session.tell(told, f"{found.id}: {said}" if done else None)
+        if not done:
+            session.note(unsaid)
 
-@retention.verb()
-@scope_argument
-@checkpoint_argument
-@click.option("--reason", default="cleared", show_default=True)
-def clear(session: Session, scope: str, checkpoint: str, reason: str) -> None:
-    """Let a checkpoint go with the next `run`, whatever its rule says."""
-    said = "goes with the next `holdfast retention run`"
-    _mark(session, scope, checkpoint, lambda marks, one: marks.clear(one, reason), said)
+    mark.__doc__ = about
+    arguments = together(scope_argument, click.argument("checkpoint"), *options)
+    retention.verb(name)(arguments(mark))
 
 
-@retention.verb()
-@scope_argument
-@checkpoint_argument
-@click.option("--reason", default="pinned", show_default=True)
-def pin(session: Session, scope: str, checkpoint: str, reason: str) -> None:
-    """Keep a checkpoint whatever the rules say, until it is unpinned."""
-    _mark(session, scope, checkpoint, lambda marks, one: marks.pin(one, reason), "pinned")
+def _reason(default: str) -> Callable[..., Any]:
+    return click.option("--reason", default=default, show_default=True)
 
 
-@retention.verb()
-@scope_argument
-@checkpoint_argument
-def unpin(session: Session, scope: str, checkpoint: str) -> None:
-    """Take a pin back."""
-    unsaid = "it was not pinned"
-    _mark(session, scope, checkpoint, lambda marks, one: marks.unpin(one), "unpinned", unsaid)
-
-
-@retention.verb()
-@scope_argument
-@checkpoint_argument
-@click.option("--reason", required=True, help="Why; who is refused because of it is told.")
-def hold(session: Session, scope: str, checkpoint: str, reason: str) -> None:
-    """Put a legal hold on a checkpoint: no rule removes it, and its scope is not deleted."""
-    _mark(session, scope, checkpoint, lambda marks, one: marks.hold(one, reason), "on hold")
-
-
-@retention.verb()
-@scope_argument
-@checkpoint_argument
-def lift(session: Session, scope: str, checkpoint: str) -> None:
-    """Lift a hold."""
-    unsaid = "it was not on hold"
-    _mark(session, scope, checkpoint, lambda marks, one: marks.lift(one), "lifted", unsaid)
+_mark(
+    "clear",
+    "Let a checkpoint go with the next `run`, whatever its rule says.",
+    "goes with the next `holdfast retention run`",
+    "",
+    _reason("cleared"),
+)
+_mark(
+    "pin",
+    "Keep a checkpoint whatever the rules say, until it is unpinned.",
+    "pinned",
+    "",
+    _reason("pinned"),
+)
+_mark("unpin", "Take a pin back.", "unpinned", "it was not pinned")
+_mark(
+    "hold",
+    "Put a legal hold on a checkpoint: no rule removes it, and its scope is not deleted.",
+    "on hold",
+    "",
+    click.option("--reason", required=True, help="Why; who is refused because of it is told."),
+)
+_mark("lift", "Lift a hold.", "lifted", "it was not on hold")

@@ -33,7 +33,6 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct, structs
 
 from holdfast.errors import Conflict, InvalidInputError, NewerFormatError
-from holdfast.store.commit.change import done_again
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle
 from holdfast.store.journal.lifetime import asked_terms
 from holdfast.store.names.arguments import check_function, check_own, unawaited
@@ -273,8 +272,7 @@ def again(step: Callable[[], _T]) -> _T:
     """Do a step that reads and commits; with new reads after each `Conflict`, `UPDATES` times."""
     for _ in range(UPDATES - 1):
         try:
-            with done_again():
-                return step()
+            return step()
         except Conflict:  # somebody was faster: what is read now may be fit for it
             continue
     return step()
@@ -284,8 +282,7 @@ def again_in_steps(step: Callable[[], Steps[_T]]) -> Steps[_T]:
     """The same for a part of a method of steps."""
     for _ in range(UPDATES - 1):
         try:
-            with done_again():
-                return (yield from step())
+            return (yield from step())
         except Conflict:  # somebody was faster: what is read now may be fit for it
             continue
     return (yield from step())

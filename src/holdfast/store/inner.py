@@ -29,7 +29,7 @@ HOMES = {
         "Book BookPage Running again again_in_steps loaded look own_change own_step "
         "run_parts sticky stored"
     ),
-    "holdfast.store.commit.change": "Change Target Ticket Written content_of done_again id_tag",
+    "holdfast.store.commit.change": "Change Target Ticket Written content_of id_tag",
     "holdfast.store.commit.core": "Core build_change seen_in",
     "holdfast.store.commit.gates": "Gate",
     "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics",

@@ -22,7 +22,6 @@ from holdfast.store.commit.change import Target as Target
 from holdfast.store.commit.change import Ticket as Ticket
 from holdfast.store.commit.change import Written as Written
 from holdfast.store.commit.change import content_of as content_of
-from holdfast.store.commit.change import done_again as done_again
 from holdfast.store.commit.change import id_tag as id_tag
 from holdfast.store.commit.core import Core as Core
 from holdfast.store.commit.core import build_change as build_change

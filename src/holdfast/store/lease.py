@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
-IDLE = 3600.0
-"""Seconds between two looks of the thread that renews while nothing is held."""
 
 _T = TypeVar("_T")
 log = logging.getLogger("holdfast.leases")
@@ -189,7 +187,7 @@ class Leases:
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
         self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
         self._lock = threading.RLock()
-        self._beats = Background(core, "holdfast-leases", IDLE, self._turn)
+        self._beats = Background(core, "holdfast-leases", LONGEST, self._turn)
         self._look = inf
         """When a lease is to be renewed next, by the clock's ticks."""
         self._closing = False
@@ -440,7 +438,11 @@ class Leases:
             self._held.discard(lease)
 
     def _turn(self) -> float | None:
-        return self.renew_due()
+        pause = self.renew_due()
+        with self._lock:  # who takes one now comes before this, or begins anew
+            if not self._live():
+                self._beats.stop()
+        return pause
 
     def renew_due(self) -> float | None:
         """Renew what is due; seconds until the next is, None if no lease is held."""

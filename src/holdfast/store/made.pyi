@@ -213,7 +213,12 @@ class MadeState(MadeView):
         (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
         `class_` names the state class, if it is not the one declared or told by the key. With
         `subject` it is sealed for that person: `Store.erase_subject` closes it for ever.
+
+        On the async face, a `set` that is cancelled while it waits is withdrawn; one whose commit
+        has begun is committed, and then the task ends. `exists` or `log` tells which it was.
         """
+    async def set_many(self, values: Mapping[str, Any]) -> int:
+        """Set several keys as one entry, all or none; returns its number."""
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
@@ -339,6 +344,19 @@ class MadeState(MadeView):
         Each key that they changed goes back to what it was before the first of them, in one new
         entry, which can be reverted in turn. A key that somebody else changed since is left alone
         and named in `left`, with their entry. Checkpoints, restores and forks stay.
+        """
+    async def undo(self, *, reason: str | None = None) -> Reverted:
+        """Undo the newest change of this timeline, by `revert`; undo again to have it back.
+
+        A restore or a merge is undone by a restore of the state before it. What changed no key,
+        such as a checkpoint, is passed over. `PointNotFoundError` if there is no change to undo,
+        `RefusedError` if all of it stays.
+        """
+    async def history(self, key: str, *, limit: int | None = 50) -> list[Item]:
+        """The versions of a key, newest first: each value with its entry, time and cause.
+
+        Where the key was removed, the value is `holdfast.DELETED`. What a restore or merge brought
+        counts as a version of its own; what the key was before a fork is in the other timeline.
         """
     async def blame(
         self,

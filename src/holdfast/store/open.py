@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from holdfast.seal.codec import Codec, ValueLimits
 from holdfast.seal.keys import EnvKey, FileKey, KeySource, check_home, key_for
 from holdfast.seal.registry import Registry, default_registry
 from holdfast.seal.ring import Ring, RingStorage, damaged, stored_masters
-from holdfast.seal.sealer import PlainSeal
+from holdfast.seal.sealer import PlainSeal, sealed_under
 from holdfast.seal.signer import Identity, Signer, parse_identity
 from holdfast.storage import (
     address_of,
@@ -45,7 +45,9 @@ from holdfast.storage import (
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.redis import FORM, Address, Cached, RedisCache, check_driver
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.outside_cache import Near
+from holdfast.store.commit.meter import CACHE, Meter
+from holdfast.store.journal.entry import split_row
+from holdfast.store.journal.ledger import Found, Ledger, Wanted
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_filters, check_flag, check_texts, is_seconds
 from holdfast.store.names.cells import row_at
@@ -94,6 +96,71 @@ class CachePlan:
         cache = RedisCache(self.address, prefix, self.ttl)
         cache.reach()
         return Cached(storage, cache)
+
+
+# Only rows with the atoms of values (entries, packs) are asked for there, and only by a reader who
+# holds the refs of those atoms: an index that came from the engine says by its hashes what they
+# must be. So neither an old nor a foreign nor a forged row is ever believed; it is read from the
+# engine instead, and put in its place. Nodes of trees are not kept there: a node says where its
+# children lie, and no hash covers that, so that a node of another copy could lead astray.
+#
+# What is sensitive is never put there. A row tells by its seal whether it holds something that was
+# so when it was written; and of a scope in which a class of keys is declared so, nothing is asked.
+
+
+class Near:
+    """The cache in front of one open store."""
+
+    def __init__(self, cache: RedisCache, meter: Meter) -> None:
+        self._cache = cache
+        self._meter = meter
+        cache.tell = self._tell
+
+    def atoms(self, ledger: Ledger, wanted: Mapping[bytes, Wanted]) -> dict[bytes, list[Found]]:
+        """The atoms of those rows that the cache has, and has as they must be."""
+        found: dict[bytes, list[Found]] = {}
+        rows = self._cache.get(list(wanted))
+        if rows is None:
+            self._tell("read", "failed", len(wanted))
+            return found
+        for key, row in rows.items():
+            atoms = ledger.named_atoms(key, row, wanted[key])
+            if atoms is not None:
+                found[key] = atoms
+        self._tell("read", "hit", len(found))
+        self._tell("read", "wrong", len(rows) - len(found))
+        self._tell("read", "miss", len(wanted) - len(rows))
+        return found
+
+    def offer(self, ledger: Ledger, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Put rows there that were read from the engine, or committed, if they may lie there."""
+        encrypted = ledger.seal.encrypted
+        self._cache.put((k, row) for k, row in rows if row and _may_leave(k, row, encrypted))
+
+    def left(self) -> str:
+        """What an erase says of the cache: rows that are dropped leave it, but for these."""
+        return (
+            "rows of it in the cache that could not be reached there, or that another process has "
+            f"put there meanwhile: they expire, {self._cache.ttl:g} s after that at the latest"
+        )
+
+    def _tell(self, call: str, result: str, count: int) -> None:
+        if count:
+            self._meter.add(CACHE, (call, result), count=count)
+
+
+def _may_leave(key: bytes, row: bytes, encrypted: bool) -> bool:
+    """Whether it is sure that a row held nothing sensitive when it was written.
+
+    One that did is padded in an encrypted store, and in a plain one not compressed. There, what is
+    short or cannot be made shorter is not compressed either, and so is left out with it.
+    """
+    try:
+        start = len(split_row(row)[0].data) if key[:1] == b"E" else 0
+        _, packed, quiet = sealed_under(row, start)
+    except DamagedRecordError:
+        return False  # what cannot be read may hold anything
+    return not quiet if encrypted else packed
 
 
 # ---- open ---------------------------------------------------------------------------------------

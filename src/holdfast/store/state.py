@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ from holdfast.store.names.items import (
     Restored,
     TimelineInfo,
 )
-from holdfast.store.names.scope import RESERVED, Scope
+from holdfast.store.names.scope import RESERVED, Scope, check_key
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.find import question
 from holdfast.store.read.reader import anew
@@ -58,7 +59,7 @@ from holdfast.store.rules.ephemeral import Ephemeral
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.keep import trim_of
 from holdfast.store.rules.lookup import Lookup
-from holdfast.store.tree.difference import Diff, same
+from holdfast.store.tree.difference import DELETED, Diff, same
 
 if TYPE_CHECKING:
     from holdfast.store.history.blame import Blame
@@ -239,9 +240,23 @@ class State(View):
         (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
         `class_` names the state class, if it is not the one declared or told by the key. With
         `subject` it is sealed for that person: `Store.erase_subject` closes it for ever.
+
+        On the async face, a `set` that is cancelled while it waits is withdrawn; one whose commit
+        has begun is committed, and then the task ends. `exists` or `log` tells which it was.
         """
         terms = asked_terms(ttl, expires, sliding, class_)
         return self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
+
+    @steps
+    def set_many(self, values: Mapping[str, Any]) -> Steps[int]:
+        """Set several keys as one entry, all or none; returns its number."""
+        if not isinstance(values, Mapping):
+            raise InvalidInputError("set_many takes a mapping of keys to values")
+        parts = ChangeParts(self._handle, cause_now(), None)
+        for key, value in values.items():
+            parts.part(self._handle).set(key, value)
+        written = yield from committed(self, parts)
+        return written[0].sequence if written else self._handle.place()[2]
 
     @steps
     def delete(self, key: str, *, if_version: int | None = None) -> Steps[bool]:
@@ -414,16 +429,8 @@ class State(View):
         With a key: those that changed what it holds, restores among them, and the fork that a
         timeline began with if it had the key then. What came before is in the other timeline.
         """
-        return self._handle.history.log(
-            key=key,
-            kind=kind,
-            actor=actor,
-            correlation=correlation,
-            since=since,
-            until=until,
-            limit=limit,
-            newest_first=newest_first,
-        )
+        bounds = (since, until, limit, newest_first)
+        return self._handle.history.log(key, kind, actor, correlation, *bounds)
 
     def replay(
         self,
@@ -462,6 +469,33 @@ class State(View):
             dry_run=dry_run,
             reason=reason,
         )
+
+    @writes
+    def undo(self, *, reason: str | None = None) -> Reverted:
+        """Undo the newest change of this timeline, by `revert`; undo again to have it back.
+
+        A restore or a merge is undone by a restore of the state before it. What changed no key,
+        such as a checkpoint, is passed over. `PointNotFoundError` if there is no change to undo,
+        `RefusedError` if all of it stays.
+        """
+        from holdfast.store.history.revert import undo_newest
+
+        return undo_newest(self._handle, reason)
+
+    def history(self, key: str, *, limit: int | None = 50) -> list[Item]:
+        """The versions of a key, newest first: each value with its entry, time and cause.
+
+        Where the key was removed, the value is `holdfast.DELETED`. What a restore or merge brought
+        counts as a version of its own; what the key was before a fork is in the other timeline.
+        """
+        found, key = [], check_key(key, owner=True)
+        for entry in self._handle.history.log(key=key, limit=limit):
+            item = self._handle.view(entry.sequence).reader.item(key) or Item(
+                key, DELETED, entry.sequence, entry.time, entry.cause
+            )
+            number, time, cause = entry.sequence, entry.time, entry.cause
+            found.append(replace(item, version=number, time=time, cause=cause))
+        return found
 
     def blame(
         self,

@@ -37,17 +37,16 @@ _OPEN = (
 class Opening:
     """What `holdfast.open` returns: await it, or use it with `async with`."""
 
-    def __init__(self, url: str | Path, options: dict[str, Any], commit: str | None) -> None:
-        self._url = url
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._commit = options.pop("commit")
         self._options = options
-        self._commit = commit
         self._store: Store | None = None
 
     async def _open(self) -> Store:
         if self._commit not in (None, "thread", "inline"):
             raise InvalidInputError("commit is 'thread' or 'inline'")
-        core = await to_the_end(open_core, self._url, undo=Core.close, **self._options)
-        waits = self._options.get("durability", "full") == "full"
+        core = await to_the_end(open_core, undo=Core.close, **self._options)
+        waits = self._options["durability"] == "full"
         waits = waits or not core.storage.limits.embedded
         mode = self._commit or ("thread" if waits else "inline")
         return Store._of(blocking.Store(StoreHandle(core)), mode)
@@ -115,21 +114,7 @@ def open(
     cache: `redis://USER:PASSWORD@HOST:PORT/NUMBER`, asked for values before the storage is, and
         `cache_ttl`, seconds for which it keeps them; see docs/storage.md.
     """
-    options = {
-        "key": key,
-        "durability": durability,
-        "create": create,
-        "read_only": read_only,
-        "signer": signer,
-        "identity": identity,
-        "registry": registry,
-        "limits": limits,
-        "clock": clock,
-        "storage": storage,
-        "cache": cache,
-        "cache_ttl": cache_ttl,
-    }
-    return Opening(url, options, commit)
+    return Opening(locals())
 
 
 class Store(MadeStore):

@@ -62,22 +62,7 @@ def open(
     cache_ttl: float = HOUR,
 ) -> Store:
     """Open or create a store; see `holdfast.open` for the arguments."""
-    core = open_core(
-        url,
-        key=key,
-        durability=durability,
-        create=create,
-        read_only=read_only,
-        signer=signer,
-        identity=identity,
-        registry=registry,
-        limits=limits,
-        clock=clock,
-        storage=storage,
-        cache=cache,
-        cache_ttl=cache_ttl,
-    )
-    return Store(StoreHandle(core))
+    return Store(StoreHandle(open_core(**locals())))
 
 
 # A part is a module without a file: its names, and where they live, stand in `holdfast.<part>`.

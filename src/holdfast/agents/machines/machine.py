@@ -136,7 +136,7 @@ class Machine(Routines):
         if quick is not None:
             seen, step = quick
             try:
-                return (yield from self._apply(seen, step, "step", done_again=True))
+                return (yield from self._apply(seen, step, "step"))
             except Conflict:
                 pass  # it is elsewhere by now: look
             except RefusedError as error:

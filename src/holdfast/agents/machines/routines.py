@@ -272,18 +272,12 @@ class Routines:
         change = build_change(self._handle.core, [target], cause=cause_now())
         return change, lambda written: written[0].sequence
 
-    def _apply(
-        self, seen: Seen, step: MachineStep, kind: str, *, done_again: bool = False
-    ) -> Steps[Transition]:
-        """The one change: the new state, the data if they differ, the log, the intent's end.
-
-        `done_again`: whether the caller looks and tries once more if it is overtaken.
-        """
+    def _apply(self, seen: Seen, step: MachineStep, kind: str) -> Steps[Transition]:
+        """The one change: the new state, the data if they differ, the log, the intent's end."""
 
         def plan() -> Plan:
             made, operations = self._operations(seen, step, kind)
             change, entry_of = self._plan(operations, seen.expects, step)
-            change.done_again = done_again
 
             def finish(written: Any) -> Transition:  # also if who waits for it was cancelled
                 self._looker.wrote(seen, entry_of(written), made, operations)

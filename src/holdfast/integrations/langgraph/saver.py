@@ -343,7 +343,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if self._queue is not None:
             self._queue.check_turn(thread.id, config)
         putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check)
-        self._note_life(thread, config)
+        if not self._lives.get(_run_in(thread, config)):  # it has made the thread
+            self._note_life(thread, config)
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id)
         thread.weigh()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from hashlib import sha256
 from time import perf_counter
@@ -28,18 +26,6 @@ from holdfast.store.tree.tree import Node
 
 MANY = 256
 """Parts that are built in an event loop: some milliseconds."""
-_done_again: ContextVar[bool] = ContextVar("holdfast_done_again", default=False)
-
-
-@contextmanager
-def done_again() -> Iterator[None]:
-    """A block whose changes are made again after a `Conflict`: of that no caller is told, so it is
-    not counted."""
-    token = _done_again.set(True)
-    try:
-        yield
-    finally:
-        _done_again.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +82,9 @@ class Change(msgspec.Struct):
     id: str | None = None
     content: bytes = b""
     """What stands for what was asked for under the id; empty if it rests on what was read."""
-    attempt: int = 1
-    """How often it has been tried, beginning with 1; a gate may ask."""
     fences: tuple[Fence, ...] = msgspec.field(default_factory=leases_now)
     """It is committed only if the cells of these are as they were: leases that it is made under,
     subjects that it seals for."""
-    done_again: bool = msgspec.field(default_factory=_done_again.get)
-    """Whether it is made again if it fails with a `Conflict`, so that no caller sees that."""
     linked: bool = True
     """Its entries name each other; n of them hold n * n names, which not every change needs."""
     shared: bool = False

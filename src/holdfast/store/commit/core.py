@@ -24,12 +24,11 @@ from holdfast.store.commit.gates import Gates
 from holdfast.store.commit.group_commit import Committer
 from holdfast.store.commit.lookup_terms import keep_lookups
 from holdfast.store.commit.meter import Meter
-from holdfast.store.commit.outside_cache import Near
 from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.declared import KINDS
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.ledger import Ledger, RowCache
 from holdfast.store.journal.lifetime import NEVER, READ, Terms
 from holdfast.store.journal.slot import meta_of
 from holdfast.store.journal.timeline import Timeline
@@ -82,7 +81,7 @@ class Core(Directory):
         self.signer = signer
         self.meter = Meter()
         self.gates = Gates(self.meter)
-        self.near: Near | None = None  # there is none, unless who opens the store is given one
+        self.near: RowCache | None = None  # there is none, unless who opens the store is given one
         self.ephemerals = Ephemerals()
         self.committer = Committer(self, self.lanes)
         self.pins = Pins(storage)
@@ -261,7 +260,7 @@ def build_change(
         target = build_target(core, scope, timeline, operations, expects, head, stored)
         target.cause = (due or Cause()) if due != cause else None
         made.append(target)
-    change = Change(made, cause, id, content, attempt, shared=shared)
+    change = Change(made, cause, id, content, shared=shared)
     if subjects:
         change.fences += tuple(subjects.values())
     return change

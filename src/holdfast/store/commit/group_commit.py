@@ -139,30 +139,30 @@ class Committer:
     def _commit(self, group: list[Ticket]) -> None:
         conflicts = 0
         while waiting := [ticket for ticket in group if not ticket.done]:
-            for ticket in waiting:
-                ticket.change.attempt = conflicts + 1
-            if not self._try(waiting):
-                conflicts += 1
+            try:
+                conflicts += not self._try(waiting)
+            finally:
+                self._lanes.settled()
             if conflicts >= ATTEMPTS:
                 self._fail([t for t in group if not t.done], outrun(self._core.storage))
 
     def _try(self, group: list[Ticket]) -> bool:
-        """Build and commit once; False if it has to be built again."""
-        try:
-            return self._try_once(group)
-        finally:
-            self._lanes.settled()
+        """Build and commit once; False if it has to be built again.
 
-    def _try_once(self, group: list[Ticket]) -> bool:
+        What comes behind a change that fails half way, of which nothing may be committed, goes into
+        the next group.
+        """
         self._sent = False
         storage = self._core.storage
         with storage.turn():
-            attempt = self._built(group)
-            attempt.drop_unused()
+            attempt = Attempt(self._core)
+            while failed := next((t for t in group if not t.done and not attempt.build(t)), None):
+                group = group[: group.index(failed)]
+                attempt = Attempt(self._core)
+            batch, feed_row = attempt.batch(self._lanes)
             if not attempt.stages:
                 attempt.settle()
                 return True
-            batch, feed_row = batch_of(attempt, self._lanes)
             begun = perf_counter()
             try:
                 self._core.commit_ring(attempt.born)
@@ -188,16 +188,6 @@ class Committer:
         self._core.meter.add(COMMITS, (), perf_counter() - begun)
         self._applied(attempt, feed_row)
         return True
-
-    def _built(self, group: list[Ticket]) -> Attempt:
-        """An attempt at a group, or at as much of it as comes before a change that fails half way:
-        nothing of that may be committed, and what follows it goes into the next group."""
-        while True:
-            attempt = Attempt(self._core)
-            failed = next((t for t in group if not t.done and not attempt.build(t)), None)
-            if failed is None:
-                return attempt
-            group = group[: group.index(failed)]
 
     def _applied(self, attempt: Attempt, feed_row: bytes) -> None:
         self._lanes.committed(feed_row)
@@ -486,11 +476,42 @@ class Attempt:
             key = rowkinds.correlation(tag, stage.ledger.number, stage.timeline.number, sequence)
             self.extra.append((key, b""))
 
-    def drop_unused(self) -> None:
-        """Leave out timelines that were only looked at."""
+    def batch(self, lanes: Lanes) -> tuple[Batch, bytes]:
+        """Everything that the group writes, and what it expects; and the row of the feed among it.
+
+        Timelines that were only looked at are left out.
+        """
         self.stages = {key: stage for key, stage in self.stages.items() if stage.bodies}
         born = [stage.ledger for stage in self.stages.values() if stage.ledger.birth]
         self.born = list({ledger.number: ledger for ledger in born}.values()) if born else []
+        batch = Batch()
+        if not self.stages:
+            return batch, b""
+        items = links(self.stages, self.born)
+        for stage in self.stages.values():
+            count = stage.sequence - stage.start
+            ledger, timeline = stage.ledger, stage.timeline
+            place = (ledger.number, timeline.number)
+            items.append(FeedItem(*place, stage.start + 1, count, stage.head))
+            batch.puts.extend(stage.rows)
+            batch.absent.append(rowkinds.entry(timeline.prefix, stage.start + 1))
+            batch.absent.extend(stage.absent)
+            batch.cells.extend(stage.cells)
+            if ledger.birth is None:
+                # Its entries may be dropped already: their absence alone would not stop this.
+                batch.absent.append(ledger.tombstone)
+        for ledger in self.born:
+            batch.puts.extend(ledger.birth or ())
+            batch.absent.extend(key for key, _ in ledger.birth or ())
+        # Where two changes expect different things of one cell, that of the first does not hold.
+        batch.cells = [*{one[0]: one for one in reversed(batch.cells)}.values()]
+        batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]
+        batch.puts.extend(self.extra)
+        batch.absent = list(dict.fromkeys([*batch.absent, *self.absent]))  # forks share theirs
+        feed_key, feed_row = lanes.next_row(items)
+        batch.puts.append((feed_key, feed_row))
+        batch.absent.append(feed_key)
+        return batch, feed_row
 
     def settle(self) -> None:
         """The changes have become what their results say."""
@@ -501,39 +522,6 @@ class Attempt:
             # Where no entry came of it, what was held answers the caller.
             ticket.result = written or [done for _, _, done in held]
             ticket.done = True
-
-
-# ---- batch --------------------------------------------------------------------------------------
-# What the entries of a group become: one batch for the storage.
-
-
-def batch_of(attempt: Attempt, lanes: Lanes) -> tuple[Batch, bytes]:
-    """Everything that a group writes, and what it expects; and the row of the feed among it."""
-    batch = Batch()
-    items = links(attempt.stages, attempt.born)
-    for stage in attempt.stages.values():
-        count = stage.sequence - stage.start
-        ledger, timeline = stage.ledger, stage.timeline
-        items.append(FeedItem(ledger.number, timeline.number, stage.start + 1, count, stage.head))
-        batch.puts.extend(stage.rows)
-        batch.absent.append(rowkinds.entry(timeline.prefix, stage.start + 1))
-        batch.absent.extend(stage.absent)
-        batch.cells.extend(stage.cells)
-        if ledger.birth is None:
-            # Its entries may be dropped already: their absence alone would not stop this.
-            batch.absent.append(ledger.tombstone)
-    for ledger in attempt.born:
-        batch.puts.extend(ledger.birth or ())
-        batch.absent.extend(key for key, _ in ledger.birth or ())
-    # Where two changes expect different things of one cell, that of the first does not hold.
-    batch.cells = [*{one[0]: one for one in reversed(batch.cells)}.values()]
-    batch.cells += [(key, cell, cell) for key, cell in attempt.cells.items()]
-    batch.puts.extend(attempt.extra)
-    batch.absent = list(dict.fromkeys([*batch.absent, *attempt.absent]))  # forks share theirs
-    feed_key, feed_row = lanes.next_row(items)
-    batch.puts.append((feed_key, feed_row))
-    batch.absent.append(feed_key)
-    return batch, feed_row
 
 
 # ---- feed links ---------------------------------------------------------------------------------

@@ -108,13 +108,13 @@ class Meter:
             self._add(measure, labels, seconds, count)
 
     def saved(self, tickets: Iterable[Ticket]) -> None:
-        """Note changes whose outcome is known."""
+        """Note changes whose outcome is known; a `Conflict` is none."""
         now = perf_counter()
         with self._lock:
             for ticket in tickets:
                 error = ticket.error
-                if ticket.change.done_again and isinstance(error, Conflict):
-                    continue
+                if isinstance(error, Conflict):
+                    continue  # who asked decides anew, and mostly has it made again
                 labels = _SAVED if error is None else (type(error).__name__,)
                 self._add(SAVES, labels, now - ticket.begun)
 

@@ -65,7 +65,6 @@ class Stage:
         self.clock = clock
         self._lookups = lookups
         self.ledger = timeline.ledger
-        self._line = timeline.ledger.prefix + timeline.prefix
         self.start = timeline.sequence
         self.sequence = timeline.sequence
         self.head = timeline.head
@@ -89,7 +88,7 @@ class Stage:
         self._declared: Declared | None = None
         self._redeclared = False
         self._now = 0
-        self._told = self.ahead = self.clock.told(self._line)
+        self._told = self.ahead = timeline.told if timeline.told is not None else clock.begun
         """How far ahead the wall clock is, and what the entries so far say of it."""
 
     # state
@@ -417,8 +416,8 @@ class Stage:
     def publish(self, token: object) -> None:
         """The commit has returned: let readers see it."""
         timeline = self.timeline
-        self.clock.tell(self._line, self._told)
         with timeline.lock:
+            timeline.told = self._told
             for save in self.saves:
                 self.ledger.trees.settle(save[2], save[3])
             for place, ref, data in self.laid:

@@ -82,7 +82,6 @@ class History:
     def plan_checkpoint(
         self,
         name: str,
-        *,
         type: str,
         tags: Sequence[str],
         description: str,
@@ -208,7 +207,6 @@ class History:
     def plan_restore(
         self,
         point: Any,
-        *,
         verify: str,
         cause: Cause | None,
         if_head: int | None = None,
@@ -421,7 +419,6 @@ class History:
 
     def log(
         self,
-        *,
         key: str | None = None,
         kind: str | None = None,
         actor: str | None = None,

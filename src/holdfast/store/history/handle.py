@@ -139,7 +139,6 @@ class LineHandle:
         after = _done(change(before), "update")
         operations = [Operation("set", key, after, KEEP, kept.name if kept is not None else None)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
-        plan[0].done_again = attempt < UPDATES
         if kept is not None:
             kept.check(self.scope, key, plan[0].fences)
         return plan, after
@@ -158,14 +157,8 @@ class LineHandle:
     ) -> Plan:
         """A checkpoint of the newest state."""
         self.ask("checkpoint", name)
-        return self.history.plan_checkpoint(
-            name,
-            type=type,
-            tags=tags,
-            description=description,
-            metadata=metadata,
-            cause=cause_now(),
-        )
+        about = (name, type, tags, description, metadata)
+        return self.history.plan_checkpoint(*about, cause_now())
 
     def plan_restore(
         self,
@@ -180,14 +173,8 @@ class LineHandle:
         check_flag(past_damage, "past_damage")
         check_limit(if_head, "if_head")
         self.ask("restore", str(getattr(point, "id", point)))
-        return self.history.plan_restore(
-            point,
-            verify=verify,
-            cause=cause_now(reason=reason),
-            if_head=if_head,
-            past_damage=past_damage,
-            keep=keep,
-        )
+        cause = cause_now(reason=reason)
+        return self.history.plan_restore(point, verify, cause, if_head, past_damage, keep)
 
     def plan_fork(self, name: str, at: Any) -> Plan:
         """A new timeline; tells whether all its lookups are built.

@@ -265,7 +265,6 @@ def _commit(
         )
         (target,) = change.targets
         target.create = False  # a scope that is deleted meanwhile does not come back
-        change.done_again = attempt < UPDATES
         if target.ledger is None or target.ledger.number != merging.ledger.number:
             raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
         rests = (merging.their_hash, merging.rests, carried.uploads)
@@ -641,9 +640,9 @@ class Decisions:
                 if same(decided, side.value):
                     return side.stored
             raise InvalidInputError(
-                f"{self._scope}: what the function returned for {key!r} is of neither side: where "
-                "a machine is comes from one of them, so that its rules led there; nothing was "
-                "merged. Return conflict.ours or conflict.theirs"
+                f"{self._scope}: what the function returned for {key!r} is of neither side: its "
+                "owner wants it from one of them as it is; nothing was merged. Return "
+                "conflict.ours or conflict.theirs"
             )
         values = [*sides, base]
         ids = frozenset[bytes]().union(*(one.ids for one in values))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import Conflict, HoldfastError, LookupNotFoundError
-from holdfast.store.commit.change import Change, Target, Written, done_again
+from holdfast.store.commit.change import Change, Target, Written
 from holdfast.store.commit.lookup_terms import Step, check_values, declared_lookup, present
 from holdfast.store.commit.stage import Keep, Stage, sticky_of
 from holdfast.store.history.diff import index_of
@@ -38,8 +38,7 @@ def beside_pruning(step: Callable[[], _Made]) -> _Made:
     """Do what rests on older states; again if one of them is being pruned, or was."""
     for _ in range(UPDATES - 1):
         try:
-            with done_again():
-                return step()
+            return step()
         except Conflict:  # who prunes was faster: what is kept now is looked at anew
             time.sleep(PAUSE)
     return step()
@@ -148,7 +147,7 @@ def join(handle: LineHandle, point: Any, if_head: int | None) -> int | None:
     missing = {key: rule for rule in TABLE.index.union for key in _missing(line, then, rule)}
     if not missing:
         return None
-    reason = f"which effects {timeline}@{sequence} knows of"
+    reason = f"what happened on {timeline}, as {timeline}@{sequence} knows it"
     parts = ChangeParts(handle, cause_now(None, reason), None, owner=True)
     part, there = parts.part(handle), ScopedChange(handle.view(f"{timeline}@{sequence}").reader)
     part.head = if_head

@@ -18,13 +18,14 @@ from holdfast.errors import (
     InvalidInputError,
     PointNotFoundError,
     PrunedError,
+    RefusedError,
     TimelineNotFoundError,
 )
 from holdfast.storage.rows import each
 from holdfast.store.commit.change import Written
 from holdfast.store.commit.core import build_change
 from holdfast.store.history.handle import UPDATES, LineHandle, StoreHandle
-from holdfast.store.history.restore import told
+from holdfast.store.history.restore import restore_state, told
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.declared import PREFIX, Declared
 from holdfast.store.journal.entry import Body
@@ -62,6 +63,10 @@ _STAYS = {
     entries.TAKEN: "changed no key: it stands for an entry that was lost",
 }
 """Why an operation that names no key is not undone."""
+_QUIET = (entries.CHECKPOINT, entries.REKEY, entries.PRUNE, entries.LOST, entries.TAKEN)
+_PASSED = frozenset(entries.NAMES[kind] for kind in _QUIET)
+_WHOLE = frozenset({"restore", "merge"})
+"""Kinds of entries that undoing the newest change passes over, and undoes by a restore."""
 AS_BEFORE = "it is what it was before"
 """Of a key that is left: there is nothing to undo."""
 _PRUNED = "stays: what was before it is pruned, and does not come back"
@@ -107,6 +112,28 @@ def revert_state(
     return reverted(look, dry_run, reason, what)[0]
 
 
+def undo_newest(handle: LineHandle, reason: str | None) -> Reverted:
+    """Undo the newest entry that changed something; see `State.undo`."""
+    history, at = handle.history, f"{handle.scope}, timeline {handle.timeline}"
+    found = (history.entry(*one) for one in history.entries())
+    newest = next((one for one in found if not _PASSED.issuperset(one.kinds)), None)
+    if newest is None or "fork" in newest.kinds:
+        raise PointNotFoundError(f"{at}: there is no change to undo; `log()` shows the entries")
+    number = newest.sequence
+    reason = reason if reason is not None else f"undo of entry {number}"
+    if not _WHOLE.isdisjoint(newest.kinds):
+        done = handle.diff(number, number - 1).keys
+        sequence = restore_state(handle, number - 1, "full", reason)[0].sequence
+        return Reverted(handle.scope, handle.timeline, done, [], sequence)
+    undone = revert_state(
+        handle, correlation=None, entries=[number], actor=None, dry_run=False, reason=reason
+    )
+    if undone.entry is None and undone.left:
+        why = undone.left[0]
+        raise RefusedError(f"{at}: entry {number} is not undone: {why.key or 'it'}: {why.why}")
+    return undone
+
+
 def reverted(
     look: Callable[[], list[Undoing]], dry_run: bool, reason: str | None, what: str
 ) -> list[Reverted]:
@@ -136,7 +163,6 @@ def _commit(wanted: list[Undoing], cause: Cause | None, attempt: int) -> list[Wr
     core = wanted[0].core
     asked = [told(undoing.asked, undoing.handle.reader) for undoing in wanted]
     change = build_change(core, asked, cause=cause, looked=True, attempt=attempt)
-    change.done_again = attempt < UPDATES
     for undoing, target in zip(wanted, change.targets, strict=True):
         # A scope that is deleted meanwhile must not come back because of what it was before.
         target.create = False

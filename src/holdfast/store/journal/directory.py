@@ -329,13 +329,9 @@ class Directory:
             scope_id,
             before=before,
             tombstone=rowkinds.tombstone(key),
-            lineage=self.lineage,
-            storage=self.storage,
+            home=self,
             seal=seal,
             commitments=commitments,
-            codec=self.codec,
-            nodes=self.nodes,
-            atoms=self.atoms,
             no_body=no_body,
         )
 

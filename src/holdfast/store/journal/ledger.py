@@ -50,13 +50,16 @@ Found = tuple[bytes, Any, bytes]
 
 
 class RowCache(Protocol):
-    """A cache outside of the process, as a ledger uses it: see `store.commit.outside_cache`."""
+    """A cache outside of the process, as a ledger uses it: see `store.open`."""
 
     def atoms(self, ledger: Ledger, wanted: Mapping[bytes, Wanted]) -> dict[bytes, list[Found]]:
         """The atoms of those rows that the cache has, and has as they must be."""
 
     def offer(self, ledger: Ledger, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Put rows there, if they may lie there."""
+
+    def left(self) -> str:
+        """What an erase says of the cache: rows that are dropped leave it, but for these."""
 
 
 _BYTE = [bytes([n]) for n in range(256)]
@@ -71,6 +74,16 @@ def gone(scope: Scope) -> ScopeNotFoundError:
     return ScopeNotFoundError(f"{scope} was erased; one that is made again under its name is new")
 
 
+class Home(Protocol):
+    """The open store that a scope is part of."""
+
+    codec: Codec
+    storage: Storage
+    lineage: bytes
+    nodes: NodeCache
+    atoms: AtomCache
+
+
 class Ledger:
     """What is needed to read and write one scope."""
 
@@ -82,13 +95,9 @@ class Ledger:
         *,
         before: int,
         tombstone: bytes,
-        lineage: bytes,
-        storage: Storage,
+        home: Home,
         seal: Seal,
         commitments: Commitments,
-        codec: Codec,
-        nodes: NodeCache,
-        atoms: AtomCache,
         no_body: Callable[[Ledger, bytes], HoldfastError],
     ) -> None:
         self.scope = scope
@@ -102,9 +111,9 @@ class Ledger:
         self.tombstone = tombstone
         """Key of the row that says that the scope is erased: every commit expects it absent."""
         self.seal = seal
-        self.codec = codec
-        self.storage = storage
-        self.prefix = lineage + scope_id
+        self.codec = home.codec
+        self.storage = home.storage
+        self.prefix = home.lineage + scope_id
         self.timelines: dict[int, Any] = {}
         """Held for `Directory`; of timelines, which read through it, a ledger knows nothing."""
         self.names: dict[str, int] = {}
@@ -123,13 +132,15 @@ class Ledger:
         """Rows that bring the scope into being, until its first commit."""
         self.ring_birth: list[tuple[bytes, bytes]] = []
         self.behind: FeedItem | None = None  # the end of the one that had its name before
+        self.near: RowCache | None = None
+        """Asked for values first, if a reader found that nothing here is declared sensitive."""
         self.stale = False
         """Another object stands for this scope now, or it is to be read again."""
         self._ad = b"holdfast/ad/1\0" + self.prefix
-        self._atoms = atoms
+        self._atoms = home.atoms
         self._no_body = no_body
         """Judges an entry whose row is the envelope alone: pruned, or damaged."""
-        self._derive(commitments, nodes)
+        self._derive(commitments, home.nodes)
 
     def _derive(self, commitments: Commitments, nodes: NodeCache) -> None:
         """What follows from the scope's keys: commitments, and trees that are made by them."""
@@ -284,21 +295,20 @@ class Ledger:
         except msgspec.MsgspecError:
             raise DamagedRecordError("a pack cannot be read") from None
 
-    def atom(self, ref: bytes, place: Any, near: RowCache | None = None) -> bytes:
-        """The bytes of an atom, checked against its ref; `near` is asked for it first."""
+    def atom(self, ref: bytes, place: Any) -> bytes:
+        """The bytes of an atom, checked against its ref."""
         if ref[0] == refs.ATOM_INLINE:
             return ref[1:]
         held = self._atoms.get((self.number, place))
         if held is not None and held[0] == ref:
             return held[1]  # type: ignore[no-any-return]
-        ((_, _, data),) = self._load({self.row_of(place): [(ref, place)]}, near)
+        ((_, _, data),) = self._load({self.row_of(place): [(ref, place)]})
         self._atoms.put((self.number, place), ref, data)
         return data
 
-    def _load(
-        self, by_row: dict[bytes, list[tuple[bytes, Any]]], near: RowCache | None
-    ) -> list[Found]:
+    def _load(self, by_row: dict[bytes, list[tuple[bytes, Any]]]) -> list[Found]:
         """Atoms by the rows in which they lie, checked."""
+        near = self.near
         held = near.atoms(self, by_row) if near is not None else {}
         found = [atom for atoms in held.values() for atom in atoms]
         keys = [key for key in by_row if key not in held] if held else list(by_row)
@@ -336,9 +346,7 @@ class Ledger:
         if ref[0] != refs.ATOM_INLINE:
             self._atoms.put((self.number, place), ref, data)
 
-    def fetch_atoms(
-        self, wanted: Iterable[tuple[bytes, Any]], near: RowCache | None = None
-    ) -> None:
+    def fetch_atoms(self, wanted: Iterable[tuple[bytes, Any]]) -> None:
         """Bring atoms into the cache of this process with few calls."""
         by_row: dict[bytes, list[tuple[bytes, Any]]] = {}
         for ref, place in wanted:
@@ -347,7 +355,7 @@ class Ledger:
         keys = list(by_row)
         for start in range(0, len(keys), _PREFETCH):
             page = {key: by_row[key] for key in keys[start : start + _PREFETCH]}
-            for ref, place, data in self._load(page, near):
+            for ref, place, data in self._load(page):
                 self._atoms.put((self.number, place), ref, data)
 
     def read_atoms(self, wanted: Sequence[tuple[bytes, Any]]) -> list[bytes]:
@@ -402,39 +410,31 @@ class Ledger:
 
     # values
 
-    def value(
-        self, ref: bytes, location: Any, codec: Codec | None = None, near: RowCache | None = None
-    ) -> Any:
+    def value(self, ref: bytes, location: Any, codec: Codec | None = None) -> Any:
         """The value that a ref and its location describe; the caller owns it.
 
         `codec.plain_reader` in place of the ledger's own codec leaves objects unbuilt.
         """
         try:
-            return self._value(ref, location, codec or self.codec, near)
+            return self._value(ref, location, codec or self.codec)
         except (ValueError, IndexError, StopIteration) as error:
             if isinstance(error, HoldfastError):
                 raise
             raise DamagedRecordError(f"{self.scope}: a value cannot be put together") from None
 
-    def value_of(
-        self, key: str, slot: Slot, codec: Codec | None = None, near: RowCache | None = None
-    ) -> Any:
+    def value_of(self, key: str, slot: Slot, codec: Codec | None = None) -> Any:
         """The value of a key; an error says which key has one that cannot be read here."""
         try:
-            return self.value(slot.ref, slot.location, codec, near)
+            return self.value(slot.ref, slot.location, codec)
         except (InvalidValueError, UnknownTypeError) as error:
             raise self._of(key, error) from None
 
     def items_of(
-        self,
-        key: str,
-        elements: list[tuple[Any, ...]],
-        codec: Codec | None = None,
-        near: RowCache | None = None,
+        self, key: str, elements: list[tuple[Any, ...]], codec: Codec | None = None
     ) -> list[Any]:
         """Some items of the list under a key, in the same way."""
         try:
-            items: list[Any] = self.assemble(refs.LIST, elements, codec, near)
+            items: list[Any] = self.assemble(refs.LIST, elements, codec)
         except (InvalidValueError, UnknownTypeError) as error:
             raise self._of(key, error) from None
         return items
@@ -444,14 +444,14 @@ class Ledger:
         error.args = (f"{self.scope}: the value of {key!r} cannot be read: {error}",)
         return error
 
-    def _value(self, ref: bytes, location: Any, codec: Codec, near: RowCache | None) -> Any:
+    def _value(self, ref: bytes, location: Any, codec: Codec) -> Any:
         if ref[0] == refs.ATOM_INLINE:
             return codec.decode(ref[1:])
         if ref[0] == refs.ATOM:
-            return codec.decode(self.atom(ref, location, near))
+            return codec.decode(self.atom(ref, location))
         if ref[0] == refs.TYPED:
             name, version, inner = refs.read_typed(ref)
-            return codec.build(name, version, self._value(inner, location, codec, near))
+            return codec.build(name, version, self._value(inner, location, codec))
         kind, hash_, count, size = refs.read_tree(ref)
         if kind == refs.BYTES and size - 3 * count > codec.limits.size:
             raise LimitExceededError(
@@ -460,14 +460,10 @@ class Ledger:
             )
         leave_loop(size)
         elements = self.trees.all(self.trees.load(location, hash_))
-        return self.assemble(kind, elements, codec, near)
+        return self.assemble(kind, elements, codec)
 
     def assemble(
-        self,
-        kind: int,
-        elements: list[tuple[Any, ...]],
-        codec: Codec | None = None,
-        near: RowCache | None = None,
+        self, kind: int, elements: list[tuple[Any, ...]], codec: Codec | None = None
     ) -> Any:
         """A list, mapping, text or byte string of its elements."""
         codec = codec or self.codec
@@ -475,8 +471,8 @@ class Ledger:
         found: list[Any] = []
         for start in range(0, len(elements), step):
             part = elements[start : start + step]
-            self.fetch_atoms(((e[1], e[2]) for e in part), near)
-            found.extend([self._value(e[1], e[2], codec, near) for e in part])
+            self.fetch_atoms((e[1], e[2]) for e in part)
+            found.extend([self._value(e[1], e[2], codec) for e in part])
         if kind == refs.LIST:
             return found
         if kind == refs.MAP:

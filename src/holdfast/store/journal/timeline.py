@@ -100,6 +100,9 @@ class Timeline:
         self.atoms_since = self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
         self.known: Declared | None = None
+        self.told: float | None = None
+        """How far ahead the wall clock was, as the newest entry written here says: whoever reads
+        the timeline has to find a step in it, whatever else was written since."""
         self.lent: Node | None = None
         """Its tree as those begin with it who fork it, while it is not saved itself."""
 
@@ -199,7 +202,7 @@ class Timeline:
     def take_over(self, other: Timeline) -> None:
         """Become what another one is."""
         for name, value in vars(other).items():
-            if name != "lock":
+            if name not in ("lock", "told"):
                 setattr(self, name, value)
 
     def _take_saves(self, last: int) -> dict[int, tuple[int, bytes]]:

@@ -12,9 +12,6 @@ from holdfast.errors import InvalidInputError
 STEP = 60.0
 """Seconds of disagreement with the monotonic clock that are worth a note in the entry."""
 
-TOLD = 100_000
-"""Timelines of which is known what their entries say of steps; behind more it is said again."""
-
 EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_799.0
 """Seconds since 1970 of the first and the last second that a datetime can name."""
 
@@ -48,9 +45,8 @@ class Clock:
         self._monotonic = monotonic or time.monotonic
         self._passed = monotonic or _passed
         _microseconds(wall())  # refused now rather than with the first write
-        self._begun = self._believed = wall() - self._passed()
-        self._told: dict[bytes, float] = {}
-        """What the newest entry written here says of the wall clock, where it has stepped."""
+        self.begun = self._believed = wall() - self._passed()
+        """How far ahead of what has passed the wall clock was at first."""
 
     def claimed(self) -> int:
         """Microseconds since 1970, for what is no entry: a step is left for the next entry."""
@@ -76,25 +72,10 @@ class Clock:
     def now(self) -> tuple[int, float]:
         """(microseconds since 1970, seconds by which the wall clock is ahead of what has passed).
 
-        The second tells only something when it is compared: see `told`.
+        The second tells only something when it is compared: see `Timeline.told`.
         """
         wall = self._wall()
         return _microseconds(wall), wall - self._passed()
-
-    def told(self, line: bytes) -> float:
-        """How far ahead the wall clock was, as the newest entry says that was written here.
-
-        It is kept for each timeline: whoever reads one has to find a step in it, whatever else
-        was written since.
-        """
-        return self._told.get(line, self._begun)
-
-    def tell(self, line: bytes, ahead: float) -> None:
-        """An entry that says so is durable."""
-        if ahead != self.told(line):
-            if len(self._told) >= TOLD:
-                self._told.clear()
-            self._told[line] = ahead
 
 
 # ---- lapses -------------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ from holdfast.errors import (
 from holdfast.seal.codec import Codec, convert
 from holdfast.seal.subject_keys import ERASED
 from holdfast.store.commit.core import Core, refresh
-from holdfast.store.commit.outside_cache import Near
 from holdfast.store.journal.declared import NOTHING, Declared
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import floor_of, pruned
+from holdfast.store.journal.ledger import RowCache
 from holdfast.store.journal.lifetime import Terms, read_meta
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
@@ -44,7 +44,7 @@ from holdfast.store.names.items import Item, Page
 from holdfast.store.names.scope import RESERVED, Scope, check_key
 from holdfast.store.names.threads import leave_loop
 from holdfast.store.read.find import Question, Search
-from holdfast.store.rules.classes import Rules, class_by, class_of, sensitive
+from holdfast.store.rules.classes import SENSITIVE, Classed, Rules, class_by, class_of, sensitive
 from holdfast.store.rules.ephemeral import Box, Held
 from holdfast.store.rules.gate_request import GateReading
 from holdfast.store.rules.lookup import derived, passed_over
@@ -113,7 +113,15 @@ class Reader:
     def now(self) -> Timeline | None:
         """The timeline to read; None if the scope does not exist."""
         self.core.check_open()
-        return self.at or self.core.current(self.scope, self.timeline)
+        line = self.at or self.core.current(self.scope, self.timeline)
+        if self.core.near is not None and line is not None:
+            near: RowCache | None = None
+            with suppress(*_UNREAD):  # of what cannot be read anything may be sensitive
+                classed = [one for rules in rules_of((self, line)) for one in rules.of(Classed)]
+                if all(one.class_ != SENSITIVE for one in classed):
+                    near = self.core.near
+            line.ledger.near = near
+        return line
 
     def live(self, timeline: Timeline, key: str) -> Slot | None:
         """What is known of a key, unless it has expired."""
@@ -231,30 +239,9 @@ class Reader:
             self.told(timeline, [(key, slot)])
         return convert(value, as_, f"{self.scope}: {key!r}") if as_ is not None else value
 
-    def value(
-        self, timeline: Timeline, key: str, slot: Slot, plain: bool = False, rules: Rules = ()
-    ) -> Any:
+    def value(self, timeline: Timeline, key: str, slot: Slot, plain: bool = False) -> Any:
         """The value of a key that a slot describes; `plain`: with objects as `Typed`."""
-        near = self.core.near and self._near(timeline, key, slot, rules)
-        return timeline.ledger.value_of(key, timeline.settled(slot), self._codec(plain), near)
-
-    def near_rules(self, timeline: Timeline) -> Rules:
-        """What says of which keys the cache outside of the process may not know: for many reads."""
-        return rules_of((self, timeline)) if self.core.near is not None else ()
-
-    def _near(self, timeline: Timeline, key: str, slot: Slot, rules: Rules = ()) -> Near | None:
-        """The cache outside of the process, where there is one and it may know of the key."""
-        shut = sensitive(key, [slot], rules or self.near_rules(timeline))
-        return None if shut else self.core.near
-
-    def fetch(self, line: Timeline, found: Sequence[tuple[str, Slot]], rules: Rules) -> None:
-        """Bring values into the cache of this process, with few calls."""
-        if len(found) > MANY:
-            leave_loop()
-        any_near = self.core.near
-        for near in {any_near, None}:
-            mine = [s for k, s in found if not any_near or self._near(line, k, s, rules) is near]
-            line.ledger.fetch_atoms(((slot.ref, slot.location) for slot in mine), near)
+        return timeline.ledger.value_of(key, timeline.settled(slot), self._codec(plain))
 
     @_rebuilding
     def to_update(self, key: str, default: Any) -> tuple[Any, int, Kept | None]:
@@ -291,8 +278,10 @@ class Reader:
         self, timeline: Timeline, found: list[tuple[str, Slot]], plain: bool
     ) -> list[tuple[str, Any]]:
         """Keys and the values that slots describe, read with few calls."""
-        self.fetch(timeline, found, rules := self.near_rules(timeline))
-        values = [(key, self.value(timeline, key, slot, plain, rules)) for key, slot in found]
+        if len(found) > MANY:
+            leave_loop()
+        timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in found)
+        values = [(key, self.value(timeline, key, slot, plain)) for key, slot in found]
         self.told(timeline, found)
         return values
 
@@ -500,8 +489,7 @@ class Reader:
             found = list(timeline.ledger.trees.slice(root, low, min(high, count)))
         if high > count:
             found.extend((slot.tail or ())[max(0, low - count) : high - count])
-        near = self._near(timeline, key, slot)
-        return timeline.ledger.items_of(key, found, self._codec(plain), near)
+        return timeline.ledger.items_of(key, found, self._codec(plain))
 
 
 _START = datetime.fromtimestamp(0, UTC)
