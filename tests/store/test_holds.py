@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from secrets import token_bytes
 from typing import Any
 
@@ -14,7 +15,7 @@ import holdfast
 from holdfast import sync
 from holdfast.checkpoints import CheckpointRequest, RetentionRule
 from holdfast.checkpoints.create import make, release
-from holdfast.errors import PrunedError, StillNeededError
+from holdfast.errors import HoldfastError, PrunedError, StillNeededError
 from holdfast.store.inner import mark_key
 from holdfast.store.names.items import Hold
 from holdfast.store.rules.gate_request import Operation
@@ -52,8 +53,11 @@ class World:
         self.state = self.main.fork("trial")
         self.state.set("x", "then")
         self.one = self.state.checkpoint("one", type="routine")
-        self.retention = Retention(store, rules={"routine": RetentionRule(max_count=0)})
+        none = RetentionRule(max_count=0)
+        self.retention = Retention(store, rules={"routine": none, "recovery": none})
         self.after = True
+        self.open = ExitStack()
+        """What is running: it ends with the test, or else what comes behind it would be of it."""
 
     def held(self, request: CheckpointRequest, **more: Any) -> Callable[[], Any]:
         self.one = make(self.state._handle, request, **more)
@@ -81,9 +85,8 @@ class World:
         return lambda: self.retention.end(self.main, "child")
 
     def operation(self) -> Callable[[], Any]:
-        block = Checkpoints(self.state).operation("deploy")
-        self.one = block.__enter__().checkpoint
-        return lambda: block.__exit__(None, None, None)
+        self.one = self.open.enter_context(Checkpoints(self.state).operation("deploy")).checkpoint
+        return self.open.close
 
     def restore(self) -> Callable[[], Any]:
         done = self.state.restore(self.one)
@@ -104,10 +107,9 @@ class World:
         return lambda: self.state.set("x", "on")
 
     def since(self) -> Callable[[], Any]:
-        block = Checkpoints(self.state).operation("deploy")
-        block.__enter__()
+        self.open.enter_context(Checkpoints(self.state).operation("deploy"))
         self.one = self.state.checkpoint("behind it", type="routine")
-        return lambda: block.__exit__(None, None, None)
+        return self.open.close
 
     def source(self) -> Callable[[], Any]:
         Checkpoints(self.main).confirm(self.main.restore(self.one))
@@ -129,10 +131,8 @@ class World:
         return over
 
     def upload(self) -> Callable[[], Any]:
-        file = self.state.open_write("long")
-        file.__enter__()
-        file.write(LONG)
-        return lambda: file.__exit__(None, None, None)
+        self.open.enter_context(self.state.open_write("long")).write(LONG)
+        return self.open.close
 
     # what is asked
 
@@ -147,12 +147,15 @@ class World:
 
     def stays(self) -> bool:
         (line,) = [one for one in self.retention.plan(self.main).lines if one.timeline == "trial"]
-        return next(one.stays for one in line.judged if one.checkpoint.id == self.one.id)
+        return any(one.stays for one in line.judged if one.checkpoint.id == self.one.id)
 
 
 @pytest.fixture
-def world(place: Place) -> World:
-    return World(place.open())
+def world(place: Place) -> Iterator[World]:
+    made = World(place.open())
+    yield made
+    with suppress(HoldfastError):  # of what is deleted by then
+        made.open.close()
 
 
 def begun(world: World, reason: str) -> Callable[[], Any]:
@@ -164,13 +167,16 @@ def begun(world: World, reason: str) -> Callable[[], Any]:
 
 def test_all_reasons_are_here_in_the_order_in_which_they_are_told() -> None:
     assert list(REASONS) == list(TABLE)
+    for name, reason in REASONS.items():
+        assert (" ".join(reason.refused), " ".join(reason.left)) == TABLE[name][:2]
+    assert [name for name, one in REASONS.items() if one.onward] == ["operation", "recovery"]
 
 
 @pytest.mark.parametrize("reason", TABLE)
 def test_a_reason_is_told_until_it_ends(world: World, reason: str) -> None:
     assert world.why(reason) == [] or reason == "newest"
-    with world.store.acting("Ann"):
-        over = begun(world, reason)
+    world.open.enter_context(world.store.acting("Ann"))
+    over = begun(world, reason)
     (told,) = world.why(reason)
     _, _, text, until = TABLE[reason]
     assert text in told.text

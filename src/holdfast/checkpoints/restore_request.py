@@ -90,16 +90,12 @@ from holdfast.store.rules.classes import sensitive
 # Bringing keys of one state into another: some of an older state, or those of another scope.
 #
 # Keys that differ are set or deleted, together with a backup, in one commit. A key that is asked
-# for
-# by its name is set also if it is what it is to be: whoever undoes what was there before finds
-# that
-# somebody else wants it so. What does not fit into
-# one entry is put together on a timeline of its own, which is then adopted in one entry: all or
-# nothing, however many keys there are; what others wrote to other keys meanwhile stays. Sticky
-# keys,
-# declarations and what is derived from other keys are left alone, as by every restore; unless
-# they
-# are to come along, because those of now are damaged, or there are none.
+# for by its name is set also if it is what it is to be: whoever undoes what was there before finds
+# that somebody else wants it so. What does not fit into one entry is put together on a timeline of
+# its own, which is then adopted in one entry: all or nothing, however many keys there are; what
+# others wrote to other keys meanwhile stays. Sticky keys, declarations and what is derived from
+# other keys are left alone, as by every restore; unless they are to come along, because those of
+# now are damaged, or there are none.
 
 
 MOST_KEYS, MOST_NAMES, MOST_BYTES = 2000, 256 * 1024, 4 << 20

@@ -20,6 +20,9 @@ index of references says which values are current.
   commit.
 - **Tagged JSON** (`tree.json`): values that plain JSON would change, so that they come back.
 - **Gate** (`commit.gates`): what stands in front of and behind every change.
+- **Owned** (`rules.owned`): which keys a feature has, and what becomes of them: the one table that
+  restore, merge, revert, copies, prune and recovery read. The store itself knows no feature.
+- **Book** (`store.book`): the records of a feature in one state, read and written by steps.
 - **Meter** (`commit.meter`): what an open store counts and times.
 - **Feed** (`journal.feed`): which entries were committed, in lanes, gap-free.
 

@@ -199,9 +199,9 @@ class Table:
         """All entries, for questions; those of Holdfast are imported for the first one."""
         with self._lock:
             if not self._full:
-                self._full = True
                 for name in OWNERS:
                     import_module(name)
+                self._full = True
             return Index(list(self.entries.values()))
 
 
