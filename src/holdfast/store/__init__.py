@@ -23,6 +23,8 @@ index of references says which values are current.
 - **Owned** (`rules.owned`): which keys a feature has, and what becomes of them: the one table that
   restore, merge, revert, copies, prune and recovery read. The store itself knows no feature.
 - **Book** (`store.book`): the records of a feature in one state, read and written by steps.
+- **Reason** (`rules.reasons`): why something is kept; **need** (`upkeep.holds`): what is kept so,
+  asked for by all that remove.
 - **Meter** (`commit.meter`): what an open store counts and times.
 - **Feed** (`journal.feed`): which entries were committed, in lanes, gap-free.
 
