@@ -371,7 +371,29 @@ class Effects:
         about: Any = None,
         harmless: Errors = (),
     ) -> Any:
-        """Call a function with the effect, once; its result, or that of then."""
+        """Call a function with the effect, once; its result, or that of then.
+
+        A function that takes no argument is called without it.
+        """
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        idempotent: bool = False,
+        harmless: Errors = (),
+    ) -> Any:
+        """Make a function a tool whose calls are recorded and not repeated: `@effects.tool`.
+
+        A call that is done gives the result of then. It is known by `call_id=`, which a tool takes
+        besides its own arguments: give the id of the model's tool call. Without one, it is known by
+        its arguments. A parameter called `effect` gets the effect. The effect's name is the
+        function's, or `name`. With `idempotent` its id is an idempotency key, which the function
+        passes on: a call whose end is unknown is done again with it. See `once` for the rest.
+
+        On the async face a tool is awaited, and its function may be async.
+        """
     async def plan(
         self,
         name: str,
@@ -402,11 +424,14 @@ class Effects:
         id: str | None = None,
         key: str | None = None,
         result: Any = None,
+        into: ScopedChange | None = None,
     ) -> Effect:
         """Say how an unfinished effect ended: `done` (with its result), `repeat` or `drop`.
 
         `repeat`: it did not happen, or may happen again; the next `once` begins it. `drop`: it is
-        not wanted any more, and forgotten. `done` also says the result of one that lost it.
+        not wanted any more, and forgotten. `done` also says the result of one that lost it. With
+        `into`, a change of this state's, it is said together with what else that writes: what the
+        block would have written.
         """
     async def orphans(self, key: str = ...) -> tuple[Orphan, ...]:
         """Tool calls in a conversation that have no result, each with what is known of its effect.
@@ -418,7 +443,8 @@ class Effects:
 
         A call whose effect is done gets its result; one whose end is unknown gets a result that
         says so; any other one gets a result that says that it was not carried out. A result
-        without a call is removed. One change; effects stay as they are.
+        without a call is removed. A message of the model that is the result of an effect, done
+        since the conversation was last written, is added. One change; effects stay as they are.
         """
 
 class Handovers:

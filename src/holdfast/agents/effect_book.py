@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -277,6 +277,10 @@ class EffectBook:
     def _check(self, asked: Asked, found: Record) -> None:
         asked.check(found, self._encoded)
 
+    def named(self, arguments: Mapping[str, Any]) -> str | None:
+        """The id of a call by its arguments; None if it has none."""
+        return hashlib.sha256(self._encoded(arguments)).hexdigest()[:32] if arguments else None
+
     def _encoded(self, value: Any) -> bytes:
         """A value as it is stored: what is compared so is the same, whatever `==` says of it."""
         codec = self._handle.core.codec
@@ -471,8 +475,10 @@ class EffectBook:
         else:
             self._put(page, record, attempt.asked)
 
-    def settle(self, asked: Asked, how: str, result: Any = None) -> Effect:
-        """Somebody says how an unfinished effect ended."""
+    def settle(
+        self, asked: Asked, how: str, result: Any = None, into: ScopedChange | None = None
+    ) -> Effect:
+        """Somebody says how an unfinished effect ended, in a change of theirs or one of its own."""
         if how not in HOW:
             raise InvalidInputError(f"an effect is settled as {', '.join(HOW)}")
         if result is not None and how != "done":
@@ -511,7 +517,7 @@ class EffectBook:
             self._put(page, record, asked)
             return self._shown(record)
 
-        return self._records.step(note)
+        return self._records.step(note) if into is None else note(self._records.page(into))
 
     def _put(self, page: Page, record: Record, asked: Asked) -> None:
         if record.phase == FINISHED:

@@ -10,7 +10,10 @@ print(effect.result)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial, wraps
+from inspect import Parameter, signature
 from typing import Any
 
 from holdfast.agents.agent_keys import CONVERSATION
@@ -18,17 +21,19 @@ from holdfast.agents.effect_book import Asked, Attempt, Effect, EffectBook
 from holdfast.agents.tool_calls import Orphan, Repaired, orphans, repair
 from holdfast.errors import EffectResultLostError, InvalidInputError
 from holdfast.store.inner import Operation, ScopedChange, handle_of
-from holdfast.store.names.arguments import listed
+from holdfast.store.names.arguments import check_run, listed
 from holdfast.store.names.face import (
     Blocks,
     Steps,
     ask,
+    both,
     check,
     end,
     faced,
     give,
     step_block,
     steps,
+    taken,
     write,
     writes,
 )
@@ -144,6 +149,8 @@ class Doing:
 
 
 Errors = tuple[type[BaseException], ...]
+_EFFECT = "effect"
+"""The parameter of a tool's function that gets the effect."""
 
 
 @faced
@@ -209,18 +216,76 @@ class Effects:
         about: Any = None,
         harmless: Errors = (),
     ) -> Steps[Any]:
-        """Call a function with the effect, once; its result, or that of then."""
+        """Call a function with the effect, once; its result, or that of then.
+
+        A function that takes no argument is called without it.
+        """
         yield check(function, "what is called")
+        takes = _takes_effect(function)
         asked, errors = Asked.of(name, id, key, about), checked_errors(harmless)
         doing = yield from self._begun(asked)
         try:
             if doing.due:
-                doing.result = yield ask(function, doing, what="what is called")
+                doing.result = yield ask(function, *[doing][:takes], what="what is called")
         except BaseException as error:  # whatever ends it, it is noted that it may have happened
             yield end(self._book.give_up, doing._attempt, error, errors)
             raise
         yield end(self._done, doing)
         return doing.result
+
+    @both
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        idempotent: bool = False,
+        harmless: Errors = (),
+    ) -> Any:
+        """Make a function a tool whose calls are recorded and not repeated: `@effects.tool`.
+
+        A call that is done gives the result of then. It is known by `call_id=`, which a tool takes
+        besides its own arguments: give the id of the model's tool call. Without one, it is known by
+        its arguments. A parameter called `effect` gets the effect. The effect's name is the
+        function's, or `name`. With `idempotent` its id is an idempotency key, which the function
+        passes on: a call whose end is unknown is done again with it. See `once` for the rest.
+
+        On the async face a tool is awaited, and its function may be async.
+        """
+        if function is None:
+            return partial(self.tool, name=name, idempotent=idempotent, harmless=harmless)
+        shape, effects = signature(function), taken(self)
+        check_run(function, "a tool", awaited=effects is not self)
+        called = Asked.of(name or getattr(function, "__name__", ""), None, None).name
+        own = {_EFFECT: None} if _EFFECT in shape.parameters else {}
+
+        def asked(args: Any, named: Any, call_id: str | None) -> tuple[Any, dict[str, Any]]:
+            bound = shape.bind(*args, **named, **own)
+            about = {one: part for one, part in bound.arguments.items() if one not in own}
+            for one, part in shape.parameters.items():
+                if part.kind is Parameter.VAR_POSITIONAL and one in about:
+                    about[one] = list(about[one])  # a tuple, which is not stored
+            id = call_id if call_id is not None else effects._book.named(about)
+
+            def run(doing: Doing) -> Any:
+                bound.arguments |= dict.fromkeys(own, doing)
+                return function(*bound.args, **bound.kwargs)
+
+            key = id if idempotent else None
+            return run, {"id": id, "key": key, "about": about or None, "harmless": harmless}
+
+        def call(*args: Any, call_id: str | None = None, **named: Any) -> Any:
+            run, more = asked(args, named, call_id)
+            return self.call(called, run, **more)
+
+        async def call_async(*args: Any, call_id: str | None = None, **named: Any) -> Any:
+            return await call(*args, call_id=call_id, **named)
+
+        made: Any = wraps(function)(call if effects is self else call_async)
+        seen = [one for name, one in shape.parameters.items() if name not in own]
+        made.__signature__ = shape.replace(parameters=seen)  # what a model is told to give
+        return made
 
     def _begun(self, asked: Asked) -> Steps[Doing]:
         """An effect on its way; it is withdrawn if nobody is there any more to do it."""
@@ -249,9 +314,7 @@ class Effects:
         asked = Asked.of(name, id, key, about)
         if into is None:
             return (yield write(self._book.plan, asked))  # type: ignore[no-any-return]
-        if not isinstance(into, ScopedChange):
-            raise InvalidInputError("into is what a block of state.change() gives")
-        return self._book.plan(asked, into)
+        return self._book.plan(asked, _change(into))
 
     def get(self, name: str, *, id: str | None = None, key: str | None = None) -> Effect | None:
         """What is known of an effect; None if that is nothing."""
@@ -265,7 +328,7 @@ class Effects:
         """Effects that are not done: planned ones, and those whose end is unknown."""
         return self._book.effects(done=False)
 
-    @writes
+    @steps
     def settle(
         self,
         name: str,
@@ -274,13 +337,19 @@ class Effects:
         id: str | None = None,
         key: str | None = None,
         result: Any = None,
-    ) -> Effect:
+        into: ScopedChange | None = None,
+    ) -> Steps[Effect]:
         """Say how an unfinished effect ended: `done` (with its result), `repeat` or `drop`.
 
         `repeat`: it did not happen, or may happen again; the next `once` begins it. `drop`: it is
-        not wanted any more, and forgotten. `done` also says the result of one that lost it.
+        not wanted any more, and forgotten. `done` also says the result of one that lost it. With
+        `into`, a change of this state's, it is said together with what else that writes: what the
+        block would have written.
         """
-        return self._book.settle(Asked.of(name, id, key), how, result)
+        asked = Asked.of(name, id, key)
+        if into is None:
+            return (yield write(self._book.settle, asked, how, result))  # type: ignore[no-any-return]
+        return self._book.settle(asked, how, result, _change(into))
 
     def orphans(self, key: str = CONVERSATION) -> tuple[Orphan, ...]:
         """Tool calls in a conversation that have no result, each with what is known of its effect.
@@ -295,9 +364,29 @@ class Effects:
 
         A call whose effect is done gets its result; one whose end is unknown gets a result that
         says so; any other one gets a result that says that it was not carried out. A result
-        without a call is removed. One change; effects stay as they are.
+        without a call is removed. A message of the model that is the result of an effect, done
+        since the conversation was last written, is added. One change; effects stay as they are.
         """
         return repair(self._state, self._book, key)
+
+
+def _change(into: Any) -> ScopedChange:
+    if not isinstance(into, ScopedChange):
+        raise InvalidInputError("into is what a block of state.change() gives")
+    return into
+
+
+def _takes_effect(function: Callable[..., Any]) -> bool:
+    """Whether a function takes the effect; refused if it takes something else, too."""
+    try:
+        shape = signature(function)
+    except ValueError:  # one of C's, which does not say
+        return True
+    for takes in (True, False):
+        with suppress(TypeError):
+            shape.bind(*[None][:takes])
+            return takes
+    raise InvalidInputError("what is called takes the effect, or nothing; `tool` takes any others")
 
 
 def checked_errors(harmless: Any) -> Errors:

@@ -341,6 +341,8 @@ class Repaired:
     """Calls that have a result now, directly behind them."""
     removed: tuple[str, ...]
     """The ids of results that had no call, and are gone."""
+    said: tuple[Any, ...] = ()
+    """Messages of the model that an effect had recorded, and that are there now."""
 
 
 def orphans(state: Any, book: EffectBook, key: str) -> tuple[Orphan, ...]:
@@ -355,20 +357,45 @@ def repair(state: Any, book: EffectBook, key: str) -> Repaired:
         parts = own_change(state, reason="tool calls without a result")
         part = parts.part(handle_of(state))
         messages = _listed(state, key, part.get(key))
-        found, lone = _orphans(book, messages)
+        said = _said(state, book, key, messages)
+        found, lone = _orphans(book, [*messages, *said])
         kept = None
-        if found or lone:
+        if found or lone or said:
             answers = {(one.call.message, one.call.id): one.answer for one in found}
-            made = completed(messages, lambda call: answers[call.message, call.id])
+            made = completed([*messages, *said], lambda call: answers[call.message, call.id])
             kept = _write(part, key, messages, made)
         plan = parts.plan()
         if plan is not None:
             if kept is not None:
                 kept.check(state.scope, key, plan[0].fences)
             handle_of(state).core.run(plan[0])
-        return Repaired(found, lone)
+        return Repaired(found, lone, tuple(said))
 
     return again(step)
+
+
+def _said(state: Any, book: EffectBook, key: str, messages: list[Any]) -> list[Any]:
+    """Messages of the model that are results of effects, done since the conversation was written.
+
+    A restore has written it, too: what was said before it does not come back. What a tool gave
+    stands behind its call, whatever it looks like.
+    """
+    if not messages:
+        return []
+    written = handle_of(state).history.log(key=key, limit=1)[0].time
+    calls = {call.id for message in messages for call in calls_of(message)}
+    return [
+        one.result
+        for one in book.effects(done=True)
+        if one.ended_at is not None and one.ended_at > written
+        and one.id not in calls and _is_said(one.result)
+    ]  # fmt: skip
+
+
+def _is_said(result: Any) -> bool:
+    """Whether something is a message of a model."""
+    body = _body(result)
+    return bool(_field(body, "role") == "assistant" or _field(body, "type") == "ai")
 
 
 def _write(part: ScopedChange, key: str, messages: list[Any], made: list[Any]) -> Kept | None:

@@ -138,6 +138,8 @@ ends = _mark("ends")
 """On a thread, also if its task is cancelled before it began: stop, close, release."""
 here = _mark("here", awaited=False)
 """In the loop: it takes microseconds and waits for nothing."""
+both = _mark("both", awaited=False)
+"""As it is on both faces: it looks itself at whose it is."""
 quick = _mark("quick")
 """In the loop, and begun anew on a thread if it turns out to be long; it only reads."""
 
@@ -298,6 +300,8 @@ def _call(function: Any, *, method: bool, way: Way | None = None) -> Any:
     assert way is not None
     if way.name == "quick":
         return _quick(function)
+    if way.name == "both":
+        return function
 
     @wraps(function)
     def at_once(*args: Any, **named: Any) -> Any:
