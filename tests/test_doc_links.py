@@ -41,9 +41,9 @@ def test_pages_name_no_machine(page: Path) -> None:
 
 
 def test_every_page_is_reachable_from_the_readme() -> None:
-    """Those by hand at once, those that are made by way of others."""
-    readme = (ROOT / "README.md").read_text()
-    missing = [p.name for p in HAND[1:] if f"docs/{p.name}" not in readme]
+    """Those by hand by way of their list, those that are made by way of others."""
+    listed = (ROOT / "docs" / "README.md").read_text()
+    missing = [p.name for p in HAND[1:] if f"({p.name}" not in listed and p.name != "README.md"]
     assert missing == []
     seen, waiting = set(), [HAND[0]]
     while waiting:
