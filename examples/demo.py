@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import statistics
@@ -390,7 +391,24 @@ class Demo:
         self.console.print(
             "\nEvery claim above was checked. Try: make demo SABOTAGE=3", style="bold"
         )
+        self.show_next()
         return 0
+
+    def show_next(self) -> None:
+        """Three commands to go on with; the first two look at a copy of the store that stays."""
+        kept = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+        for file in (self.file, f"{self.file}.keys", self.key.removeprefix("file:")):
+            shutil.copy(file, kept)
+        python, example = sys.executable, Path(__file__).with_name("quick_start_example.py")
+        file, key = kept / self.file.name, f"file:{kept}/agents.key"
+        look = [python, "-m", "holdfast", "--store", str(file), "--key", key]
+        self.console.print("\nNext", style="bold")
+        for what, words in (
+            ("what the agent did last", [*look, "log", f"agent:{AGENT}", "--limit", "5"]),
+            ("how healthy the store is, and why", [*look, "doctor"]),
+            ("a program to begin with", [python, str(example)]),
+        ):
+            self.console.print(f"  {what}:\n    $ {shlex.join(words)}", markup=False)
 
 
 def since(started: float) -> float:
