@@ -125,7 +125,7 @@ def test_a_function_of_no_argument_is_called_and_one_of_two_is_refused_before() 
     with sync.open("memory:") as store:
         effects = Effects(store.agent("clerk"))
         assert effects.call("tick", lambda: 1) == 1
-        with pytest.raises(InvalidInputError, match="takes the effect, or nothing"):
+        with pytest.raises(TypeError, match="other"):
             effects.call("tock", lambda effect, other: 1)
         assert effects.get("tock") is None
 

@@ -10,10 +10,9 @@ print(effect.result)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial, wraps
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any
 
 from holdfast.agents.agent_keys import CONVERSATION
@@ -259,28 +258,23 @@ class Effects:
         check_run(function, "a tool", awaited=effects is not self)
         called = Asked.of(name or getattr(function, "__name__", ""), None, None).name
         own = {_EFFECT: None} if _EFFECT in shape.parameters else {}
+        rest = [name for name, one in shape.parameters.items() if one.kind is one.VAR_POSITIONAL]
 
-        def asked(args: Any, named: Any, call_id: str | None) -> tuple[Any, dict[str, Any]]:
+        def call(*args: Any, call_id: str | None = None, **named: Any) -> Any:
             bound = shape.bind(*args, **named, **own)
             about = {one: part for one, part in bound.arguments.items() if one not in own}
-            for one, part in shape.parameters.items():
-                if part.kind is Parameter.VAR_POSITIONAL and one in about:
-                    about[one] = list(about[one])  # a tuple, which is not stored
+            about |= {one: list(about[one]) for one in rest if one in about}  # no tuple is stored
             id = call_id if call_id is not None else effects._book.named(about)
 
             def run(doing: Doing) -> Any:
                 bound.arguments |= dict.fromkeys(own, doing)
                 return function(*bound.args, **bound.kwargs)
 
-            key = id if idempotent else None
-            return run, {"id": id, "key": key, "about": about or None, "harmless": harmless}
+            key, told = id if idempotent else None, about or None
+            return self.call(called, run, id=id, key=key, about=told, harmless=harmless)
 
-        def call(*args: Any, call_id: str | None = None, **named: Any) -> Any:
-            run, more = asked(args, named, call_id)
-            return self.call(called, run, **more)
-
-        async def call_async(*args: Any, call_id: str | None = None, **named: Any) -> Any:
-            return await call(*args, call_id=call_id, **named)
+        async def call_async(*args: Any, **named: Any) -> Any:
+            return await call(*args, **named)
 
         made: Any = wraps(function)(call if effects is self else call_async)
         seen = [one for name, one in shape.parameters.items() if name not in own]
@@ -311,10 +305,7 @@ class Effects:
         With `into`, a change of this state's, it is noted together with what else that writes;
         also the change of a machine's step.
         """
-        asked = Asked.of(name, id, key, about)
-        if into is None:
-            return (yield write(self._book.plan, asked))  # type: ignore[no-any-return]
-        return self._book.plan(asked, _change(into))
+        return (yield from _said(into, self._book.plan, Asked.of(name, id, key, about)))
 
     def get(self, name: str, *, id: str | None = None, key: str | None = None) -> Effect | None:
         """What is known of an effect; None if that is nothing."""
@@ -347,9 +338,7 @@ class Effects:
         block would have written.
         """
         asked = Asked.of(name, id, key)
-        if into is None:
-            return (yield write(self._book.settle, asked, how, result))  # type: ignore[no-any-return]
-        return self._book.settle(asked, how, result, _change(into))
+        return (yield from _said(into, self._book.settle, asked, how, result))
 
     def orphans(self, key: str = CONVERSATION) -> tuple[Orphan, ...]:
         """Tool calls in a conversation that have no result, each with what is known of its effect.
@@ -370,23 +359,23 @@ class Effects:
         return repair(self._state, self._book, key)
 
 
-def _change(into: Any) -> ScopedChange:
+def _said(into: Any, note: Callable[..., Effect], *what: Any) -> Steps[Effect]:
+    """Note something of an effect, in a change of the user's or one of its own."""
+    if into is None:
+        return (yield write(note, *what))  # type: ignore[no-any-return]
     if not isinstance(into, ScopedChange):
         raise InvalidInputError("into is what a block of state.change() gives")
-    return into
+    return note(*what, into=into)
 
 
 def _takes_effect(function: Callable[..., Any]) -> bool:
-    """Whether a function takes the effect; refused if it takes something else, too."""
+    """Whether a function takes the effect, not nothing; `TypeError` if it takes something else."""
     try:
         shape = signature(function)
     except ValueError:  # one of C's, which does not say
         return True
-    for takes in (True, False):
-        with suppress(TypeError):
-            shape.bind(*[None][:takes])
-            return takes
-    raise InvalidInputError("what is called takes the effect, or nothing; `tool` takes any others")
+    shape.bind(*[None][: len(shape.parameters)])
+    return bool(shape.parameters)
 
 
 def checked_errors(harmless: Any) -> Errors:

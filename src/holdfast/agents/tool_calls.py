@@ -380,22 +380,14 @@ def _said(state: Any, book: EffectBook, key: str, messages: list[Any]) -> list[A
     A restore has written it, too: what was said before it does not come back. What a tool gave
     stands behind its call, whatever it looks like.
     """
-    if not messages:
-        return []
-    written = handle_of(state).history.log(key=key, limit=1)[0].time
+    written = handle_of(state).history.log(key=key, limit=1)
     calls = {call.id for message in messages for call in calls_of(message)}
     return [
         one.result
-        for one in book.effects(done=True)
-        if one.ended_at is not None and one.ended_at > written
-        and one.id not in calls and _is_said(one.result)
-    ]  # fmt: skip
-
-
-def _is_said(result: Any) -> bool:
-    """Whether something is a message of a model."""
-    body = _body(result)
-    return bool(_field(body, "role") == "assistant" or _field(body, "type") == "ai")
+        for one in (book.effects(done=True) if messages else ())
+        if one.ended_at is not None and one.ended_at > written[0].time and one.id not in calls
+        if _field(_body(one.result), "role") == "assistant" or _field(one.result, "type") == "ai"
+    ]
 
 
 def _write(part: ScopedChange, key: str, messages: list[Any], made: list[Any]) -> Kept | None:

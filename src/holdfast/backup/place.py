@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from holdfast.errors import (
     MissingExtraError,
     Unavailable,
 )
+from holdfast.storage.sqlite.guard import sync_folder
 from holdfast.store.names.arguments import check_filters
 
 FORMS = "file:///FOLDER, dir:FOLDER or s3://BUCKET/PREFIX"
@@ -95,7 +95,7 @@ class Place:
         """Whether an object is there."""
         try:
             with self._talking(name):
-                self._store.has(name)
+                self._store.get(name)
         except BackupNotFoundError:
             return False
         return True
@@ -158,35 +158,23 @@ class _Folder:
 
     def put(self, name: str, data: bytes, mode: str) -> None:
         """Write a file whole: beside, and then under its name."""
-        path = self._root / name
-        with tempfile.NamedTemporaryFile(dir=self._root, prefix=".new-", delete=False) as file:
-            try:
+        path, new = self._root / name, self._root / f".new-{os.urandom(8).hex()}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(new, "xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-                try:
-                    self._name(file.name, path, mode)
-                except FileNotFoundError:  # who deletes objects has just removed the empty folder
-                    self._name(file.name, path, mode)
-            finally:
-                Path(file.name).unlink(missing_ok=True)
+            (os.link if mode == "create" else os.replace)(new, path)
+        finally:
+            new.unlink(missing_ok=True)
         self.sync(name)
-
-    def _name(self, written: str, path: Path, mode: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        (os.link if mode == "create" else os.replace)(written, path)
 
     def sync(self, name: str) -> None:
         """Let the name of a file last, and those of its folders."""
-        for folder in (self._root / name).parents[: len(Path(name).parts)]:
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-    def has(self, name: str) -> object:
-        return (self._root / name).stat()
+        path = self._root / name
+        for one in (path, *path.parents[: name.count("/")]):
+            sync_folder(str(one))
 
     def get(self, name: str) -> tuple[int, Callable[[], bytes]]:
         path = self._root / name
@@ -209,8 +197,9 @@ class _Folder:
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
             (self._root / name).unlink()
-            with suppress(OSError):  # another file is in it
-                (self._root / name).parent.rmdir()
+            if name.count("/") > 1:  # the folder of a run, which is written to once
+                with suppress(OSError):  # another file is in it
+                    (self._root / name).parent.rmdir()
 
 
 class _Bucket:
@@ -228,9 +217,6 @@ class _Bucket:
 
     def put(self, name: str, data: bytes, mode: Any) -> None:
         self._obstore.put(self._store, name, data, mode=mode, use_multipart=False)
-
-    def has(self, name: str) -> object:
-        return self._obstore.head(self._store, name)
 
     def get(self, name: str) -> tuple[int, Callable[[], Any]]:
         found = self._obstore.get(self._store, name)

@@ -118,17 +118,15 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         times = any(isinstance(row[number], datetime) for row in rows)
         made.add_column(heading, overflow="fold", min_width=_TIME if times else None)
     for row in rows:
-        made.add_row(*(Text(clean(cell(one, "seconds"))) for one in row))
+        ends = (_TIME if isinstance(one, datetime) else None for one in row)
+        made.add_row(*(Text(clean(cell(one)[:end])) for one, end in zip(row, ends, strict=True)))
     Console(no_color=not coloured(), highlight=False).print(made)
 
 
-def cell(content: Any, precision: str = "") -> str:
-    """One thing as text; a time with a precision is one for people, without its zone."""
+def cell(content: Any) -> str:
+    """One thing as text."""
     if isinstance(content, datetime):
-        here = content.astimezone()
-        if precision:
-            return here.replace(tzinfo=None).isoformat(" ", precision)
-        return here.isoformat(" ", "milliseconds")
+        return content.astimezone().isoformat(" ", "milliseconds")
     if isinstance(content, bool):
         return "yes" if content else "no"
     if isinstance(content, list | tuple):

@@ -47,7 +47,7 @@ def promote_replica(url: str | Path) -> None:
     For when the store that it follows is lost. If that comes back, it is not synced into this one
     any more; and what this one is given from now on, that does not have.
     """
-    url = _check_url(url)
+    url = url_of(url)
     storage = open_storage(url, create=False)
 
     def step() -> None:
@@ -287,19 +287,13 @@ def check_factor(factor: object, replicas: int, name: str) -> None:
         )
 
 
-def _check_url(url: object) -> str:
-    if not isinstance(url, str | Path) or not str(url):
-        raise InvalidInputError("a replica is named by text, for example 'sqlite:/mnt/copy.db'")
-    return url_of(url)
-
-
 def check_urls(urls: object) -> list[str]:
     """URLs of replicas, if no two of them are of one place."""
     if isinstance(urls, str) or not isinstance(urls, Sequence) or not urls:
         raise InvalidInputError("replicas are a list of URLs, for example ['sqlite:/mnt/copy.db']")
     if len(urls) > MOST:
         raise InvalidInputError(f"a store has at most {MOST} replicas")
-    urls = [_check_url(url) for url in urls]
+    urls = [url_of(url) for url in urls]
     if "memory:" in urls:
         raise InvalidInputError("a replica in memory needs a name: memory:NAME")
     places = [_place(url) for url in urls]

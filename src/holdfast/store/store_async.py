@@ -52,8 +52,6 @@ class Opening:
         return Store._of(blocking.Store(StoreHandle(core)), mode)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise AttributeError(f"the store is not open, so it has no {name!r} yet; {_OPEN}")
 
     def __enter__(self) -> Store:

@@ -586,14 +586,14 @@ async def _done(step: Step, owner: Any) -> Any:
 class _Entered:
     """Whether a block was entered already: `contextlib` says nothing of use about that."""
 
+    _name = ""
+
     def __init__(self, inner: Any, name: str) -> None:
         self._inner = inner
         self._name = name
         self._entered = False
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise AttributeError(self._unused(f".{name}"))
 
     def __getitem__(self, state: Any) -> Any:
