@@ -364,7 +364,7 @@ class Effects:
     async def call(
         self,
         name: str,
-        function: Callable[[Doing], Any],
+        function: Callable[[Doing], Any] | Callable[[], Any],
         *,
         id: str | None = None,
         key: str | None = None,

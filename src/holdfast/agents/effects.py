@@ -208,7 +208,7 @@ class Effects:
     def call(
         self,
         name: str,
-        function: Callable[[Doing], Any],
+        function: Callable[[Doing], Any] | Callable[[], Any],
         *,
         id: str | None = None,
         key: str | None = None,

@@ -375,11 +375,8 @@ def repair(state: Any, book: EffectBook, key: str) -> Repaired:
 
 
 def _said(state: Any, book: EffectBook, key: str, messages: list[Any]) -> list[Any]:
-    """Messages of the model that are results of effects, done since the conversation was written.
-
-    A restore has written it, too: what was said before it does not come back. What a tool gave
-    stands behind its call, whatever it looks like.
-    """
+    """Messages of the model that are results of effects, done since the conversation was written,
+    by a restore, too; what a tool gave stands behind its call, whatever it looks like."""
     written = handle_of(state).history.log(key=key, limit=1)
     calls = {call.id for message in messages for call in calls_of(message)}
     return [

@@ -149,9 +149,7 @@ class Backups:
         try:
             backup = manifest.read(self._place, id)
             parts = manifest.parts_of(self._place, backup)
-        except StateIntegrityError as error:  # that is what a report is for
-            return BackupReport(id, 0, 0, 0, (str(error),))
-        except BackupNotFoundError as error:
+        except (StateIntegrityError, BackupNotFoundError) as error:  # what a report is for
             if not self._place.has(manifest.path_of(id)):
                 raise
             return BackupReport(id, 0, 0, 0, (str(error),))

@@ -113,10 +113,9 @@ class Place:
 
     def drop(self, names: Sequence[str]) -> None:
         """Remove objects; one that is not there is no error."""
-        many = _MANY if self._folder is None else 1
-        for start in range(0, len(names), many):
+        for start in range(0, len(names), _MANY):
             with suppress(BackupNotFoundError), self._talking(names[start]):
-                self._store.delete(names[start : start + many])
+                self._store.delete(names[start : start + _MANY])
 
     @contextmanager
     def _talking(self, name: str) -> Iterator[None]:
@@ -159,13 +158,17 @@ class _Folder:
     def put(self, name: str, data: bytes, mode: str) -> None:
         """Write a file whole: beside, and then under its name."""
         path, new = self._root / name, self._root / f".new-{os.urandom(8).hex()}"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        move = os.link if mode == "create" else os.replace
         try:
             with open(new, "xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            (os.link if mode == "create" else os.replace)(new, path)
+            try:
+                move(new, path)
+            except FileNotFoundError:  # of the folder, which goes with the last file in it
+                path.parent.mkdir(parents=True, exist_ok=True)
+                move(new, path)
         finally:
             new.unlink(missing_ok=True)
         self.sync(name)
@@ -189,14 +192,11 @@ class _Folder:
                     yield Found(path.relative_to(self._root).as_posix(), about.st_size, written)
 
     def folders(self, prefix: str) -> list[str]:
-        try:
-            return [one.name for one in os.scandir(self._root / prefix) if one.is_dir()]
-        except FileNotFoundError:
-            return []
+        return [one.name for one in (self._root / prefix).glob("*/")]
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
-            (self._root / name).unlink()
+            (self._root / name).unlink(missing_ok=True)
             if name.count("/") > 1:  # the folder of a run, which is written to once
                 with suppress(OSError):  # another file is in it
                     (self._root / name).parent.rmdir()

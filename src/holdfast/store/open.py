@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import warnings
@@ -51,6 +50,7 @@ from holdfast.store.journal.entry import split_row
 from holdfast.store.journal.ledger import Found, Ledger, Wanted
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_filters, check_flag, check_texts, is_seconds
+from holdfast.store.names.background import log
 from holdfast.store.names.cells import row_at
 from holdfast.store.names.clock import Clock
 
@@ -166,8 +166,6 @@ def _may_leave(key: bytes, row: bytes, encrypted: bool) -> bool:
 
 # ---- open ---------------------------------------------------------------------------------------
 
-
-log = logging.getLogger("holdfast.store")
 
 FORMAT = 1
 """Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""

@@ -63,10 +63,9 @@ _STAYS = {
     entries.TAKEN: "changed no key: it stands for an entry that was lost",
 }
 """Why an operation that names no key is not undone."""
-_QUIET = (entries.CHECKPOINT, entries.REKEY, entries.PRUNE, entries.LOST, entries.TAKEN)
-_PASSED = frozenset(entries.NAMES[kind] for kind in _QUIET)
 _WHOLE = frozenset({"restore", "merge"})
-"""Kinds of entries that undoing the newest change passes over, and undoes by a restore."""
+_PASSED = frozenset(entries.NAMES[kind] for kind in _STAYS) - _WHOLE
+"""Kinds of entries that undoing the newest change undoes by a restore, and passes over."""
 AS_BEFORE = "it is what it was before"
 """Of a key that is left: there is nothing to undo."""
 _PRUNED = "stays: what was before it is pruned, and does not come back"
@@ -114,10 +113,10 @@ def revert_state(
 
 def undo_newest(handle: LineHandle, reason: str | None) -> Reverted:
     """Undo the newest entry that changed something; see `State.undo`."""
-    history, at = handle.history, f"{handle.scope}, timeline {handle.timeline}"
-    found = (history.entry(*one) for one in history.entries())
+    at = f"{handle.scope}, timeline {handle.timeline}"
+    found = (handle.history.entry(*one) for one in handle.history.entries())
     newest = next((one for one in found if not _PASSED.issuperset(one.kinds)), None)
-    if newest is None or "fork" in newest.kinds:
+    if newest is None:
         raise PointNotFoundError(f"{at}: there is no change to undo; `log()` shows the entries")
     number = newest.sequence
     reason = reason if reason is not None else f"undo of entry {number}"

@@ -594,17 +594,14 @@ class _Entered:
         self._entered = False
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(self._unused(f".{name}"))
-
-    def __getitem__(self, state: Any) -> Any:
-        raise TypeError(self._unused("[...]"))
-
-    def _unused(self, what: str) -> str:
         way = "async with" if isinstance(self, AsyncBlock) else "with"
-        return (
-            f"`{self._name}` begins a block, and {what} is of what the block gives: write "
+        raise AttributeError(
+            f"`{self._name}` begins a block, and {name} is of what the block gives: write "
             f"`{way} ….{self._name}(…) as {self._name}:`"
         )
+
+    def __getitem__(self, state: Any) -> Any:
+        return self.__getattr__("[...]")
 
     def _enter(self) -> Any:
         if self._entered:

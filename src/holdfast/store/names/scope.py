@@ -97,10 +97,8 @@ def unescape(part: str) -> str:
 
 def _check_id(kind: str, text: str) -> None:
     if not isinstance(text, str):
-        raise InvalidScopeError(
-            f"the id of a scope of kind {kind} is text: {str(text)[:40]!a}, "
-            f"not {type(text).__name__}"
-        )
+        told = f"{str(text)[:40]!a}, not {type(text).__name__}"
+        raise InvalidScopeError(f"the id of a scope of kind {kind} is text: {told}")
     if not text:
         raise InvalidScopeError(f"a scope of kind {kind} needs an id, for example {kind}:7")
     if len(text) > KEY_LENGTH:
