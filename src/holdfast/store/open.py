@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
@@ -50,7 +51,6 @@ from holdfast.store.journal.entry import split_row
 from holdfast.store.journal.ledger import Found, Ledger, Wanted
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_filters, check_flag, check_texts, is_seconds
-from holdfast.store.names.background import log
 from holdfast.store.names.cells import row_at
 from holdfast.store.names.clock import Clock
 
@@ -547,7 +547,7 @@ class Opening:
         if found is not None and found.public == meta.public:
             return found
         if beside is not None and ring is None and meta.signer_inside and not self.read_only:
-            log.warning(
+            logging.getLogger("holdfast.store").warning(
                 "the signer of this store is gone: %r is missing, or is another's. Checkpoints are "
                 "not signed until it is put back from a copy",
                 beside,
