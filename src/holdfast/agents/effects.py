@@ -148,8 +148,6 @@ class Doing:
 
 
 Errors = tuple[type[BaseException], ...]
-_EFFECT = "effect"
-"""The parameter of a tool's function that gets the effect."""
 
 
 @faced
@@ -257,7 +255,7 @@ class Effects:
         shape, effects = signature(function), taken(self)
         check_run(function, "a tool", awaited=effects is not self)
         called = Asked.of(name or getattr(function, "__name__", ""), None, None).name
-        own = {_EFFECT: None} if _EFFECT in shape.parameters else {}
+        own = {"effect": None} if "effect" in shape.parameters else {}
         rest = [name for name, one in shape.parameters.items() if one.kind is one.VAR_POSITIONAL]
 
         def call(*args: Any, call_id: str | None = None, **named: Any) -> Any:

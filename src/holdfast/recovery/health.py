@@ -26,7 +26,6 @@ from holdfast.recovery.failures import grouped
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, every_scope, is_own
 from holdfast.recovery.strategies import readable
-from holdfast.storage import url_of
 from holdfast.store.inner import (
     Finding,
     LineHandle,
@@ -61,7 +60,7 @@ class Placement:
 
     def concerns(self) -> Iterator[Remark]:
         """What is wrong with it."""
-        engine, _, path = url_of(self.url).partition(":")
+        engine, _, path = self.url.partition(":")
         if engine == "memory":
             what = "the store is in memory: all of it ends with the process"
             yield "in_memory", what, 30, "open sqlite:PATH instead"

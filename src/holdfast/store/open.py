@@ -547,11 +547,9 @@ class Opening:
         if found is not None and found.public == meta.public:
             return found
         if beside is not None and ring is None and meta.signer_inside and not self.read_only:
-            logging.getLogger("holdfast.store").warning(
-                "the signer of this store is gone: %r is missing, or is another's. Checkpoints are "
-                "not signed until it is put back from a copy",
-                beside,
-            )
+            told = "the signer of this store is gone: %r is missing, or is another's. Checkpoints "
+            told += "are not signed until it is put back from a copy"
+            logging.getLogger("holdfast.store").warning(told, beside)
         return None
 
 

@@ -493,8 +493,7 @@ class State(View):
             item = self._handle.view(entry.sequence).reader.item(key) or Item(
                 key, DELETED, entry.sequence, entry.time, entry.cause
             )
-            number, time, cause = entry.sequence, entry.time, entry.cause
-            found.append(replace(item, version=number, time=time, cause=cause))
+            found.append(replace(item, version=entry.sequence, time=entry.time, cause=entry.cause))
         return found
 
     def blame(

@@ -63,7 +63,6 @@ from holdfast.integrations.langgraph.thread_records import (
 )
 from holdfast.integrations.langgraph.types import Serialised, Types
 from holdfast.integrations.langgraph.write_queue import Queue
-from holdfast.storage import url_of
 from holdfast.store.inner import Follower, StoreHandle, erase_scope
 from holdfast.store.names.arguments import listed as several
 from holdfast.store.names.scope import Scope
@@ -530,7 +529,7 @@ class Opening(Generic[T]):
         make: Callable[[Store], T],
         end: Callable[[T], object] = lambda _: None,
     ) -> None:
-        self._url = url_of(url or os.environ.get("HOLDFAST_STORE") or "sqlite:")
+        self._url = url or os.environ.get("HOLDFAST_STORE") or "sqlite:"
         self._options = options
         self._make = make
         self._end = end

@@ -99,10 +99,7 @@ class Core(Directory):
         background.joined(self)
 
     def __reduce__(self) -> Any:
-        raise TypeError(
-            "an open store and its states cannot be pickled or copied deeply: hand over its URL "
-            "and the scope's name, and open it there"
-        )
+        raise TypeError("an open store cannot be pickled: hand over its URL, and open it there")
 
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""

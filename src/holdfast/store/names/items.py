@@ -109,9 +109,8 @@ class Checkpoint:
     @property
     def warning(self) -> str:
         """That nobody vouches for it, and what to do; empty if it is signed."""
-        if self.signed_by:
-            return ""
-        return "not signed: the signer was not here; open the store with signer=file:PATH"
+        why = "not signed: the signer was not here; open the store with signer=file:PATH"
+        return "" if self.signed_by else why
 
 
 def said(metadata: Mapping[str, Any], name: str, default: _Kind) -> _Kind:
