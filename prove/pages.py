@@ -6,6 +6,11 @@ a small store in a file, plain and encrypted, one bit of that is flipped. Then a
 everything and writes, and another one verifies. Calls fail with errors of Holdfast only, `verify`
 not at all. As SQLite finds rows by its index, a read may show an older state, and a write may be
 acknowledged on top of it; but then `verify` names a finding.
+
+Nothing is written onto a damaged index: in a store with many scopes, whose index has several
+levels, any bit of an index page is flipped. Then a fresh handle reads and writes each of its
+scopes, and a new one. What was acknowledged is the entry behind the true newest one, no key has two
+rows, and every row that was there still is, as the table itself says.
 """
 
 from __future__ import annotations
@@ -15,6 +20,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import apsw
 
 from holdfast import sync
 from holdfast.errors import StateIntegrityError
@@ -123,6 +130,78 @@ def damaged(encrypted: bool, seed: int, scale: int) -> tuple[int, int, list[str]
         return count, len(bits), findings
 
 
+SCOPES = 40
+NAMES = [f"agent:a{number}" for number in range(SCOPES)]
+
+
+def _table(path: Path) -> list[tuple[bytes, bytes]]:
+    """Every row, by the table alone."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        return list(connection.execute("SELECT k, v FROM records NOT INDEXED"))
+    finally:
+        connection.close()
+
+
+def _many(path: Path) -> dict[str, int]:
+    """A store whose index has two levels; the newest entry of each scope."""
+    with sync.open(f"sqlite:{path}", durability="normal") as store:
+        for turn in range(20):
+            for name in NAMES:
+                store.scope(name).set("turn", turn)
+        return {name: store.scope(name).log(limit=1)[0].sequence for name in NAMES}
+
+
+def _onto(path: Path, newest: dict[str, int], before: list[tuple[bytes, bytes]]) -> Iterator[str]:
+    """What is wrong with writes to a store whose index is damaged."""
+    opened, store, wrong = guarded(
+        lambda: sync.open(f"sqlite:{path}", create=False, durability="normal")
+    )
+    yield from filter(None, [wrong])
+    if not opened:
+        return
+    with store:
+        for name, last in [*newest.items(), ("agent:new", 0)]:
+            state = store.scope(name)
+            yield from filter(None, [guarded(lambda state=state: state.get("turn"))[2]])
+            done, written, wrong = guarded(lambda state=state: state.set("turn", "on top"))
+            yield from filter(None, [wrong])
+            if done and written != last + 1:
+                yield f"entry {written} of {name} was written onto an older state"
+    after = _table(path)
+    if len(dict(after)) != len(after):
+        yield "two rows have one key"
+    if not set(before) <= set(after):
+        yield "a row is gone"
+
+
+def written_onto(seed: int, scale: int) -> tuple[int, int, list[str]]:
+    """(damages, bits of index pages, findings) of one store with many scopes."""
+    findings = Findings()
+    draw = random.Random(seed)
+    with folder() as place:
+        main = place / "store.db"
+        newest = _many(main)
+        files = {path: path.read_bytes() for path in place.iterdir()}
+        before, data = _table(main), files[main]
+        pages = [at for at in range(PAGE, len(data), PAGE) if data[at] in (LEAF_INDEX, INNER_INDEX)]
+        count = pick(scale, 24, 200, 5000)
+        try:
+            for _ in range(count):
+                _restore(place, files)
+                page = draw.choice(pages)
+                # The first bytes of a page are few, and do the most: each third one is among them.
+                at = page + draw.randrange(PAGE if draw.randrange(3) else 40)
+                bit = draw.randrange(8)
+                main.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+                for wrong in _onto(main, newest, before):
+                    where = f"bit {bit} of byte {at % PAGE} of page {at // PAGE}"
+                    findings.note(f"index: {where}: {wrong}")
+        except TooMany:
+            pass
+        return count, len(pages) * PAGE * 8, findings
+
+
 def _restore(place: Path, files: dict[Path, bytes]) -> None:
     for path in place.iterdir():
         if path not in files:
@@ -134,7 +213,9 @@ def _restore(place: Path, files: dict[Path, bytes]) -> None:
 def run(seed: int, scale: int) -> Result:
     """Damage a plain and an encrypted store."""
     with ProcessPoolExecutor(2) as pool:
+        onto = pool.submit(written_onto, seed, scale)
         parts = list(pool.map(damaged, (False, True), (seed, seed), (scale, scale)))
+        parts.append(onto.result())
     count, bits = sum(part[0] for part in parts), sum(part[1] for part in parts)
-    scope = f"a sample of {bits} bits that are SQLite's own, plain and encrypted"
+    scope = f"a sample of {bits} bits that are SQLite's own, plain and encrypted, and of an index"
     return Result(f"{count} damages", scope, seed, [text for part in parts for text in part[2]])

@@ -28,7 +28,8 @@ different branches, because a caller answers each of them differently.
     │   ├── DamagedExportError       a file of a checkpoint is not as it was written
     │   ├── DamagedRecordError       a row is changed, moved, swapped or missing
     │   │   ├── DamagedIndexError    a row of a saved index; entries give the state without it
-    │   │   └── DamagedRingError     a row of the ring, which holds the wrapped keys
+    │   │   ├── DamagedRingError     a row of the ring, which holds the wrapped keys
+    │   │   └── DamagedStorageError  what the engine keeps rows in; read only until repaired
     │   └── WitnessError             the store was put back behind what a witness saw
     ├── RefusedError                 asked for something that is not allowed
     │   ├── ChangeIdError            the id was used before, for another change
@@ -748,6 +749,14 @@ class DamagedRingError(DamagedRecordError):
     """A row or the file of the ring, which holds the wrapped keys, is damaged: use a copy.
 
     To do: put the ring back from a copy.
+    """
+
+
+class DamagedStorageError(DamagedRecordError):
+    """What the engine keeps rows in is damaged: a file of SQLite, or its index. Nothing more is
+    written to it, for that would come onto an older state than the newest.
+
+    To do: close the store everywhere and run `holdfast repair`.
     """
 
 

@@ -20,7 +20,9 @@ from typing import Any, NoReturn
 import apsw
 
 from holdfast.errors import (
+    DamagedStorageError,
     DiskFullError,
+    HoldfastError,
     OutcomeUnknown,
     StoreClosedError,
     Unavailable,
@@ -42,6 +44,7 @@ from holdfast.storage.sqlite import files as files
 from holdfast.storage.sqlite import guard as guard
 from holdfast.storage.sqlite import process_fork as forks
 from holdfast.storage.sqlite.connection import RANGES, Reading, Turn, V, Versions
+from holdfast.storage.sqlite.index_path import Broken, IndexPath, newest_found
 
 _GET = f"SELECT {V} FROM records WHERE k=?"
 _GET_MANY = f"SELECT (SELECT ifnull({V}, x'') FROM records WHERE k=?)"
@@ -50,6 +53,11 @@ _PUT = "INSERT INTO records VALUES(?,?)"
 _BLANK = f"UPDATE records SET v=zeroblob(length({V})) WHERE k=?"
 _SWAP = "UPDATE records SET v=? WHERE k=?"
 _DROP = "DELETE FROM records WHERE k=?"
+_NUMBER = 5
+"""Bytes at a key's end in which the next one of its kind differs: another entry, another row."""
+_PROVEN = (b"E", b"F", b"D")
+"""What is asked for by its newest: entries, the feed, and which scopes there are."""
+_PLACES = 50_000
 _VACUUM_PAGES = 64
 _CHECKPOINT_SECONDS = 0.02
 _LOOK_SECONDS = 0.02
@@ -82,6 +90,9 @@ class SqliteStorage(Ranges):
         self._private = private
         self._pid = contract.process_number
         self._dead = ""
+        self._damaged = False
+        self._sound: set[bytes] = set()  # places to which the index was found to lead
+        self._path: IndexPath | None = None
         self._busy_seconds = guard.BUSY_SECONDS
         self._busy_until = 0.0
         self._wal_pages = 0
@@ -125,6 +136,8 @@ class SqliteStorage(Ranges):
         if self._read_only:
             raise opened_for_reading()
         with self._write_lock:
+            if self._damaged:
+                raise guard.damaged(self.path)
             try:
                 self._begin()
                 self._apply(batch, put_keys)
@@ -169,7 +182,9 @@ class SqliteStorage(Ranges):
     def check(self) -> list[str]:
         self._usable()
         try:
-            return files.check(self.path, self._on_busy)
+            found = files.check(self.path, self._on_busy)
+            self._damaged = self._damaged or bool(found)
+            return found
         except apsw.Error as error:
             self._reading_failed(error)
 
@@ -233,6 +248,10 @@ class SqliteStorage(Ranges):
         self._writer.set_wal_hook(self._on_wal)
         self._files = guard.pair(self.path)
         guard.remember(self._files[0])
+        try:
+            self._damaged = not newest_found(self._reader)
+        except apsw.CorruptError:
+            self._damaged = True  # it can be read as far as that goes
 
     # -- reading -----------------------------------------------------------------------
 
@@ -242,14 +261,23 @@ class SqliteStorage(Ranges):
         self._usable()
         try:
             found = self._reading.rows(RANGES[table, reverse], low, high, limit)
+            return guard.sound(found, low, high, self.path)
         except apsw.Error as error:
             self._reading_failed(error)
-        return guard.sound(found, low, high, self.path)
+        except DamagedStorageError:  # nothing may be written onto that
+            self._damaged = True
+            raise
 
     def _reading_failed(self, error: apsw.Error) -> NoReturn:
         if self._dead:
             raise StoreClosedError(self._dead) from None
-        raise guard.translate(error, self.path) from None
+        raise self._translated(error) from None
+
+    def _translated(self, error: apsw.Error) -> HoldfastError:
+        """Our error for one of SQLite; once the file is damaged, nothing more is written."""
+        told = guard.translate(error, self.path)
+        self._damaged = self._damaged or isinstance(told, DamagedStorageError)
+        return told
 
     def _look(self, mine: bool) -> None:
         """Refuse to go on with files in which nobody else commits any more; `mine`: this thread
@@ -274,11 +302,11 @@ class SqliteStorage(Ranges):
             self._versions.begin()
         except apsw.IOError as error:
             self._die(f"reading {self.path!r} failed")
-            raise guard.translate(error, self.path) from None
+            raise self._translated(error) from None
         except BaseException as error:  # also Ctrl-C: a transaction left open would lock out others
             self._rollback()
             if isinstance(error, apsw.Error):
-                raise guard.translate(error, self.path) from None
+                raise self._translated(error) from None
             raise
 
     def _begin_turn(self) -> None:
@@ -292,6 +320,9 @@ class SqliteStorage(Ranges):
 
     def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:
         cursor = self._write_cursor
+        for key in batch.absent:
+            if key[:-_NUMBER] not in self._sound:
+                self._prove(key)
         # What is both expected absent and put is checked by the insert itself.
         more = batch.present or batch.cells or batch.swaps
         simple = not more and put_keys.issuperset(batch.absent)
@@ -318,6 +349,20 @@ class SqliteStorage(Ranges):
             cursor.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
         for key, expected, new in batch.cells:
             self._swap(key, expected, new)
+
+    def _prove(self, key: bytes) -> None:
+        """Make sure, once for each timeline, lane and name, that no row is hidden where one is
+        about to be put; see `index_path`."""
+        if key[:1] in _PROVEN:
+            try:
+                self._path = self._path or IndexPath(self.path, self._on_busy)
+                self._path.check("records", key)
+            except Broken:
+                self._damaged = True
+                raise guard.damaged(self.path) from None
+        if len(self._sound) >= _PLACES:
+            self._sound.clear()
+        self._sound.add(key[:-_NUMBER])
 
     def _put_slowly(self, batch: Batch) -> None:
         """Some put was there already: find out which, and what that means."""
@@ -359,7 +404,7 @@ class SqliteStorage(Ranges):
         self._rollback()
         if isinstance(error, apsw.IOError):
             self._die(f"writing {self.path!r} failed")
-        raise guard.translate(error, self.path) from None
+        raise self._translated(error) from None
 
     def _finish(self) -> None:
         try:
@@ -373,7 +418,7 @@ class SqliteStorage(Ranges):
             ) from None
         except apsw.BusyError as error:
             self._rollback()
-            raise guard.translate(error, self.path) from None
+            raise self._translated(error) from None
         except apsw.Error:
             self._unknown("a write or sync of the file failed")
         if guard.replaced(self.path, self._files):
@@ -458,7 +503,8 @@ class SqliteStorage(Ranges):
                 return  # a failed checkpoint while closing has released everything already
             self._dead = why
             self._mover.close()
-            files.close_all([self._reader, self._writer])
+            mine = [self._path.connection] if self._path else []
+            files.close_all([*mine, self._reader, self._writer])
             guard.forget(self._files[0])
             self._lock.release()
 

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.storage.sqlite import guard as guard
 from holdfast.storage.sqlite import process_fork as forks
 
-PAGE = 8192
+PAGE = guard.PAGE
 WAL_PAGES = 128
 """Pages in the log at which a commit moves them into the database."""
 WAL_BYTES = 3 << 19
@@ -24,7 +24,7 @@ TABLES = {
     name: f"CREATE TABLE {name}(k BLOB NOT NULL UNIQUE, v BLOB NOT NULL)"
     for name in ("records", "cells")
 }
-_SCHEMA = {("table", name, name, sql) for name, sql in TABLES.items()} | {
+SCHEMA = {("table", name, name, sql) for name, sql in TABLES.items()} | {
     ("index", f"sqlite_autoindex_{name}_1", name, None) for name in TABLES
 }
 _SAFETY = (
@@ -38,7 +38,9 @@ Patience = Callable[[int], bool]
 """SQLite's busy handler: told how often it was asked, says whether to try once more."""
 
 
-def connect(path: str, patience: Patience, *, write: bool, create: bool = False) -> apsw.Connection:
+def connect(
+    path: str, patience: Patience, *, write: bool, create: bool = False, vfs: str | None = None
+) -> apsw.Connection:
     """A connection on which nothing planted in the schema is run or believed; only for one who
     has joined `process_fork`."""
     flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
@@ -51,7 +53,7 @@ def connect(path: str, patience: Patience, *, write: bool, create: bool = False)
         flags |= apsw.SQLITE_OPEN_URI
         name = f"file:{quote(path)}?immutable=1"
     try:
-        connection = apsw.Connection(name, flags=flags)
+        connection = apsw.Connection(name, flags=flags, vfs=vfs)
     except apsw.Error as error:
         raise guard.translate(error, path) from None
     forks.opened(connection, path)
@@ -138,7 +140,7 @@ def check_schema(connection: apsw.Connection, path: str) -> None:
         found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
     except UnicodeDecodeError:
         raise guard.foreign(path, "a table whose name is no text") from None
-    for row in sorted(found ^ _SCHEMA, key=str):
+    for row in sorted(found ^ SCHEMA, key=str):
         if guard.file_size(path + "-wal"):
             # The last one to close moves the log into the database, unless told otherwise.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import struct
 import sys
 import time
@@ -27,7 +28,7 @@ from typing import Any
 import apsw
 
 from holdfast.errors import (
-    DamagedRecordError,
+    DamagedStorageError,
     DiskFullError,
     ForeignSchemaError,
     HoldfastError,
@@ -45,6 +46,7 @@ from holdfast.errors import (
 if sys.platform != "win32":
     import fcntl
 
+PAGE = 8192
 APPLICATION_ID = 0x486F6C64
 FORMAT = 1
 BUSY_SECONDS = 10.0
@@ -57,7 +59,7 @@ _SHARED_MOUNTS = frozenset(
     | {"drvfs", "prl_fs", "ceph", "afs", "lustre", "glusterfs", "gfs2", "ocfs2", "gpfs"}
     | {"beegfs", "davfs", "coda", "ncpfs", "fuse", "fuseblk"}
 )
-_MAGIC = b"SQLite format 3\x00"
+MAGIC = b"SQLite format 3\x00"
 _HEADER = 100
 _BESIDE = 32
 _SQLITE_LOCKS_FROM = 0x40000000
@@ -202,12 +204,19 @@ def check_header(path: str) -> None:
         raise StorageReadOnlyError(f"{path!r} may not be read; check its permissions") from None
     except OSError as error:
         raise Unavailable(f"{path!r} cannot be read: {error.strerror}") from None
-    if len(head) < _HEADER or not head.startswith(_MAGIC):
+    if len(head) < _HEADER or not head.startswith(MAGIC):
         if half_made(path):
             return  # SQLite rolls it back; the schema is checked afterwards
-        raise NotAStoreError(f"{path!r} is not a store; name another file")
+        raise not_a_store(path)
     format_number, application = struct.unpack(">60xI4xI28x", head)
     check_format(path, application, format_number)
+    if int.from_bytes(head[16:18], "big") != PAGE:  # SQLite would take the log for another's
+        raise damaged(path)
+
+
+def not_a_store(path: str) -> NotAStoreError:
+    """The error for a file that is no database."""
+    return NotAStoreError(f"{path!r} is not a store; name another file")
 
 
 def frozen(path: str) -> bool:
@@ -413,8 +422,6 @@ def translate(error: apsw.Error, path: str) -> HoldfastError:
             f"{path!r} or its folder cannot be opened or written: check owner and permissions, or "
             "open the store with read_only=True"
         )
-    if isinstance(error, apsw.NotADBError):
-        return NotAStoreError(f"{path!r} is not a store; name another file")
     if is_damage(error) or isinstance(error, (apsw.FormatError, apsw.ConstraintError)):
         return damaged(path)
     if isinstance(error, (apsw.SQLError, apsw.SchemaChangeError)):
@@ -427,13 +434,17 @@ def is_damage(error: apsw.Error) -> bool:
     """Whether SQLite says that the file is damaged, also where it takes that for a failed read: a
     page that ends before its time, because the file was cut off."""
     cut = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
-    return isinstance(error, apsw.CorruptError) or getattr(error, "extendedresult", 0) in cut
+    kinds = (apsw.CorruptError, apsw.NotADBError)  # whose header was read before
+    return isinstance(error, kinds) or getattr(error, "extendedresult", 0) in cut
 
 
-def damaged(path: str) -> DamagedRecordError:
+def damaged(path: str) -> DamagedStorageError:
     """The error for what SQLite cannot make sense of, or would give in a senseless order."""
-    return DamagedRecordError(
-        f"the file {path!r} is damaged; run recovery or restore it from a backup", place=path
+    return DamagedStorageError(
+        f"the file {path!r} is damaged, and nothing is written to it until it is repaired: close "
+        f"the store everywhere, then run `holdfast --store {shlex.quote(path)} repair`, or restore "
+        "it from a backup",
+        place=path,
     )
 
 
