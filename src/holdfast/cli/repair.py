@@ -14,6 +14,7 @@ from holdfast.cli.plain import plain
 from holdfast.cli.recovery import check_page, recovery_of, write_page
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, LeaseHeldError, RecoveryFailedError
+from holdfast.storage.contract import Batch
 from holdfast.store.inner import core_of, handle_of
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
@@ -21,6 +22,7 @@ from holdfast.store.names.scope import Scope
 if TYPE_CHECKING:
     from holdfast.recovery.heal import Healed
     from holdfast.recovery.report import RecoveryPlan, RecoveryReport
+    from holdfast.storage.sqlite.rebuild import Mended
     from holdfast.store.inner import Finding
     from holdfast.sync import Store
 
@@ -66,6 +68,7 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="For finding damage.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
 @click.option("--report", "page", metavar="FILE", help="Write the report (of one scope): .md, …")
+@click.option("--confirm", is_flag=True, help="Remove old files, once nothing is damaged.")
 @yes_option
 def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     """Mend what is damaged, of a scope or of all: damaged keys from the newest whole checkpoint.
@@ -75,12 +78,19 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     which loses nothing. A timeline whose name no copy has gets another. Damaged rows are set aside
     (see `quarantine`). Leases that are damaged are removed: whoever holds one has lost it.
 
+    Before that, a file whose own structure is damaged is mended: its index in place, all else by a
+    new file of every row that can be read. The old one is kept as PATH.damaged until --confirm.
+
     Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
     --budget ended the search.
     """
     check_page(given["page"])
     if given["page"] is not None and scope is None:
         raise InvalidInputError("--report is about one scope: name it")
+    paths = [session.path, f"{session.path}.keys"] if session.is_file else []
+    files = _mend_files(session, paths, **given)
+    if files is None:
+        return 1
     with (
         session.reading() if given["dry_run"] else session.writing() as store,
         session.copies(given["copies"]) as copies,
@@ -88,6 +98,8 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         if scope is not None:
             session.state(store, scope)
         damage = _Damage(store, copies, scope, given["budget"])
+        damage.files = files
+        damage.fill()
         damage.look(as_if_healed=given["dry_run"])
         if damage.mendable and not given["dry_run"]:
             if not given["yes"]:
@@ -95,8 +107,33 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
             damage.mend()
             for one in damage.repaired if given["page"] is not None else []:
                 write_page(one, given["page"])
-    _say(session, damage)
+        _say(session, damage)
+    if given["confirm"] and not damage.found and damage.complete:
+        for old in filter(os.path.exists, [f"{os.path.realpath(path)}.damaged" for path in paths]):
+            os.remove(old)
     return 1 if damage.left else 0 if damage.complete else 3
+
+
+def _mend_files(
+    session: Session, paths: list[str], dry_run: bool, yes: bool, **_: Any
+) -> list[Mended] | None:
+    """Mend files whose own structure is damaged, before the store is opened; None if they are only
+    to be looked at."""
+    from holdfast.storage.sqlite.rebuild import look, mend
+
+    done: list[Mended] = []
+    for path in filter(os.path.isfile, paths):
+        if not os.path.getsize(path) or not (found := look(path)):
+            continue
+        if dry_run:
+            told = f"the file itself is damaged ({found[0]}); it would be mended"
+            session.tell({"file": path, "found": found}, f"{path}: {told}")
+            return None
+        if not yes:
+            refusal = f"the file {path} itself would be mended, and the old one kept: add --yes"
+            session.confirm(f"Mend the file {path} itself? The old one is kept.", refusal)
+        done.append(mend(path))
+    return done
 
 
 _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
@@ -129,6 +166,7 @@ class _Damage:
         only looked at."""
         self.leases = 0
         """Damaged cells of leases, which hold no state and are removed."""
+        self.files: list[Mended] = []  # whose structure was mended before
         self.healed: list[Healed] = []
         self.repaired: list[RecoveryReport] = []
 
@@ -145,6 +183,35 @@ class _Damage:
                 self._plan(scope, mine)
             elif not scope:
                 self._plan_store(mine)
+
+    def fill(self) -> None:
+        """Take from copies what no page of a file had; where table and index had different keys of
+        a row, find out which one it is whole under."""
+        storage = core_of(self._store).storage
+        for copy in self.copies:
+            for key in self._gone():
+                if (row := copy.storage.get([key])[0]) is not None:
+                    storage.commit(Batch(puts=[(key, row)]))
+        for key, other in [one for file in self.files for one in file.doubts]:
+            before, row = len(self._store.verify().findings), storage.get([key])[0] or b""
+            for old, new in ((key, other), (other, key)) if before and row else ():
+                storage.commit(Batch(drops=[old], puts=[(new, row)]))
+                core_of(self._store).lost()
+                if len(self._store.verify().findings) < before:
+                    break
+
+    def _gone(self) -> list[bytes]:
+        """Keys of rows that were in the files that were mended, and are not in the store."""
+        keys = [key for one in self.files for key in one.lost]
+        rows = core_of(self._store).storage.get(keys) if keys else []
+        return [key for key, row in zip(keys, rows, strict=True) if row is None]
+
+    @property
+    def lost(self) -> list[str]:
+        """The same for people."""
+        older = [rowkinds.describe(key) for one in self.files for key in one.older]
+        gone = [rowkinds.describe(key) for key in self._gone()]
+        return gone + [f"{text}, the older of two" for text in older]
 
     def _without_healed(self, scope: str, mine: list[Finding]) -> list[Finding]:
         """What would be left of findings."""
@@ -184,19 +251,20 @@ class _Damage:
         from holdfast.recovery.lost_entries import Tails
         from holdfast.recovery.strategies import readable
 
+        given = "none of those given has it whole" if self.copies else "--copy"
         state = self._store.scope(scope)
         if readable(handle_of(state)) and Tails(handle_of(self._store)).lost(state.scope) is None:
             places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
             self.left.append(
                 f"{scope}: its newest state is whole, its past is not: {places}; a copy of the "
-                "store that still has it heals it (--copy), nothing else does"
+                f"store that still has it heals it ({given}), nothing else does"
             )
             return
         failure = found_failure(found)
         assert failure is not None
         plan = self._recovery.plan(scope, failure)
         if plan.strategy is None:
-            self.left.append(f"{scope}: no strategy serves; give a copy of the store with --copy")
+            self.left.append(f"{scope}: no strategy serves but a copy of the store ({given})")
         else:
             self.plans.append(plan)
 
@@ -244,9 +312,12 @@ def _confirm(session: Session, damage: _Damage) -> None:
 
 
 def _say(session: Session, damage: _Damage) -> None:
-    names = "plans leases healing healed repaired left complete entries"
+    names = "plans leases healing healed repaired left complete entries lost"
     told = {name: getattr(damage, name) for name in names.split()}
-    lines: list[object] = [_healed(one) for one in damage.healed]
+    told["files"] = [{"path": one.path, "kept": one.kept} for one in damage.files]
+    lines: list[object] = [_mended(one) for one in damage.files]
+    lines += [f"lost: {text}" for text in damage.lost or (["nothing"] if damage.files else [])]
+    lines += [_healed(one) for one in damage.healed]
     rows = damage.healing.items()
     lines += [f"{scope or 'store'}: {count} rows would be healed" for scope, count in rows]
     if damage.leases:
@@ -265,6 +336,12 @@ def _say(session: Session, damage: _Damage) -> None:
             f"not all was looked at: the time ran out after {damage.entries} entries; go on with "
             "more of it (--budget), or without --budget"
         )
+
+
+def _mended(one: Mended) -> str:
+    kept = f"the old file is kept as {one.kept} until `holdfast repair --confirm`"
+    how = f"rebuilt from {one.rows} rows; {kept}" if one.kept else "its index is made anew"
+    return f"{one.path}: {how}"
 
 
 def _healed(one: Healed) -> str:

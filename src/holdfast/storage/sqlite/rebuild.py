@@ -1,0 +1,301 @@
+"""Mending a SQLite file whose own structure is damaged, before anybody opens it as a store.
+
+If the index alone is damaged, it is made anew in its place. Else every row that can be read goes
+into a new file, which takes the old one's place; that stays beside it as `PATH.damaged`. Rows are
+read from the pages themselves, so that neither the schema nor the tree above them has to be sound:
+
+- a cell of a table is a row if its lengths agree, whatever the page's header says of it; bytes of a
+  page that belong to no cell are searched for rows that the index names;
+- where the key in the table and that in the index differ, the table's is taken, and the index's is
+  told of: whoever can open the row finds out which one it was sealed under;
+- of two rows of one key the newer one counts, and the older one is told of.
+
+What a row holds is not judged here: `verify` does, and heals from copies what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import apsw
+
+from holdfast import errors
+from holdfast.storage.sqlite import files as files
+from holdfast.storage.sqlite import guard as guard
+from holdfast.storage.sqlite import process_fork as forks
+from holdfast.storage.sqlite.index_path import Broken, shape_of
+
+PAGE = files.PAGE
+_DOUBTS = """
+SELECT t.k, i.k FROM records AS i INDEXED BY sqlite_autoindex_records_1
+JOIN records AS t NOT INDEXED ON t.rowid = i.rowid WHERE i.k >= x'' AND t.k IS NOT i.k LIMIT 100
+"""
+_BEGIN = guard.MAGIC + PAGE.to_bytes(2, "big")
+"""How each file begins; else SQLite may take its log for another's, and remove it."""
+_MAPS = PAGE // 5 + 1  # each so many pages there is one that maps others
+_COUNT = "SELECT count(*) FROM sqlite_schema"
+_LOCK = threading.Lock()
+
+
+@dataclass
+class Mended:
+    """What was done to a file."""
+
+    path: str
+    kept: str = ""
+    """Where the old file is, if a new one took its place."""
+    rows: int = 0
+    lost: list[bytes] = field(default_factory=list)
+    """Keys of records that the index names and no page has."""
+    older: list[bytes] = field(default_factory=list)
+    """Keys of which there were two rows: the newer one is kept."""
+    doubts: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Of a record, the key in the table, under which it is now, and the one in the index."""
+
+
+def look(path: str) -> list[str]:
+    """What is wrong with a store's file, also if it cannot be opened; another file is refused."""
+    with open(path, "rb") as file:
+        page, number = file.read(PAGE), guard.APPLICATION_ID.to_bytes(4, "big")
+    if page[68:72] != number and not any(sql.encode() in page for sql in files.TABLES.values()):
+        raise guard.not_a_store(path)
+    if not page.startswith(_BEGIN):
+        return ["the header of the file is damaged"]
+    with _LOCK:
+        forks.join(_LOCK, _LOCK)
+        connection = files.connect(path, _patience, write=False)
+        try:
+            files.check_schema(connection, path)
+        except (errors.ForeignSchemaError, errors.NotAStoreError, apsw.Error) as error:
+            foreign = isinstance(error, errors.ForeignSchemaError)
+            if foreign and connection.execute(_COUNT).get > len(files.SCHEMA):
+                raise  # somebody added something
+            return [str(error)]
+        finally:
+            connection.close()
+    return files.check(path, _patience)
+
+
+def mend(path: str) -> Mended:
+    """Mend a file that `look` finds something wrong with; nobody may have it open."""
+    path = os.path.realpath(path)
+    done: list[Mended] = []
+
+    def work(_alone: bool) -> None:
+        if not guard.in_use(path):
+            with open(path, "r+b") as file:
+                file.write(_BEGIN)
+            done.append(_reindexed(path) or _rebuilt(path))
+
+    lock = guard.StoreLock(path, optional=False)
+    try:
+        with _LOCK:
+            forks.join(_LOCK, _LOCK)
+            lock.share(lambda: True, work)
+    finally:
+        lock.release()
+    if not done:
+        raise errors.StoreLockedError(
+            f"{path!r} is in use; close the store everywhere, then repair it"
+        )
+    return done[0]
+
+
+def _patience(_tries: int) -> bool:
+    return False
+
+
+def _reindexed(path: str) -> Mended | None:
+    """Make the index anew, if nothing else is damaged."""
+    try:
+        connection = files.connect(path, _patience, write=True)
+        try:
+            files.check_schema(connection, path)
+            mended = Mended(path)
+            with suppress(apsw.CorruptError):  # so that it is the index that is damaged
+                mended.doubts += connection.execute(_DOUBTS)
+            connection.execute("PRAGMA synchronous=EXTRA; BEGIN IMMEDIATE; REINDEX")
+            if connection.execute("PRAGMA integrity_check(1)").get != "ok":
+                return None
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+        return mended if not files.check(path, _patience) else None
+    except (apsw.Error, errors.HoldfastError):  # two rows of one key, or more than the index
+        return None
+
+
+def _rebuilt(path: str) -> Mended:
+    """Make a new file of a damaged one, whose log SQLite has moved into it as it was closed."""
+    mended, new = Mended(path, path + ".damaged"), path + ".new"
+    if os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path):
+        raise errors.RefusedError(f"{mended.kept!r} is there from a repair before: move it away")
+    guard.remove(new)
+    files.create(new, _patience, private=not os.stat(path).st_mode & 0o077)
+    connection = files.connect(new, _patience, write=True)
+    try:
+        objects: Any = connection.execute("SELECT rootpage, tbl_name, type FROM sqlite_schema")
+        roots = {root: (table, kind == "index") for root, table, kind in objects}
+        with open(path, "rb") as file:
+            found = Salvage(iter(partial(file.read, PAGE), b""), roots)
+        connection.execute("PRAGMA synchronous=EXTRA; BEGIN")
+        for table in files.TABLES:
+            put = f"INSERT INTO {table} VALUES(?,?)"
+            connection.executemany(put, found.rows(table, mended))
+        connection.execute("COMMIT")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    finally:
+        connection.close()
+    if not mended.rows or guard.file_size(path + "-wal"):
+        guard.remove(new)
+        raise guard.damaged(path)
+    with suppress(FileExistsError):  # this was cut short before
+        os.link(path, mended.kept)
+    os.replace(new, path)
+    guard.sync_folder(path)
+    return mended
+
+
+class Salvage:
+    """The rows in a file's pages, whatever leads to them."""
+
+    def __init__(self, data: Iterator[bytes], roots: dict[int, tuple[str, bool]]) -> None:
+        self._roots = roots
+        self._pages = pages = {
+            number: page.ljust(PAGE, b"\0")
+            for number, page in enumerate(data, 1)
+            if number > 1 and (number - 2) % _MAPS
+        }
+        self._above = {
+            int.from_bytes(page[at : at + 4], "big"): number
+            for number, page in pages.items()
+            if page[0] in (2, 5)
+            for at in (8, *_pointers(page, 12))
+        }
+        owners = {n: self._owner(n) for n in pages}
+        self._named: dict[str, dict[int, set[bytes]]] = {name: {} for name in files.TABLES}
+        """Keys by row, as the indexes name them."""
+        for number, (table, index) in owners.items():
+            for key, row in self._index_cells(pages[number]) if index else ():
+                self._named[table].setdefault(row, set()).add(key)
+        self._found: dict[str, dict[tuple[int, bytes], bytes]] = {name: {} for name in files.TABLES}
+        for number, (table, index) in owners.items():
+            if not index and pages[number][0]:
+                for row, key, value in self._table_cells(pages[number], self._named[table]):
+                    self._found[table].setdefault((row, key), value)
+
+    def rows(self, table: str, mended: Mended) -> Iterator[tuple[bytes, bytes]]:
+        """Key and value of each row of a table, the oldest first; notes what is lost."""
+        found, named = self._found[table], self._named[table]
+        known = set().union(*named.values())
+        newest: dict[bytes, bytes] = {}
+        for (row, key), value in sorted(found.items()):
+            if newest.pop(key, value) != value:
+                mended.older.append(key)
+            newest[key] = value
+            if table == "records" and key not in known:
+                mended.doubts += [(key, other) for other in named.get(row, ())]
+        lost = known - newest.keys() - {other for _, other in mended.doubts}
+        mended.doubts = [one for one in mended.doubts if one[1] not in newest]
+        mended.lost += sorted(lost) if table == "records" else []
+        mended.rows += len(newest)
+        yield from newest.items()
+
+    def _owner(self, number: int) -> tuple[str, bool]:
+        """The table that a page belongs to, and whether it is one of its index."""
+        at = number
+        for _ in range(20):
+            if at in self._roots:
+                return self._roots[at]
+            at = self._above.get(at, 0)
+        return "records", self._pages[number][0] in (2, 10)
+
+    def _index_cells(self, page: bytes) -> Iterator[tuple[bytes, int]]:
+        head, child = (12, 4) if page[0] == 2 else (8, 0)
+        for at in _pointers(page, head):
+            start = at + child
+            with suppress(Broken):
+                body, middle, end = (start + part for part in shape_of(page[start : start + 5]))
+                row = int.from_bytes(page[middle:end], "big", signed=True)
+                yield page[body:middle], row if end > middle else page[body - 1] - 8
+
+    def _table_cells(
+        self, page: bytes, named: dict[int, set[bytes]]
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        covered = bytearray(PAGE)
+        for at in _pointers(page, 8):
+            if (cell := self._cell(page, at)) is not None:
+                yield cell[0]
+                covered[at : cell[1]] = b"\1" * (cell[1] - at)
+        at = 8
+        while 0 <= (at := covered.find(0, at)) < PAGE - 4:
+            cell = self._cell(page, at) if page[at] else None
+            if cell is not None and cell[0][1] in named.get(cell[0][0], ()):
+                yield cell[0]
+                at = cell[1] - 1
+            at += 1
+
+    def _cell(self, page: bytes, at: int) -> tuple[tuple[int, bytes, bytes], int] | None:
+        """(row, key, value) that begin at a place, and where they end; None if nothing does."""
+        size, start = _varint(page, at)
+        row, start = _varint(page, start)
+        local = size if size <= PAGE - 35 else _local(size)
+        end = start + local + (4 if local < size else 0)
+        if not 4 <= size <= (2 << 20) or end > PAGE:
+            return None
+        payload = page[start : start + local]
+        if local < size:
+            payload += self._overflow(int.from_bytes(page[end - 4 : end], "big"), size - local)
+        header, k = _varint(payload, 0)
+        key_kind, k = _varint(payload, k)
+        value_kind, k = _varint(payload, k)
+        key_size, value_size = (key_kind - 12) // 2, (value_kind - 12) // 2
+        middle = header + key_size
+        if not (k == header and 0 <= key_size <= 64 and value_size >= 0):
+            return None
+        if middle + value_size != size or len(payload) != size:
+            return None
+        return (row, payload[header:middle], payload[middle:]), end
+
+    def _overflow(self, number: int, size: int) -> bytes:
+        found = b""
+        while len(found) < size and (page := self._pages.get(number)):
+            found += page[4 : 4 + size - len(found)]
+            number = int.from_bytes(page[:4], "big")
+        return found
+
+
+def _pointers(page: bytes, head: int) -> Iterator[int]:
+    """Where cells begin, whatever the header says of how many there are: up to the first one."""
+    lowest, at = PAGE, head
+    while at < lowest:
+        place = int.from_bytes(page[at : at + 2], "big")
+        if at < place < PAGE - 3:
+            yield place
+            lowest = min(lowest, place)
+        at += 2
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """One of SQLite's numbers, and where it ends."""
+    value = 0
+    for end, byte in enumerate(data[at : at + 9], at + 1):
+        if end == at + 9:
+            return value << 8 | byte, end
+        value = value << 7 | byte & 127
+        if byte < 128:
+            return value, end
+    return 0, at + 1
+
+
+def _local(size: int) -> int:
+    """Bytes of a row that lie on its own page, if not all of them fit there."""
+    least = (PAGE - 12) * 32 // 255 - 23
+    fits = least + (size - least) % (PAGE - 4)
+    return fits if fits <= PAGE - 35 else least

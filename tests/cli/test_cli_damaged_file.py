@@ -1,0 +1,116 @@
+"""An operator with a file whose own structure is damaged: three commands, and what they say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_kit import Cli
+
+from holdfast import sync
+from holdfast.storage.sqlite.files import PAGE
+
+STORE = Path("store.db")
+LEAF_TABLE, LEAF_INDEX = 13, 10
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
+def store(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A store in a file, and a copy of it."""
+    monkeypatch.setenv("HOLDFAST_STORE", str(STORE))
+    key = None
+    if request.param:
+        file = tmp_path_factory.mktemp("elsewhere") / "key"
+        file.write_text("holdfast-key-1 MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=")
+        file.chmod(0o600)
+        monkeypatch.setenv("HOLDFAST_KEY", key := f"file:{file}")
+    with sync.open(f"sqlite:{STORE}", key=key, durability="normal") as opened:
+        for number in range(40):
+            for name in ("one", "two", "three"):
+                opened.agent(name).set("count", number)
+                opened.agent(name).set("text", f"{number} " * 300)
+    for path in Path().glob("store.db*"):
+        shutil.copy(path, path.name.replace("store", "copy"))
+    return STORE
+
+
+def pages(kind: int) -> list[int]:
+    data = STORE.read_bytes()
+    return [page for page in range(6 * PAGE, len(data), PAGE) if data[page] == kind]
+
+
+def change(at: int, new: bytes) -> None:
+    data = bytearray(STORE.read_bytes())
+    data[at : at + len(new)] = new
+    STORE.write_bytes(data)
+
+
+def whole(cli: Cli) -> None:
+    """Everything is there, and can be written to."""
+    assert cli("verify").code == 0
+    for name in ("one", "two", "three"):
+        assert cli(f"key get agent:{name} count").out == "39\n"
+        assert cli(f"key set agent:{name} count 40").code == 0
+
+
+def test_a_damaged_schema_has_a_way_out(store: Path, cli: Cli) -> None:
+    at = STORE.read_bytes().index(b"CREATE TABLE records")
+    change(at, b"CREATE TABLF")
+    assert cli("verify").code != 0
+    assert cli("repair").code == 2, "it is not done unasked"
+    looked = cli("repair --dry-run")
+    assert looked.code == 1
+    assert "the file itself is damaged" in looked.out
+    done = cli("repair --yes")
+    assert done.code == 0, done
+    assert f"kept as {store.resolve()}.damaged" in done.out
+    assert "lost: nothing" in done.out
+    whole(cli)
+    assert Path("store.db.damaged").exists()
+    assert cli("repair --confirm").code == 0
+    assert not Path("store.db.damaged").exists()
+
+
+def test_a_damaged_index_is_mended_in_place(store: Path, cli: Cli) -> None:
+    change(pages(LEAF_INDEX)[0] + 3, b"\0\3")
+    assert cli("key set agent:one count 7").code == 6
+    done = cli("repair --yes --json")
+    assert done.code == 0, done
+    told = json.loads(done.out)
+    assert told["files"] == [{"path": str(store.resolve()), "kept": ""}]
+    assert told["lost"] == []
+    whole(cli)
+
+
+def test_a_key_that_is_damaged_in_the_table_is_the_one_that_the_row_is_sealed_under(
+    store: Path, cli: Cli
+) -> None:
+    data, page = STORE.read_bytes(), pages(LEAF_TABLE)[1]
+    places = (at for at in range(page + 2000, page + PAGE) if data[at : at + 1] == b"E")
+    at = next(at for at in places if data[at + 7 : at + 12] == bytes(5))
+    change(at + 12, bytes([data[at + 12] ^ 64]))
+    assert cli("verify").code != 0
+    done = cli("repair --yes")
+    assert done.code == 0, done
+    assert "lost: nothing" in done.out
+    whole(cli)
+
+
+def test_rows_that_are_gone_come_from_a_copy_or_are_named(store: Path, cli: Cli) -> None:
+    change(pages(LEAF_TABLE)[3], bytes(PAGE))
+    saved = STORE.read_bytes()
+    alone = cli("repair --yes")
+    assert "lost: entry" in alone.out
+    assert "nothing" not in alone.out.partition("lost:")[2].splitlines()[0]
+    Path("store.db.damaged").unlink()
+    STORE.write_bytes(saved)
+    healed = cli("repair --yes --copy copy.db")
+    assert healed.code == 0, healed
+    assert "lost: nothing" in healed.out
+    whole(cli)
