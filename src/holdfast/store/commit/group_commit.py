@@ -24,7 +24,6 @@ from holdfast.errors import (
     InternalError,
     InvalidInputError,
     OutcomeUnknown,
-    ScopeNotFoundError,
     Unavailable,
 )
 from holdfast.storage.contract import Batch, Storage
@@ -325,9 +324,7 @@ class Attempt:
         return True
 
     def _may_go_on(self, ticket: Ticket, error: Exception) -> bool:
-        """Whether to build it anew: on a state made without the saved index, on a new scope."""
-        if isinstance(error, ScopeNotFoundError):
-            return forget_erased(self.core, ticket.change, self.stages.values())
+        """Whether to build it anew, on a state made without the saved index."""
         if ticket.rebuilt or not isinstance(error, DamagedIndexError):
             return False
         ticket.rebuilt = True
@@ -571,16 +568,6 @@ def check_expected(target: Target, stage: Stage, ephemerals: Ephemerals) -> None
             "read again and retry",
             changed,
         )
-
-
-def forget_erased(core: Directory, change: Change, stages: Iterable[Stage]) -> bool:
-    """Forget scopes of a change that were erased while it was built; whether there are any."""
-    scopes = {target.scope for target in change.targets}
-    ledgers = {stage.ledger.number: stage.ledger for stage in stages}
-    erased = [one for one in ledgers.values() if one.scope in scopes and one.erased()]
-    for ledger in erased:
-        core.forget(ledger)
-    return bool(erased)
 
 
 def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:

@@ -27,8 +27,11 @@ def row_at(storage: Moment, key: bytes) -> bytes | None:
     return dict(storage.scan(key, key + b"\0", limit=1)).get(key)
 
 
-def swap_cells(storage: Storage, cells: list[Swap], *, beside: Batch | None = None) -> bool:
-    """Compare and swap; an unknown outcome is settled by the first cell.
+def swap_cells(
+    storage: Storage, cells: list[Swap], *, beside: Batch | None = None, sent: bool = False
+) -> bool:
+    """Compare and swap; an unknown outcome, also one of before (`sent`), is settled by the first
+    cell.
 
     The rows of a batch `beside` go along; a conflict with what that expects is raised.
     What it expects never comes back once it is gone, and nobody else writes equal bytes. So the
@@ -43,7 +46,7 @@ def swap_cells(storage: Storage, cells: list[Swap], *, beside: Batch | None = No
             try:
                 storage.commit(batch)
             except Conflict as conflict:  # or it landed before, and nobody knew
-                landed = unknown is not None and cell_at(storage, key) == new
+                landed = (sent or unknown is not None) and cell_at(storage, key) == new
                 if not landed and beside is not None and key not in conflict.keys:
                     raise  # the cell is as it was: its owner can go on
                 return landed
@@ -106,10 +109,8 @@ class Swaps:
                     return
         for one in group:
             try:
-                landed = swap_cells(self._storage, one.cells)
                 # It may have landed with others', by who was interrupted then, or did not know.
-                key, _, new = one.cells[0]
-                one.answer = landed or cell_at(self._storage, key) == new
+                one.answer = swap_cells(self._storage, one.cells, sent=True)
             except Exception as error:
                 one.answer = error
 
