@@ -174,6 +174,26 @@ def test_pages_of_several_states_and_of_a_users_change(store: sync.Store, todos:
         other.page(change)
 
 
+def test_a_rule_about_all_records_is_kept_beside_others(store: sync.Store, todos: Owned) -> None:
+    """`page.all` as `book.all` would let both book the same."""
+    book, other = (sync.Book(store.agent("7"), todos, Todo) for _ in range(2))
+    seen = []
+
+    def only_one(page: Any) -> bool:
+        seen.append([one.text for one in page.all("h/").values()])
+        if not seen[1:]:
+            put(other, "h/theirs")  # between the look and the commit of this step
+        if seen[-1]:
+            return False
+        page.put("h/mine", Todo(text="mine"))
+        return True
+
+    put(book, "i/another")
+    assert book.step(only_one) is False
+    assert seen == [[], ["h/theirs"]]
+    assert list(book.all()) == ["h/theirs", "i/another"]
+
+
 def test_what_is_no_record_is_refused(store: sync.Store, todos: Owned) -> None:
     state = store.agent("7")
     book = sync.Book(state, todos, Todo)
@@ -190,7 +210,7 @@ def test_what_is_no_record_is_refused(store: sync.Store, todos: Owned) -> None:
     with pytest.raises(InvalidInputError, match="plain function"):
         book.step(step)
     state.set("todos/new", {"text": "a", "colour": "red"})
-    with pytest.raises(NewerFormatError):
+    with pytest.raises(NewerFormatError, match="todos/"):
         book.get("new")
 
 

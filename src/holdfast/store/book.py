@@ -65,11 +65,21 @@ class BookPage(Generic[R]):
 
     def get(self, id: str) -> R | None:
         """The record of an id; None if there is none."""
-        return self._book._read(self.change.get(self._book._key(id)))
+        return self._book._read(id, self.change.get(self._book._key(id)))
 
     def exists(self, id: str) -> bool:
         """Whether there is a record of an id."""
         return self.change.exists(self._book._key(id))
+
+    def all(self, prefix: str = "") -> dict[str, R]:
+        """Records by their ids, those that begin with a text.
+
+        None may come, go or change until the change is applied, nor anything else of the timeline:
+        ask so only where a rule is about all of them.
+        """
+        own = self._book._owned.prefix
+        ids = [key[len(own) :] for key in self.change.keys(own + prefix)]
+        return {id: found for id in ids if (found := self.get(id)) is not None}
 
     def put(
         self,
@@ -123,7 +133,7 @@ class Book(Generic[R]):
     @quick
     def get(self, id: str) -> R | None:
         """The record of an id; None if there is none."""
-        return self._read(self._line.reader.get(self._key(id)))
+        return self._read(id, self._line.reader.get(self._key(id)))
 
     @quick
     def all(
@@ -137,8 +147,8 @@ class Book(Generic[R]):
         own = self._owned.prefix
         start = own + after if after else ""
         found = self._line.reader.items(own + prefix, limit, start, plain)
-        made = ((key[len(own) :], self._read(value)) for key, value in found)
-        return {id: record for id, record in made if record is not None}
+        ids = ((key[len(own) :], value) for key, value in found)
+        return {id: record for id, data in ids if (record := self._read(id, data)) is not None}
 
     @writes
     def step(
@@ -175,8 +185,9 @@ class Book(Generic[R]):
     def _key(self, id: str) -> str:
         return check_key(self._owned.prefix + id, owner=True)
 
-    def _read(self, data: Any) -> R | None:
-        return loaded(self._kind, data, f"a record of {self._owned}") if data is not None else None
+    def _read(self, id: str, data: Any) -> R | None:
+        what = f"{self._owned.prefix}{id}, a {self._kind.__name__},"
+        return loaded(self._kind, data, what) if data is not None else None
 
     def _check(self, record: Any) -> None:
         """Refuse what is no record of this book."""
@@ -207,7 +218,7 @@ def loaded(kind: type[_O], data: Any, what: str) -> _O:
     except TypeError:
         raise NewerFormatError(
             f"{what} is stored in a way that this version does not know; "
-            "use the newest version of Holdfast"
+            "use the newest version of the program, or delete the key if it is no such record"
         ) from None
 
 
