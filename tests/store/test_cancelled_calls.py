@@ -125,6 +125,8 @@ Call = Callable[[World], Awaitable[Any]]
 COMMITS: dict[str, Call] = {
     # of a state
     "State.set": lambda w: w.state.set("x", 1, subject="user:3"),
+    "State.set_many": lambda w: w.state.set_many({"x": 1, "y": 2}),
+    "State.undo": lambda w: w.state.undo(),
     "State.append": lambda w: w.state.append("list", 1),
     "State.extend": lambda w: w.state.extend("list", [1]),
     "State.delete": lambda w: w.state.delete("x"),
@@ -272,7 +274,7 @@ def test_nothing_is_at_work_when_the_task_is_told(name: str, tmp_path: Path) -> 
 
 def test_every_call_that_changes_something_is_here() -> None:
     reads = """
-        blame checkpoints class_of declared diff exists find get get_many item items keys length
+        blame checkpoints class_of declared diff exists find get get_many history item items keys length
         log prove read_range replay root slice tail timelines correlated keyring leases position
         scopes stats subjects verify witness held inspect locate of plan marked group_reports health
         notices report reports statistics why_kept

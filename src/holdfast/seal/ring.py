@@ -36,6 +36,7 @@ from holdfast.errors import (
     Conflict,
     DamagedRecordError,
     DamagedRingError,
+    DamagedStorageError,
     HoldfastError,
     InvalidInputError,
     KeyMissingError,
@@ -514,7 +515,7 @@ class RingStorage(Around):
             yield
         except DamagedRecordError as error:
             # Others than the engine say better what is wrong, and where.
-            if type(error) is not DamagedRecordError:
+            if type(error) not in (DamagedRecordError, DamagedStorageError):
                 raise
             raise damaged(f"file ({self._place})") from None
 

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
+    DamagedStorageError,
     ForeignSchemaError,
     InvalidInputError,
     KeyMissingError,
@@ -334,7 +335,7 @@ class Opening:
             if ring_storage is not None:
                 ring_storage.close()
             if meta.encrypted and (
-                isinstance(error, (NotAStoreError, ForeignSchemaError))
+                isinstance(error, (NotAStoreError, ForeignSchemaError, DamagedStorageError))
                 or type(error) is DamagedRecordError  # of the file, not of a row
             ):
                 raise damaged(f"file ({shown(self.ring_url())})") from None
