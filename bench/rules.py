@@ -1,0 +1,128 @@
+"""Rules on the way in and out: what hooks cost those who write.
+
+The same agent of one store writes with a hook and without, in turns, so that both have the same
+weather and the same file; figures are ratios of one run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
+from common import Place, Row, at_most, median, place, timed
+
+from holdfast.sync.hooks import Hooks
+
+SETTLED = 0.3
+"""Seconds in which a hook behind has begun."""
+ELSEWHERE = """
+import sys
+from holdfast import sync
+from holdfast.sync.hooks import Hooks
+with sync.open(sys.argv[1], key=sys.argv[2]) as store:
+    Hooks(store).background(name="all")(lambda event, context: None)
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+Hooked = Callable[[Place, Any], AbstractContextManager[None]]
+
+
+def run(quick: bool) -> list[Row]:
+    """Hooks in front, behind, in the same process and in another."""
+    turns = 4 if quick else 20
+    name = "a set at full beside a background hook on"
+    return [
+        at_most(
+            "a set at full with one hook in front that does nothing, of one without",
+            _ratio(turns, _front),
+            1.05,
+        ),
+        at_most(f"{name} another scope, of one without", _ratio(turns, _other), 1.05),
+        at_most(f"{name} everything, in a process of its own", _ratio(turns, _elsewhere), 1.05),
+        at_most(f"{name} everything, in the same process", _ratio(turns, _all), 1.6, goal=True),
+        _caught_up(5_000 if quick else 50_000),
+    ]
+
+
+def _ratio(turns: int, hooked: Hooked) -> float:
+    """What a set takes with a hook, of what it takes without."""
+    taken: dict[bool, list[float]] = {True: [], False: []}
+    with place() as here, here.sync() as store:
+        state = store.agent("a")
+        _written(state)
+        for turn in range(turns):
+            for with_it in (True, False) if turn % 2 else (False, True):
+                if with_it:
+                    with hooked(here, store):
+                        taken[True] += _written(state)
+                else:
+                    taken[False] += _written(state)
+    return median(taken[True]) / median(taken[False])
+
+
+def _written(state: Any) -> list[float]:
+    """Seconds of some sets, one by one."""
+    return [timed(partial(state.set, f"k{n % 20}", {"number": n})) for n in range(100)]
+
+
+def _nothing(*_: object) -> None:
+    """A hook that has nothing to say."""
+
+
+@contextmanager
+def _front(_: Place, store: Any) -> Iterator[None]:
+    hooks = Hooks(store)
+    hooks.before(name="idle")(_nothing)
+    yield
+    hooks.stop()
+
+
+@contextmanager
+def _behind(store: Any, scope: str) -> Iterator[None]:
+    hooks = Hooks(store)
+    hooks.background(scope=scope, name="behind")(_nothing)
+    time.sleep(SETTLED)
+    yield
+    hooks.stop()
+
+
+def _other(_: Place, store: Any) -> AbstractContextManager[None]:
+    return _behind(store, "agent:other")
+
+
+def _all(_: Place, store: Any) -> AbstractContextManager[None]:
+    return _behind(store, "*")
+
+
+@contextmanager
+def _elsewhere(here: Place, _: Any) -> Iterator[None]:
+    words = [sys.executable, "-c", ELSEWHERE, here.url, here.key]
+    child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    try:
+        child.stdout.readline()
+        time.sleep(SETTLED)
+        yield
+    finally:
+        child.communicate("\n")
+
+
+def _caught_up(changes: int) -> Row:
+    """How long a background hook goes on behind the last of many changes."""
+    with place() as here, here.sync("normal") as store:
+        hooks, seen = Hooks(store), []
+        hooks.background(name="all")(lambda event, _: seen.append(event.key))
+        states = [store.agent(f"a{number}") for number in range(10)]
+        for number in range(changes):
+            states[number % 10].set("k", number)
+        seconds = timed(lambda: hooks.named("all").runner.drain(600.0))
+        if len(seen) < changes:
+            raise RuntimeError("the hook was not told of all")
+        hooks.stop()
+    name = f"a background hook is told of the last of {changes:,} changes, after it"
+    return at_most(name, seconds, 1, "s")

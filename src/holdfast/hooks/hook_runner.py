@@ -1,0 +1,390 @@
+"""Telling a background hook of what was committed: a reader of the feed with its place in a cell.
+
+The feed is the queue: nothing overflows, nothing is dropped, and who writes waits for nobody. One
+process at a time runs a hook of a name, under a lease; when it ends, another goes on where it was.
+Events of one scope are told in their order; scopes do not wait for each other within a batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from typing import Any
+
+from holdfast.errors import (
+    HoldfastError,
+    HookResultError,
+    LeaseHeldError,
+    LeaseLostError,
+    MissingError,
+    StateIntegrityError,
+    StoreClosedError,
+    Unavailable,
+)
+from holdfast.hooks.hook import Hook
+from holdfast.hooks.hook_events import (
+    COMMITTED,
+    Changed,
+    Fork,
+    HookContext,
+    Retry,
+    events_of,
+)
+from holdfast.hooks.hook_records import CURSOR, keep_results, lag
+from holdfast.store.inner import (
+    HOOKS,
+    LANES,
+    TOLD,
+    Cursor,
+    Lease,
+    Watch,
+    core_of,
+    listen,
+)
+from holdfast.store.names.background import Background
+from holdfast.store.names.items import Entry, Position
+from holdfast.store.store import Store
+
+log = logging.getLogger("holdfast.hooks")
+
+ATTEMPTS = 3
+"""How often an event is told that a hook fails at."""
+PAUSE = 0.2
+"""Seconds before the second time; before the third twice as many."""
+WAIT = 1.0
+"""Seconds before another look at what could not be had: the lease, the storage."""
+IDLE = 1.0
+"""Seconds after which a place is noted at which there was nothing to tell."""
+
+
+class _Line:
+    """The events of one scope in a batch, told one after the other."""
+
+    def __init__(self) -> None:
+        self.events: deque[Changed] = deque()
+        self.attempt = 1
+        self.due = 0.0
+        self.begun = 0.0
+        """When the call that is under way began; 0: none is."""
+        self.turn = 0
+        """Raised when a call is taken for hung: whoever made it has no part in the line then."""
+
+
+class HookRunner:
+    """Runs one background hook."""
+
+    def __init__(
+        self,
+        store: Store,
+        hook: Hook,
+        named: Callable[[str], Hook],
+        batch: int,
+        interval: float,
+        concurrent: int,
+        timeout: float,
+    ) -> None:
+        self._store = store
+        self._core = core_of(store)
+        self._hook = hook
+        self._named = named
+        self._batch, self._interval, self._timeout = batch, interval, timeout
+        self._concurrent = concurrent
+        self._lock = threading.Lock()
+        self._cursor = Cursor(self._core, CURSOR + hook.name)
+        self._since: Position | None = None
+        self._watch: Watch | None = None
+        self._block: AbstractContextManager[Lease] | None = None
+        self._lease: Lease | None = None
+        self._noted = 0.0
+        self._position: Position | None = None
+        """Behind what the hook was told of last."""
+        self._saved: Position | None = None
+        """The same as the cell says it."""
+        self._ending = False
+        self._background = Background(
+            self._core, f"holdfast-hook-{hook.name}", WAIT, self._turn, self._leave
+        )
+
+    def start(self, since: Position | None) -> None:
+        """Begin where it was, or if it never was anywhere at `since`, or now."""
+        self._since = since if since is not None else self._store.position()
+        self._cursor.begin(self._since)  # now: what is written next is told, whoever is killed
+        if not COMMITTED.issuperset(self._hook.on.texts):
+            listen(self._core)
+        self._background.start()
+
+    def stop(self) -> None:
+        """End behind the events that are told just now."""
+        self._ending = True
+        if self._watch is not None:
+            self._watch.close()
+        self._background.stop()
+
+    def drain(self, timeout: float = 30.0) -> None:
+        """Wait until the hook was told of all that is committed now."""
+        goal, end = self._store.position(), time.monotonic() + timeout
+        while not self._ending:
+            at = self._position if self._lease is not None else self._cursor.get()
+            if at is not None and all(at.get(n, 0) >= goal.get(n, 0) for n in range(LANES)):
+                return
+            if time.monotonic() > end:
+                raise Unavailable(
+                    f"the hook {self._hook.name} is still behind after {timeout:g} s; its last "
+                    f"failure: {self._hook.metrics.error or 'none'}"
+                )
+            self._background.wake()
+            time.sleep(0.005)
+
+    # turns
+
+    def _turn(self) -> float:
+        try:
+            if self._lease is None and not self._taken():
+                self._judge(self._cursor.get())
+                return WAIT
+            return self._told()
+        except StoreClosedError:
+            raise
+        except LeaseLostError:
+            self._leave()
+            return WAIT
+        except HoldfastError as error:
+            # It cannot be told of what cannot be read, and goes on from its place: damage waits for
+            # whoever recovers the store.
+            self._hook.metrics.error = str(error)[:500]
+            log.warning("the hook %s waits: %s", self._hook.name, error)
+            self._leave()
+            return 5 * WAIT if isinstance(error, StateIntegrityError) else WAIT
+
+    def _taken(self) -> bool:
+        """Take the lease, and begin where whoever had it ended; False if another has it."""
+        block = self._store.lease(CURSOR + self._hook.name, wait=0)
+        try:
+            self._lease = block.__enter__()
+        except LeaseHeldError:
+            return False
+        self._block = block
+        self._saved = self._cursor.get()
+        self._position = self._saved or self._since
+        [only, *others] = self._hook.scopes.texts
+        exact = not others and not set("*?") & set(only)
+        scope = self._store.scope(only).scope if exact else None
+        # It does not wait: what is written meanwhile is read together, once an interval.
+        self._watch = Watch(self._core, scope, None, "", None, self._position, 0.0, True)
+        return True
+
+    def _leave(self) -> None:
+        block, self._block = self._block, None
+        if block is None:
+            return
+        try:
+            with suppress(HoldfastError):  # then some events are told twice
+                self._note()
+        finally:
+            self._lease = self._watch = None
+            block.__exit__(None, None, None)
+
+    def _told(self) -> float:
+        """Tell the hook of a batch, then note that it was."""
+        assert self._watch is not None
+        lines: dict[str, _Line] = {}
+        count, end = 0, time.monotonic() + self._interval
+        for entry in self._watch:
+            count += self._sort(entry, lines)
+            # Others may write without end what does not concern it.
+            if count >= self._batch or self._ending or time.monotonic() >= end:
+                break
+        position = Position(self._watch.position)
+        results: list[dict[str, Any]] = []
+        if lines and not self._run(lines, results):
+            return 0.0  # it is ending: the batch is told again by whoever goes on
+        if results:
+            keep_results(self._store, self._hook.name, results)
+        self._position = position
+        if count or time.monotonic() > self._noted + IDLE:
+            self._note()
+        self._judge(position)
+        return 0.0 if count >= self._batch else self._interval
+
+    def _note(self) -> None:
+        """Say in the cell how far the hook was told."""
+        self._noted = time.monotonic()
+        if self._position in (None, self._saved):
+            return
+        assert self._lease is not None
+        assert self._position is not None
+        if not self._cursor.put(self._position, self._lease):
+            raise LeaseLostError(f"another process runs the hook {self._hook.name}")
+        self._saved = self._position
+
+    def _judge(self, position: Position | None) -> None:
+        """Note how far behind it is, and warn once of too much."""
+        behind = lag(self._core, position)
+        before, self._hook.metrics.behind = self._hook.metrics.behind, behind
+        if behind > self._hook.max_queue_size >= before:
+            self._core.meter.add(HOOKS, (self._hook.name, "behind"))
+            log.warning("the hook %s is %d commits behind", self._hook.name, behind)
+
+    def _sort(self, entry: Entry, lines: dict[str, _Line]) -> int:
+        """Put the events of an entry that the hook wants behind those of its scope."""
+        found = happened(self._store, self._hook, entry)
+        if found:
+            lines.setdefault(str(entry.scope), _Line()).events.extend(found)
+        return len(found)
+
+    # telling
+
+    def _run(self, lines: dict[str, _Line], results: list[dict[str, Any]]) -> bool:
+        """Tell all events; False if it ends before that.
+
+        Calls are made by threads that nobody waits for at the end of the program: a call that hangs
+        is left behind, and another thread goes on with its line.
+        """
+        free = deque(lines.values())
+        threads = [self._worker(free, results) for _ in range(min(self._concurrent, len(lines)))]
+        judged = time.monotonic()
+        while True:
+            if threads:
+                threads[0].join(0.05)
+            now, hung = time.monotonic(), []
+            with self._lock:
+                for line in lines.values():
+                    if line.begun and now - line.begun > self._timeout:
+                        hung.append(line)
+                        error = f"TimeoutError: it took longer than {self._timeout:g} s"
+                        self._hook.count(self._timeout, error)
+                        line.turn, line.begun = line.turn + 1, 0.0
+                        self._after(line, None, error, results)
+                free.extend(hung)
+            threads = [one for one in threads if one.is_alive()]
+            threads += [self._worker(free, results) for _ in hung]
+            left = any(line.events for line in lines.values())
+            if not left or (self._ending and not any(line.begun for line in lines.values())):
+                return not left
+            if now > judged + WAIT:
+                judged = now
+                self._judge(self._position)
+
+    def _worker(self, free: deque[_Line], results: list[dict[str, Any]]) -> threading.Thread:
+        thread = threading.Thread(
+            target=self._work,
+            args=(free, results),
+            name=f"holdfast-hook-{self._hook.name}",
+            daemon=True,
+        )
+        thread.start()
+        return thread
+
+    def _work(self, free: deque[_Line], results: list[dict[str, Any]]) -> None:
+        """Tell the events of lines that nobody is at, one line after the other."""
+        while True:
+            with self._lock:
+                if not free:
+                    return
+                line = free.popleft()
+            while line.events:
+                if self._ending:
+                    return
+                pause = max(line.due - time.monotonic(), 0.0) or self._pause(line.events[0])
+                if pause > 0:
+                    time.sleep(min(0.05, pause))
+                elif not self._tell(line, results):
+                    return
+
+    def _pause(self, event: Changed) -> float:
+        """Seconds until the breaker may let a call through; asked again then."""
+        if self._hook.cached(event.key) or self._hook.breaker.allow():
+            return 0.0
+        return max(0.001, self._hook.breaker.wait())
+
+    def _tell(self, line: _Line, results: list[dict[str, Any]]) -> bool:
+        """Tell the first event of a line; False if that took too long, and others go on with it."""
+        event, turn, error, result = line.events[0], line.turn, "", None
+        context = HookContext(self._hook.name, line.attempt, data=self._hook.data)
+        asked, begun = not self._hook.cached(event.key), time.monotonic()
+        line.begun = begun
+        try:
+            if asked:
+                result = self._hook.ask(event, context)
+            if isinstance(result, Fork):
+                error = self._fork(result, event)
+        except BaseException as raised:  # also what would end the thread: it has failed
+            error = f"{type(raised).__name__}: {raised}"[:500]
+        with self._lock:
+            if line.turn != turn:
+                return False
+            line.begun = 0.0
+            if asked:
+                failed = "" if isinstance(result, Fork) else error  # then it is the others' fault
+                self._hook.count(time.monotonic() - begun, failed)
+            else:
+                self._hook.metrics.skipped += 1
+            self._after(line, result, error, results)
+        return True
+
+    def _after(self, line: _Line, result: Any, error: str, results: list[dict[str, Any]]) -> None:
+        """What a call came to: the next event, the same once more, or set aside."""
+        again = result if isinstance(result, Retry) else None
+        most = again.max_attempts if again is not None else ATTEMPTS
+        if (error or again) and line.attempt < most and not isinstance(result, Fork):
+            pause = again.delay if again is not None else PAUSE * 2 ** (line.attempt - 1)
+            line.attempt, line.due = line.attempt + 1, time.monotonic() + pause
+            return
+        if again is not None:
+            error = f"it asked {most} times to be called again"
+        outcome = "failed" if error else type(result).__name__ if result is not None else "Continue"
+        self._core.meter.add(HOOKS, (self._hook.name, "failed" if error else "done"))
+        results.append({**place_of(line.events[0]), "result": outcome, "error": error})
+        line.attempt, line.due = 1, 0.0
+        line.events.popleft()
+
+    def _fork(self, result: Fork, event: Changed) -> str:
+        """Call further hooks with the same event; what went wrong."""
+        errors = []
+        for name in result.hooks:
+            try:
+                other = self._named(name)
+                if not other.behind:
+                    raise HookResultError(f"{name} stands in front, and is called by changes alone")
+                other.call(event, HookContext(name, data=other.data))
+            except Exception as error:  # one that fails keeps no other from being called
+                errors.append(f"{name}: {type(error).__name__}: {error}"[:200])
+        return "; ".join(errors)
+
+
+def happened(store: Store, hook: Hook, entry: Entry) -> list[Changed]:
+    """The events of an entry that a hook is told of."""
+    scope, found = str(entry.scope), []
+    for name, key, kind in events_of(entry):
+        if hook.wants(name, scope, key):
+            place = (entry.scope, entry.timeline, key, kind, entry.cause, entry.sequence)
+            value = partial(value_at, store, entry, key or TOLD + name)
+            old, new = partial(value, entry.sequence - 1), partial(value, entry.sequence)
+            found.append(Changed(name, *place, entry.time, old, new))
+    return found
+
+
+def place_of(event: Changed) -> dict[str, Any]:
+    """What tells an event from others, as plain data."""
+    return {
+        "event": event.name,
+        "scope": str(event.scope),
+        "timeline": event.timeline,
+        "entry": event.entry,
+        "key": event.key,
+    }
+
+
+def value_at(store: Store, entry: Entry, key: str, sequence: int) -> Any:
+    """A value as it was at an entry; None if there was none, or that entry is pruned."""
+    if sequence < 1:
+        return None
+    try:
+        return store.scope(entry.scope).at(f"{entry.timeline}@{sequence}").get(key)
+    except MissingError:
+        return None

@@ -1,0 +1,461 @@
+"""Hooks: functions that are called before a change, or told of it behind.
+
+hooks = Hooks(store)
+
+@hooks.before("plan/*", scope="agent:*", priority="high")
+def tidy(event, context):
+    return Modified({**event.new, "tidied": True})
+
+A hook in front stands in a gate: it sees the change before it is written, and may refuse or change
+it. A background hook reads the feed from a position that is kept in a cell, so that it is told of
+everything, also of what other processes write, and keeps nobody up (`hook_runner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from holdfast.errors import (
+    GateRefusedError,
+    HoldfastError,
+    HookBehindError,
+    HookCancelledError,
+    HookResultError,
+    InvalidInputError,
+    MissingError,
+)
+from holdfast.hooks.breaker import Breaker, BreakerSettings
+from holdfast.hooks.hook import ALERT, REFUSE, SKIP, Hook, HookMetrics
+from holdfast.hooks.hook_events import (
+    AGENT,
+    CHANGED,
+    SAVED,
+    STARTED,
+    Cancel,
+    Changed,
+    HookContext,
+    Modified,
+    Redirect,
+    Replace,
+)
+from holdfast.hooks.hook_records import HookRecord, hook_records, kept_results
+from holdfast.hooks.hook_runner import HookRunner
+from holdfast.hooks.replay import ReplayReport, TimeRange, changes, replay
+from holdfast.store.inner import (
+    HOOKS,
+    Gate,
+    GateRequest,
+    Operation,
+    copied,
+    core_of,
+    handle_of,
+)
+from holdfast.store.names.arguments import (
+    check_count,
+    check_limit,
+    check_run,
+    check_seconds,
+    check_text,
+)
+from holdfast.store.names.cause import Cause, cause_now
+from holdfast.store.names.face import both, ends, faced, here, taken
+from holdfast.store.names.items import Position
+from holdfast.store.names.patterns import Patterns
+from holdfast.store.names.scope import check_key
+from holdfast.store.names.threads import OnLoop
+from holdfast.store.store import Store
+
+PRIORITIES = ("highest", "high", "normal", "low", "lowest")
+
+
+@faced
+class Hooks:
+    """The hooks of one open store, in this process. They end with the store, or with `stop`.
+
+    Hooks in front see what is written through this open store; background hooks see what anybody
+    writes. Names tell them apart: the position of a background hook is kept under its name, and of
+    several processes that have one of a name one is told of each event.
+    """
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("Hooks takes an open store of the same face")
+        self._store = store
+        self._core = core_of(store)
+        self._hooks: dict[str, Hook] = {}
+        self._front: list[Hook] = []
+        self._refusing: list[Hook] = []
+        self._gate = _Front(self)
+
+    @both
+    def before(
+        self,
+        keys: str | Iterable[str] = "*",
+        *,
+        scope: str | Iterable[str] = "*",
+        on: str | Iterable[str] = CHANGED,
+        name: str | None = None,
+        priority: str = "normal",
+        on_open: str = SKIP,
+        breaker: BreakerSettings = BreakerSettings.STANDARD,
+    ) -> Callable[[Any], Any]:
+        """Have `function(event, context)` called before a change of such keys is written.
+
+        Those of a higher priority go first, and each sees the value as those before it left it. It
+        is a plain function on both faces, and quick: the writer waits for it. What it raises
+        refuses the change. If it fails again and again, its breaker opens: then changes go by
+        without it (`on_open="skip"`), or are refused.
+        """
+        own = taken(self)
+
+        def add(function: Any) -> Any:
+            check_run(function, "a hook in front", awaited=False)
+            own._add(function, name, keys, scope, on, priority, on_open, breaker, behind=False)
+            return function
+
+        return add
+
+    @both
+    def on_state_save(self, keys: str | Iterable[str] = "*", **more: Any) -> Callable[[Any], Any]:
+        """Have a function called before state is saved, of keys or of an agent as a whole.
+
+        Another name for `before`, with the events `state.changed` and `agent_state.saved`.
+        """
+        return self.before(keys, on=(CHANGED, SAVED), **more)
+
+    @both
+    def on_state_restore(self, **more: Any) -> Callable[[Any], Any]:
+        """Have a function called before a scope is restored: `before`, with `restore.started`."""
+        return self.before(on=STARTED["restore"], **more)
+
+    @both
+    def background(
+        self,
+        keys: str | Iterable[str] = "*",
+        *,
+        scope: str | Iterable[str] = "*",
+        on: str | Iterable[str] = CHANGED,
+        name: str | None = None,
+        batch_size: int = 100,
+        flush_interval: float = 0.05,
+        max_concurrent: int = 10,
+        timeout: float = 5.0,
+        max_queue_size: int = 10_000,
+        on_behind: str = ALERT,
+        since: Position | None = None,
+        breaker: BreakerSettings = BreakerSettings.STANDARD,
+    ) -> Callable[[Any], Any]:
+        """Have a function told of changes of such keys, behind them: `function(event, context)`.
+
+        Nothing is lost: it goes on where it was when the process ended, and may be told of the last
+        events twice. One that is new begins now, or at `since`. Events of one scope come in order;
+        those of up to `max_concurrent` scopes side by side. On the async face it may be async. What
+        raises, or takes longer than `timeout` seconds, is tried three times, then set aside: see
+        `failed`. More than `max_queue_size` commits behind it warns, or with `on_behind="refuse"`
+        refuses changes that it would be told of, by `HookBehindError`.
+        """
+        own = taken(self)
+        for what, number in (("batch_size", batch_size), ("max_concurrent", max_concurrent)):
+            check_count(number, what)
+            if number < 1:
+                raise InvalidInputError(f"{what} is 1 or more")
+        check_count(max_queue_size, "max_queue_size")
+        check_seconds(flush_interval, "flush_interval")
+        check_seconds(timeout, "timeout")
+        if on_behind not in (ALERT, REFUSE):
+            raise InvalidInputError(f"on_behind is {ALERT} or {REFUSE}")
+
+        def add(function: Any) -> Any:
+            check_run(function, "a background hook", awaited=own is not self)
+            called = function
+            if own is not self:
+                on_loop = OnLoop()
+                on_loop.use()
+                called = on_loop.wrap(function, "a background hook")
+            named = name or getattr(function, "__name__", "")
+            hook = own._add(called, named, keys, scope, on, "normal", SKIP, breaker, behind=True)
+            hook.max_queue_size, hook.on_behind = max_queue_size, on_behind
+            hook.runner = HookRunner(
+                own._store, hook, own.named, batch_size, flush_interval, max_concurrent, timeout
+            )
+            hook.runner.start(since)
+            own._stand()
+            return function
+
+        return add
+
+    def _add(
+        self,
+        function: Any,
+        asked: str | None,
+        keys: Any,
+        scope: Any,
+        on: Any,
+        priority: str,
+        on_open: str,
+        breaker: BreakerSettings,
+        *,
+        behind: bool,
+    ) -> Hook:
+        name: str = asked or str(getattr(function, "__name__", ""))
+        check_text(name, "the name of a hook", 100, least=1)
+        check_key(name)  # results are kept under it
+        if name in self._hooks:
+            raise InvalidInputError(f"there is a hook {name!r} already; give this one a name=")
+        if priority not in PRIORITIES:
+            raise InvalidInputError(f"priority is {', '.join(PRIORITIES)}")
+        if on_open not in (SKIP, REFUSE):
+            raise InvalidInputError(f"on_open is {SKIP} or {REFUSE}")
+        hook = Hook(
+            name,
+            function,
+            Patterns(keys),
+            Patterns(scope),
+            Patterns(on),
+            behind,
+            PRIORITIES.index(priority),
+            Breaker(breaker),
+            on_open,
+            HookMetrics(name),
+        )
+        self._hooks[name] = hook
+        if not behind:
+            self._front = sorted([*self._front, hook], key=lambda one: one.priority)
+        self._stand()
+        return hook
+
+    def _stand(self) -> None:
+        """Stand in the gate while there is a reason to; else changes pay nothing for hooks."""
+        self._core.gates.remove(self._gate)
+        self._refusing = [one for one in self._hooks.values() if one.on_behind == REFUSE]
+        if self._front or self._refusing:
+            self._core.gates.add(self._gate)
+
+    @ends
+    def remove(self, name: str) -> None:
+        """Call a hook no more; a background hook ends what it is at, and its position stays."""
+        hook = self.named(name)
+        if hook.runner is not None:
+            hook.runner.stop()
+        del self._hooks[name]
+        self._front = [one for one in self._front if one is not hook]
+        self._stand()
+
+    @ends
+    def stop(self, *, drain: bool = True) -> None:
+        """Call no hook any more. Background hooks are told of all that was committed until now
+        first, unless `drain` is False: then they go on from there when they are made again."""
+        runners = [one.runner for one in self._hooks.values() if one.runner is not None]
+        try:
+            for runner in runners if drain else ():
+                runner.drain()
+        finally:
+            for runner in runners:
+                runner.stop()
+            self._hooks.clear()
+            self._front = []
+            self._stand()
+
+    def drain(self, name: str | None = None) -> None:
+        """Wait until background hooks, or one of them, were told of all that is committed now."""
+        some = [self.named(name)] if name is not None else list(self._hooks.values())
+        for hook in some:
+            if hook.runner is not None:
+                hook.runner.drain()
+
+    @here
+    def metrics(self) -> dict[str, HookMetrics]:
+        """What each hook has done, by its name."""
+        found = {}
+        for hook in self._hooks.values():
+            with hook.lock:
+                found[hook.name] = replace(
+                    hook.metrics, breaker=hook.breaker.state, opened=hook.breaker.opened
+                )
+        return found
+
+    def named(self, name: str) -> Hook:
+        """A hook by its name."""
+        if name not in self._hooks:
+            known = ", ".join(self._hooks) or "none"
+            raise MissingError(f"there is no hook {name!r} here; there are {known}")
+        return self._hooks[name]
+
+    def replay(
+        self,
+        name: str,
+        since: datetime | TimeRange | None = None,
+        until: datetime | None = None,
+        *,
+        mode: str = "simulate",
+        params: Mapping[str, Any] | None = None,
+    ) -> ReplayReport:
+        """Call a hook with what is in the journal of a time: what it would give, and what it gave.
+
+        Nothing that it gives is written, in any mode. `simulate` says so to the hook
+        (`context.replay`), which then reaches nothing outside; `exact` and `debug` call it as if it
+        happened now, `debug` with how long it took; `modified` gives it `params`. What it gave then
+        is known of the last 1,000 events of a background hook.
+        """
+        return replay(self._store, self.named(name), since, until, mode, params)
+
+    def changes(
+        self,
+        keys: str | Iterable[str] = "*",
+        *,
+        scope: str | Iterable[str] = "*",
+        on: str | Iterable[str] = CHANGED,
+        since: datetime | TimeRange | None = None,
+        until: datetime | None = None,
+        limit: int | None = 100,
+    ) -> list[Changed]:
+        """The log of changes, the newest first: events as hooks are told of them.
+
+        It is a view of the journal: nothing is kept for it, and what is pruned is not in it.
+        """
+        check_limit(limit)
+        wanted = Hook.told_of("", print, keys, scope, on)
+        return changes(self._store, wanted, since, until)[:limit]
+
+    def failed(self, name: str, *, limit: int = 100) -> list[Mapping[str, Any]]:
+        """Events that a background hook has failed at three times, the newest first."""
+        hook = self.named(name)
+        if hook.runner is None:
+            raise InvalidInputError(f"the hook {name} stands in front; what it refuses, fails")
+        return kept_results(self._store, name, "failed", limit)
+
+    def records(self) -> list[HookRecord]:
+        """What is known of all background hooks that this store has had, in any process."""
+        return hook_records(self._store)
+
+    @here
+    def list(self) -> list[str]:
+        """The names of all hooks, those in front first, in the order in which they are called."""
+        behind = [one.name for one in self._hooks.values() if one.behind]
+        return [*(one.name for one in self._front), *behind]
+
+
+class _Front(Gate):
+    """The gate that hooks in front stand in."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def before(self, request: GateRequest) -> GateRequest | None:
+        """Ask the hooks about each operation."""
+        scope = str(request.scope)
+        operations, changed = list(request.operations), False
+        for hook in self._hooks._refusing:
+            if hook.metrics.behind > hook.max_queue_size:
+                self._refuse_behind(hook, scope, request)
+        for hook in self._hooks._front:
+            if not hook.scopes.fit(scope):
+                continue
+            at = 0
+            while at < len(operations):
+                one = operations[at]
+                name = _name_of(one)
+                if not name or not hook.wants(name, scope, one.key):
+                    at += 1
+                    continue
+                result = self._ask(hook, name, request, one)
+                if isinstance(result, Replace):
+                    # What features note beside it is not the user's.
+                    own = [other for other in operations if other.key.startswith("$")]
+                    operations, changed = [*own, *result.operations], True
+                    break
+                if isinstance(result, Modified | Redirect):
+                    operations[at], changed = _after(one, result), True
+                at += 1
+        return replace(request, operations=operations) if changed else None
+
+    def _ask(self, hook: Hook, name: str, request: GateRequest, one: Operation) -> Any:
+        if hook.cached(one.key):
+            hook.metrics.skipped += 1
+            return None
+        if not hook.breaker.allow():
+            hook.metrics.passed_over += 1
+            self._hooks._core.meter.add(HOOKS, (hook.name, "passed_over"))
+            if hook.on_open == SKIP:
+                return None
+            raise GateRefusedError(
+                f"{request.scope}: the hook {hook.name} has failed too often and is not asked; "
+                f"nothing was changed. It is tried again in {hook.breaker.wait():.0f} s; its last "
+                f"failure: {hook.metrics.error}"
+            )
+        event = Changed(
+            name,
+            request.scope,
+            request.timeline,
+            one.key,
+            one.kind,
+            request.cause or cause_now() or Cause(),
+            _old=partial(self._old, request, one.key),
+            _new=partial(copied, one.value),
+        )
+        result = self._called(hook, event, HookContext(hook.name, request.attempt, data=hook.data))
+        if isinstance(result, Cancel):
+            raise HookCancelledError(
+                f"{request.scope}: the hook {hook.name} refused the {one.kind} of "
+                f"{one.key or 'the scope'}: {result.reason}",
+                hook.name,
+                result.reason,
+            )
+        if isinstance(result, Modified | Redirect | Replace) and name != CHANGED:
+            raise HookResultError(
+                f"{request.scope}: the hook {hook.name} can refuse what {name} tells of, not "
+                "change it"
+            )
+        return result
+
+    def _called(self, hook: Hook, event: Changed, context: HookContext) -> Any:
+        outcome = "failed"
+        try:
+            result = hook.call(event, context)
+            outcome = "done"
+        except HoldfastError:
+            raise
+        except Exception as error:  # what it was there to check is not let through
+            raise GateRefusedError(
+                f"{event.scope}: the hook {hook.name} failed with {type(error).__name__}: {error}; "
+                "nothing was changed"
+            ) from error
+        finally:
+            self._hooks._core.meter.add(HOOKS, (hook.name, outcome))
+        return result
+
+    def _old(self, request: GateRequest, key: str) -> Any:
+        """What a key holds now."""
+        line = handle_of(self._hooks._store).line(request.scope, request.timeline)
+        return line.reader.get(key)
+
+    def _refuse_behind(self, hook: Hook, scope: str, request: GateRequest) -> None:
+        for one in request.operations:
+            if one.key and not one.key.startswith("$") and hook.wants(CHANGED, scope, one.key):
+                raise HookBehindError(
+                    f"{scope}: the background hook {hook.name} is {hook.metrics.behind} commits "
+                    f"behind, and {hook.max_queue_size} is the most that was declared; try again "
+                    "later"
+                )
+
+
+def _name_of(one: Operation) -> str:
+    """The event that an operation is; empty for what is no business of hooks."""
+    if not one.key:
+        return STARTED.get(one.kind, one.kind)
+    if one.key.startswith(AGENT):
+        return SAVED
+    return "" if one.key.startswith("$") else CHANGED
+
+
+def _after(one: Operation, result: Modified | Redirect) -> Operation:
+    """An operation as a result leaves it."""
+    if isinstance(result, Redirect):
+        return replace(one, key=result.key, sensitive=None)
+    if one.kind not in ("set", "append"):
+        raise HookResultError(f"a {one.kind} has no value that a hook could modify")
+    return replace(one, value=result.value)

@@ -1,0 +1,160 @@
+"""Replaying hooks over the journal: what they would give for what has happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import perf_counter
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.hooks.hook import Hook
+from holdfast.hooks.hook_events import Changed, HookContext
+from holdfast.hooks.hook_records import KEPT, kept_results
+from holdfast.hooks.hook_runner import happened, place_of
+from holdfast.store.names.arguments import by_name
+from holdfast.store.names.items import Entry
+from holdfast.store.store import Store
+
+MODES = ("exact", "modified", "simulate", "debug")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """From a time to another; None stands for no bound."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def last(cls, length: timedelta) -> TimeRange:
+        """From so long ago until now."""
+        return cls(datetime.now(UTC) - length)
+
+    @classmethod
+    def last_hour(cls) -> TimeRange:
+        """The last hour."""
+        return cls.last(timedelta(hours=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a hook gave for one event."""
+
+    event: Mapping[str, Any]
+    """Its name, scope, timeline, entry and key."""
+    result: str
+    """The name of the result, or `failed`."""
+    value: Any = None
+    """The result itself; None for nothing."""
+    before: str = ""
+    """What it gave when it happened, if that is kept: of the last 1,000 events of a background
+    hook. What a hook in front gave is not kept: what became of it is in the journal."""
+    error: str = ""
+    seconds: float = 0.0
+
+    @property
+    def same(self) -> bool:
+        """Whether it gave what it gave then, as far as that is known."""
+        return self.before in ("", self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay of a hook came to."""
+
+    hook: str
+    mode: str
+    results: tuple[Replayed, ...]
+
+    @property
+    def differences(self) -> tuple[Replayed, ...]:
+        """Events for which the hook gave something else than it did then."""
+        return tuple(one for one in self.results if not one.same)
+
+    @property
+    def failures(self) -> tuple[Replayed, ...]:
+        """Events that the hook failed at."""
+        return tuple(one for one in self.results if one.error)
+
+    def __str__(self) -> str:
+        said = f"{self.hook} ({self.mode}): {len(self.results)} events"
+        given = Counter(one.result for one in self.results)
+        shown = ", ".join(f"{name} {count}" for name, count in given.items())
+        ended = f"{len(self.differences)} differ, {len(self.failures)} failed"
+        lines = [f"{said}, {ended}{f' ({shown})' if shown else ''}"]
+        for one in (*self.differences, *self.failures):
+            place = f"{one.event['scope']} {one.event['timeline']}@{one.event['entry']}"
+            what = f"{one.before or 'unknown'} then, {one.result} now"
+            lines.append(f"  {place} {one.event['key']}: {one.error or what}")
+        return "\n".join(dict.fromkeys(lines))
+
+
+def replay(
+    store: Store,
+    hook: Hook,
+    since: datetime | TimeRange | None,
+    until: datetime | None,
+    mode: str,
+    params: Mapping[str, Any] | None,
+) -> ReplayReport:
+    """Call a hook with the events of a time; nothing of what it gives is done."""
+    if mode not in MODES:
+        raise InvalidInputError(f"mode is {', '.join(MODES)}")
+    given = by_name(params, "params")
+    if given and mode not in ("modified", "simulate"):
+        raise InvalidInputError("params go with mode='modified', or 'simulate'")
+    kept = kept_results(store, hook.name, "results", 2 * KEPT) if hook.behind else []
+    before = {_place(one): str(one["result"]) for one in reversed(kept)}
+    told = reversed(changes(store, hook, since, until))
+    found = tuple(_called(hook, event, mode, given, before) for event in told)
+    return ReplayReport(hook.name, mode, found)
+
+
+def changes(
+    store: Store, hook: Hook, since: datetime | TimeRange | None, until: datetime | None
+) -> list[Changed]:
+    """The events of a time that a hook is told of, the newest first."""
+    if isinstance(since, TimeRange):
+        if until is not None:
+            raise InvalidInputError("a time range has its own end; leave out until")
+        until = since.until
+        since = since.since
+    entries = sorted(_entries(store, hook, since, until), key=lambda one: one.time)
+    found = [event for entry in entries for event in happened(store, hook, entry)]
+    return found[::-1]
+
+
+def _entries(
+    store: Store, hook: Hook, since: datetime | None, until: datetime | None
+) -> Iterator[Entry]:
+    """The entries of a time, of all timelines of the scopes that the hook is about."""
+    for info in store.scopes().items:
+        if hook.scopes.fit(str(info.scope)):
+            state = store.scope(info.scope)
+            for line in state.timelines():
+                yield from state.on(line.name).log(
+                    since=since, until=until, limit=None, newest_first=False
+                )
+
+
+def _called(
+    hook: Hook, event: Changed, mode: str, params: dict[str, Any], before: Mapping[Any, str]
+) -> Replayed:
+    context = HookContext(hook.name, 1, params, mode, {})
+    begun, error, value = perf_counter(), "", None
+    try:
+        value = hook.function(event, context)
+        hook.check(value)
+    except Exception as raised:  # it is told of, and the others are replayed
+        error, value = f"{type(raised).__name__}: {raised}"[:500], None
+    result = "failed" if error else type(value).__name__ if value is not None else "Continue"
+    place = place_of(event)
+    seconds = perf_counter() - begun if mode == "debug" else 0.0
+    return Replayed(place, result, value, before.get(_place(place), ""), error, seconds)
+
+
+def _place(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(one[name] for name in ("event", "scope", "timeline", "entry", "key"))
