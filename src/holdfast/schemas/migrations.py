@@ -1,0 +1,485 @@
+"""Migrations: values of older versions of a schema become those of the newest, all or none.
+
+report = Migrations(store).run("agent:*", "profile", dry_run=True)
+
+The work is done on a fork, batch by batch, and taken over in one entry. What others write meanwhile
+is brought along and migrated before that. One that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    InvalidSchemaError,
+    MissingError,
+    SchemaViolationError,
+)
+from holdfast.schemas.compatibility import MigrationCheck, check_migration
+from holdfast.schemas.schema import DOCUMENTS, MIGRATIONS, Schema, SchemaRule
+from holdfast.seal.codec import Typed
+from holdfast.seal.subject_keys import SEALED
+from holdfast.store.inner import (
+    Book,
+    Core,
+    Operation,
+    Terms,
+    Timeline,
+    announce,
+    core_of,
+    derived,
+    end_line,
+    handle_of,
+    has_sealed,
+    index_of,
+    own_change,
+    read_meta,
+    sticky_prefixes,
+    terms_of,
+    tree_changes,
+)
+from holdfast.store.names.arguments import check_count, check_flag, check_seconds, check_text
+from holdfast.store.names.cause import acting
+from holdfast.store.names.face import faced, writes
+from holdfast.store.names.items import Checkpoint
+from holdfast.store.names.patterns import Patterns
+from holdfast.store.names.scope import Scope
+from holdfast.store.state import State
+from holdfast.store.store import Store
+
+NOT_STARTED, IN_PROGRESS, COMPLETED, FAILED, ROLLED_BACK = (
+    *("not_started", "in_progress", "completed"),
+    *("failed", "rolled_back"),
+)
+BATCH = 100
+TIMEOUT = 300.0
+ROUNDS = 20
+"""How often what others write meanwhile is brought along before it is given up."""
+_CORRELATION = "migration"
+
+
+class MigrationRecord(Struct):
+    """What is kept of the migration of one scope."""
+
+    status: str
+    to: int
+    fork: str = ""
+    start: int = 0
+    """The entry of main that the fork began from."""
+    checkpoint: str = ""
+    migrated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What a migration of one scope came to."""
+
+    scope: Scope
+    schema: str
+    to: int
+    status: str
+    """not_started, in_progress, completed, failed or rolled_back"""
+    migrated: int = 0
+    """Values that were led to the newer version."""
+    failures: tuple[str, ...] = ()
+    """Keys that could not be, each with its path and what is wrong; then nothing was taken over."""
+    checkpoint: Checkpoint | None = None
+    """The state before."""
+    dry_run: bool = False
+    versions: dict[int, int] = field(default_factory=dict)
+    """How many values there were of each version; 0: written before there was a schema."""
+
+
+@faced
+class Schemas:
+    """The schemas that the scopes of a store have declared, in all their versions."""
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("Schemas takes an open store of the same face")
+        self._store = store
+
+    def get(self, name: str, version: int | None = None) -> Schema:
+        """A schema by its name, of a version or the newest that was declared anywhere."""
+        found = [one for one in self.history(name) if version in (None, one.version)]
+        if not found:
+            raise MissingError(f"no scope has declared a schema {name!r} of that version")
+        return found[-1]
+
+    def history(self, name: str) -> Sequence[Schema]:
+        """All versions of a schema, the oldest first."""
+        check_text(name, "the name of a schema", 64, least=1)
+        found = {one.version: one for one in self._all() if one.called == name}
+        return [found[version] for version in sorted(found)]
+
+    def list(self) -> Sequence[Schema]:
+        """The newest version of each schema, by their names."""
+        found: dict[str, Schema] = {}
+        for one in self._all():
+            if one.called not in found or found[one.called].version < one.version:
+                found[one.called] = one
+        return [found[name] for name in sorted(found)]
+
+    def _all(self) -> Iterator[Schema]:
+        for info in self._store.scopes().items:
+            reader = handle_of(self._store.scope(info.scope)).reader
+            for _, data in reader.items(DOCUMENTS.prefix, None, "", False):
+                yield Schema.of_document(data)
+
+
+@faced
+class Migrations:
+    """Leads values to the versions of schemas that scopes declare."""
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("Migrations takes an open store of the same face")
+        self._store = store
+
+    def validate(self, old: Schema, new: Schema, level: str = "strict") -> MigrationCheck:
+        """Whether the steps of a newer schema lead there from an older one, and how risky it is."""
+        if not isinstance(old, Schema) or not isinstance(new, Schema):
+            raise InvalidInputError("validate takes two schemas: Schemas(store).get(name, version)")
+        try:
+            steps = new.way(old.version)
+        except InvalidSchemaError as error:
+            return MigrationCheck(error.problems, "critical", error.problems)
+        return check_migration(old.document, new.document, steps, level)
+
+    @writes
+    def run(
+        self,
+        scope: str,
+        schema: str,
+        *,
+        to: int | None = None,
+        key: str | None = None,
+        dry_run: bool = False,
+        batch_size: int = BATCH,
+        timeout: float = TIMEOUT,
+    ) -> Sequence[MigrationReport]:
+        """Migrate the values of a schema in a scope, or in all that fit a pattern; a report each.
+
+        Each value is led from its own version. What fails is named with its key, and then nothing
+        of that scope is taken over. `to` is the version that is declared; with `key` one value
+        alone. A checkpoint of the type `migration` is made first. A dry run does all but taking it
+        over. After `timeout` seconds it is given up, and goes on when it is run again.
+        """
+        check_count(batch_size, "batch_size")
+        check_seconds(timeout, "timeout")
+        if batch_size < 1:
+            raise InvalidInputError("batch_size is 1 or more")
+        check_flag(dry_run, "dry_run")
+        reports = []
+        for state, rule in self._found(scope, schema):
+            if to is not None and to != rule.version:
+                raise InvalidSchemaError(
+                    [f"{state.scope} declares version {rule.version} of {schema}, not {to}"]
+                )
+            work = _Work(state, rule, key, batch_size, time.monotonic() + timeout)
+            with acting("migrations", correlation=f"{_CORRELATION}/{schema}"):
+                about = {"scope": str(state.scope), "schema": schema, "to": rule.version}
+                try:
+                    reports.append(_told(core_of(self._store), work, about, dry_run=dry_run))
+                except MissingError:  # of the others that fit nothing is to be kept from
+                    if any(one.scope == state.scope for one in self._store.scopes().items):
+                        raise
+                    why = ("the scope was deleted meanwhile",)
+                    ended = (state.scope, schema, rule.version, FAILED)
+                    reports.append(MigrationReport(*ended, failures=why))
+        return reports
+
+    def status(self, scope: str, schema: str) -> Sequence[MigrationReport]:
+        """How far the migrations of a schema are: a report for each scope that declares it."""
+        return [
+            _Work(state, rule, None, BATCH, 0.0).status()
+            for state, rule in self._found(scope, schema)
+        ]
+
+    def _found(self, scope: str, schema: str) -> list[tuple[State, SchemaRule]]:
+        """The scopes that fit, and declare the schema."""
+        check_text(schema, "the name of a schema", 64, least=1)
+        names = [str(one.scope) for one in self._store.scopes().items]
+        some = [one for one in names if Patterns(str(scope)).fit(one)]
+        found = []
+        for name in some:
+            state = self._store.scope(name)
+            for one in state.declared():
+                if isinstance(one, SchemaRule) and one.called == schema:
+                    found.append((state, one))
+        if not found:
+            raise MissingError(f"no scope that fits {scope} declares a schema {schema!r}")
+        return found
+
+
+def _told(core: Core, work: _Work, about: dict[str, Any], *, dry_run: bool) -> MigrationReport:
+    """Migrate one scope, and tell hooks of it (`announce`)."""
+    if dry_run:
+        return work.run(dry_run=True)
+    announce(core, "migration_started", **about)
+    try:
+        report = work.run(dry_run=False)
+    except BaseException as error:  # however it ended, that is told
+        announce(core, "migration_failed", **about, error=f"{type(error).__name__}: {error}"[:500])
+        raise
+    if report.failures:
+        announce(core, "migration_failed", **about, failures=list(report.failures[:10]))
+        announce(core, "migration_rollback_completed", **about)
+    elif report.status == COMPLETED:
+        announce(core, "migration_completed", **about, migrated=report.migrated)
+    else:
+        announce(core, "migration_failed", **about, error="time ran out; run it again to go on")
+    return report
+
+
+class _Work:
+    """The migration of one scope."""
+
+    def __init__(
+        self, state: State, rule: SchemaRule, key: str | None, batch: int, end: float
+    ) -> None:
+        self._state = state
+        self._rule = rule
+        self._schema = rule.schema(handle_of(state).reader.get)
+        self._key = key
+        self._batch = batch
+        self._end = end
+        self._book = Book(state, MIGRATIONS, MigrationRecord)
+        self._id = rule.called if key is None else f"{rule.called}/{key}"
+        self._failures: list[str] = []
+        self._done: set[str] = set()
+        self._at = 0  # the entry of the fork that is known to be ours
+
+    def status(self) -> MigrationReport:
+        """How far it is."""
+        known, waiting = self._book.get(self._id), self._versions()
+        status = NOT_STARTED
+        if all(version >= self._rule.version for version in waiting):
+            status = COMPLETED
+        elif known is not None and known.to == self._rule.version:
+            # What is older again was put back: all that is written is of the newest version.
+            status = ROLLED_BACK if known.status == COMPLETED else known.status
+        return self._report(status, waiting, known)
+
+    def _report(
+        self,
+        status: str,
+        versions: dict[int, int],
+        known: MigrationRecord | None,
+        *,
+        dry_run: bool = False,
+    ) -> MigrationReport:
+        known = known or MigrationRecord(status, self._rule.version)
+        kept = self._state.checkpoints(type="migration") if known.checkpoint else ()
+        return MigrationReport(
+            self._state.scope,
+            self._rule.called,
+            self._rule.version,
+            status,
+            len(self._done) or known.migrated,
+            tuple(self._failures),
+            next((one for one in kept if one.id == known.checkpoint), None),
+            dry_run,
+            versions,
+        )
+
+    def run(self, *, dry_run: bool) -> MigrationReport:
+        """Do it on a fork, then take that over, unless something failed."""
+        before = self._versions()
+        if all(version >= self._rule.version for version in before):
+            return self._report(COMPLETED, before, None, dry_run=dry_run)
+        if dry_run:
+            try:
+                self._migrate(self._state, None)
+            except TimeoutError:
+                return self._report(IN_PROGRESS, before, None, dry_run=True)
+            status = FAILED if self._failures else COMPLETED
+            return self._report(status, before, None, dry_run=True)
+        record = self._begun()
+        try:
+            taken = self._taken_over(record)
+        except TimeoutError:
+            return self._report(IN_PROGRESS, before, record)
+        if not taken and record.fork:
+            with suppress(HoldfastError):  # what is left of it harms nobody
+                end_line(handle_of(self._state.on(record.fork)), "migration")
+        record.fork, record.status = "", COMPLETED if taken else FAILED
+        record.migrated = len(self._done) if taken else 0
+        self._note(record)
+        return self._report(record.status, before, record)
+
+    def _begun(self) -> MigrationRecord:
+        """The record of a run that was killed or ran out of time, or of a new one; and its fork."""
+        record = self._book.get(self._id)
+        if record is None or (record.status, record.to) != (IN_PROGRESS, self._rule.version):
+            label = f"before {self._rule.called} {self._rule.version}"
+            checkpoint = self._state.checkpoint(label, type="migration")
+            record = MigrationRecord(IN_PROGRESS, self._rule.version, checkpoint=checkpoint.id)
+            record.start = checkpoint.sequence
+            sticky = sticky_prefixes(handle_of(self._state).reader.declared())
+            sticky = tuple(one for one in sticky if one[:1] != "$")  # those keys have no schema
+            waiting = self._waiting(self._state) if sticky else ()
+            if not any(key.startswith(sticky) for key, _ in waiting):
+                record.fork = f"$migration/{self._rule.called}/{time.time_ns():x}"
+            self._note(record)
+        lines = [one.name for one in self._state.timelines()]
+        if record.fork and record.fork not in lines:
+            with suppress(Conflict):  # another run has made it just now
+                self._state.fork(record.fork, at=record.start)
+        return record
+
+    def _note(self, record: MigrationRecord) -> None:
+        self._book.step(lambda page: page.put(self._id, record), reason="migration")
+
+    def _taken_over(self, record: MigrationRecord) -> bool:
+        """Migrate, and bring along what others write, until it is taken over in one entry.
+
+        What restores and merges leave alone is changed in place: by one change, made in memory.
+        """
+        reason = f"migrated to {self._rule.called} {self._rule.version}"
+        since = record.start
+        for _ in range(ROUNDS):
+            head = self._state.log(limit=1)[0].sequence
+            self._failures.clear()
+            try:
+                if record.fork:
+                    fork = self._state.on(record.fork)
+                    if not self._at:
+                        self._at, since = handle_of(fork).place()[2], record.start
+                    self._bring(fork, since, head)
+                    since = head
+                    self._migrate(fork, partial(self._write, fork, "migration"))
+                    if not self._failures:
+                        point = f"{record.fork}@{self._at}"
+                        self._state.restore(point, if_head=head, reason=reason)
+                else:
+                    all_made: list[Operation] = []
+                    self._migrate(self._state, all_made.extend)
+                    if not self._failures:
+                        _commit(self._state, reason, head, all_made)
+            except Conflict:  # others have written since: that is brought along, too
+                continue
+            return not self._failures
+        raise Conflict(f"{self._state.scope}: others never stopped writing; try again", [])
+
+    def _bring(self, fork: State, since: int, head: int) -> None:
+        """Let a fork have what main has become from one entry to another: whole values, as stored.
+
+        A merge would make one value of theirs and what it was led to, and would bring back what a
+        restore has undone.
+        """
+        points = handle_of(self._state).history.points
+        then, now = (points.view(self._state.timeline, one) for one in (since, head))
+        trees, made = now.ledger.trees, list[Operation]()
+        for key, _, _ in tree_changes(trees, index_of(then), index_of(now)):
+            if derived(key):
+                continue
+            slot = now.slot(key)
+            made.append(Operation("delete", key))
+            if slot is not None:
+                codec, meta = now.ledger.codec.plain_reader, read_meta(slot.meta)
+                value = now.ledger.value_of(key, now.settled(slot), codec)
+                terms = replace(terms_of(meta) or Terms(), schema=meta.schema or -1)
+                made[-1] = Operation("set", key, value, terms)
+        for start in range(0, len(made), self._batch):
+            batch = made[start : start + self._batch]
+            self._write(fork, "what was written meanwhile", batch)
+
+    def _write(self, fork: State, reason: str, made: list[Operation]) -> None:
+        try:
+            self._at = _commit(fork, reason, self._at, made)
+        except Conflict:  # another run works on it, too: all that main has become is brought again
+            self._at = 0
+            raise
+
+    def _migrate(self, state: State, write: Callable[[list[Operation]], None] | None) -> None:
+        """Lead all older values of a state through the steps, batch by batch."""
+        waiting = list(self._waiting(state))
+        for start in range(0, len(waiting), self._batch):
+            if time.monotonic() > self._end:
+                raise TimeoutError
+            line = handle_of(state).reader.now()
+            keys = [key for key, _ in waiting[start : start + self._batch]]
+            made = [self._led(state, line, key) for key in keys if line is not None]
+            operations = [one for one in made if one is not None]
+            if operations:
+                self._done.update(one.key for one in operations)
+                if write is not None:
+                    write(operations)
+                    about = {"scope": str(state.scope), "schema": self._rule.called}
+                    core, count = handle_of(state).core, len(self._done)
+                    announce(core, "migration_step_completed", **about, migrated=count)
+
+    def _led(self, state: State, line: Timeline, key: str) -> Operation | None:
+        """What sets a key to its value as it is to be now; None if there is none, or it failed."""
+        slot = line.slot(key)
+        if slot is None:
+            return None
+        codec = line.ledger.codec
+        value = line.ledger.value_of(key, line.settled(slot), codec.plain_reader)
+        version = read_meta(slot.meta).schema or self._first()
+        try:
+            kept = None
+            if isinstance(value, Typed) and value.name == SEALED:  # as a whole, for a subject
+                value = line.ledger.value_of(key, line.settled(slot), codec.plain_viewer)
+                kept = handle_of(state).reader.to_update(key, None)[2]
+            new = self._schema.migrated(value, version)
+            problems = self._schema.checker.problems(
+                codec.plain_viewer.decode(codec.encode(new)) if has_sealed(new) else new
+            )
+            if problems:
+                raise SchemaViolationError("; ".join(problems), problems)
+        except HoldfastError as error:
+            self._failures.append(f"{key} (version {version}): {error}")
+            return None
+        # As long as it lasted, to the moment; and it is checked once.
+        terms = replace(terms_of(read_meta(slot.meta)) or Terms(), schema=self._rule.version)
+        return Operation("set", key, new, terms, kept.name if kept is not None else None)
+
+    def _first(self) -> int:
+        """The version that values are taken for that were written before there was a schema."""
+        return min((one.from_version for one in self._schema.steps), default=self._rule.version)
+
+    def _waiting(self, state: State) -> Iterator[tuple[str, int]]:
+        return (one for one in self._keys(state) if one[1] < self._rule.version)
+
+    def _keys(self, state: State) -> Iterator[tuple[str, int]]:
+        """Keys of the schema, with the version of each; 0 for none."""
+        reader = handle_of(state).reader
+        line = reader.now()
+        for key, slot in line.scan(self._rule.prefix) if line is not None else ():
+            if key[:1] == "$" or self._key not in (None, key) or reader.judged(slot) is None:
+                continue
+            rule = line.declared.check_of(key) if line is not None else None
+            if rule is not None and rule.key == self._rule.key:  # none with a longer prefix
+                yield key, read_meta(slot.meta).schema
+
+    def _versions(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for _, version in self._keys(self._state):
+            found[version] = found.get(version, 0) + 1
+        return found
+
+
+def _commit(state: State, reason: str, head: int, made: list[Operation]) -> int:
+    """Write behind an entry, and nothing else; the number of the new entry."""
+    parts = own_change(state, reason=reason)
+    part = parts.part(handle_of(state))
+    part.operations += made
+    part.head = head
+    plan = parts.plan()
+    if plan is None:
+        return head
+    written = handle_of(state).core.run(plan[0])
+    plan[1](written)
+    return written[0].sequence

@@ -1,0 +1,355 @@
+"""Schemas: what values below a prefix have to be, in versions.
+
+state.declare(Schema("profile", version=1, prefix="profiles/", fields={"user_id": Text()}))
+
+A schema is a declaration of a scope, like a lookup: every process that writes the scope keeps to
+it. The declaration is small; the document with all it says lies beside it, `$schema/NAME/VERSION`,
+and stays when a newer version is declared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from holdfast.errors import (
+    DamagedRecordError,
+    InvalidSchemaError,
+    SchemaViolationError,
+    TransformError,
+)
+from holdfast.schemas.compatibility import LEVELS, check_compatible
+from holdfast.schemas.fields import MOST_BYTES, Checker, Field, mapping_document
+from holdfast.schemas.transforms import Step, way
+from holdfast.store.inner import CheckingDeclaration, Declaration, Owned
+from holdfast.store.names.arguments import check_flag, check_text, listed
+from holdfast.store.names.scope import Scope
+
+DOCUMENTS = Owned("$schema/", restore=Owned.STAY, merge=Owned.UNION)
+"""NAME/VERSION: all that a schema says. It stays when the state goes back, as declarations do."""
+MIGRATIONS = Owned("$migrations/", restore=Owned.STAY, copy=Owned.NOWHERE)
+"""NAME, or NAME/KEY of one value: how far a migration of the scope is."""
+_SEMANTIC = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+MOST_KNOWN = 256
+"""Schemas whose documents a process remembers."""
+_known: OrderedDict[str, Schema] = OrderedDict()
+_items: dict[str, Checker] = {}
+_LONG = ("minItems", "maxItems")
+_WHOLE = ("uniqueItems", "contains", "prefixItems")
+"""What JSON Schema says of a list as a whole."""
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class SemanticVersion:
+    """MAJOR.MINOR.PATCH, for people: what counts is the version."""
+
+    major: int
+    minor: int = 0
+    patch: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> SemanticVersion:
+        """The opposite of `str`."""
+        found = _SEMANTIC.fullmatch(text) if isinstance(text, str) else None
+        if found is None:
+            raise InvalidSchemaError([f"semantic is MAJOR.MINOR.PATCH, as 2.1.0, not {text!r}"])
+        return cls(*map(int, found.groups()))
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+@dataclass(frozen=True)
+class SchemaRule(CheckingDeclaration):
+    """That values below a prefix are of a schema."""
+
+    kind: ClassVar[str] = "schema"
+    called: str = ""
+    version: int = 1
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is known by; a newer version takes its place."""
+        return self.called
+
+    def data(self) -> dict[str, Any]:
+        """What is kept: plain data."""
+        named = {"name": self.called, "prefix": self.prefix}
+        return {**named, "version": self.version, "digest": self.digest}
+
+    @classmethod
+    def of_data(cls, data: dict[str, Any]) -> Self:
+        """The opposite of `data`."""
+        return cls(data["prefix"], data["name"], data["version"], data["digest"])
+
+    @property
+    def place(self) -> str:
+        """Where the document lies."""
+        return f"{DOCUMENTS.prefix}{self.called}/{self.version}"
+
+    def schema(self, read: Callable[[str], Any]) -> Schema:
+        """All that it says; `read` gives values of the scope's keys."""
+        found = _known.get(self.digest)
+        if found is None:
+            data = read(self.place)
+            found = Schema.of_document(data) if isinstance(data, Mapping) else None
+            if found is None or found.digest != self.digest:
+                raise DamagedRecordError(
+                    f"the document of the schema {self.called!r}, version {self.version}, is not "
+                    f"there or not as it was: declare it again",
+                    self.place,
+                )
+            remember(found)
+        return found
+
+    def admit(self, scope: Scope, key: str, value: Any, read: Callable[[str], Any]) -> int:
+        """Refuse a value that breaks the schema, with all that is wrong with it."""
+        problems = self.schema(read).checker.problems(value)
+        if problems:
+            raise SchemaViolationError(self._said(scope, key, problems), problems)
+        return self.version
+
+    def admit_items(
+        self,
+        scope: Scope,
+        key: str,
+        items: Sequence[Any],
+        count: Callable[[], int],
+        read: Callable[[str], Any],
+    ) -> int:
+        """The same for what is added to a list: items are told by their place among these.
+
+        What counts for a list as a whole is refused where the rest of it would have to be read.
+        """
+        document = self.schema(read).document
+        if self.digest not in _items:
+            rest = {name: one for name, one in document.items() if name not in (*_LONG, *_WHOLE)}
+            _items[self.digest] = Checker(rest)
+        problems = _items[self.digest].problems(list(items))
+        problems += [f"{name} is checked by set alone" for name in _WHOLE if name in document]
+        least, most = (document.get(name) for name in _LONG)
+        if least is not None or most is not None:
+            total = count() + len(items)
+            problems += [f"at least {least} items"] if least is not None and total < least else []
+            problems += [f"at most {most} items"] if most is not None and total > most else []
+        if problems:
+            raise SchemaViolationError(self._said(scope, key, problems), problems)
+        return self.version
+
+    def _said(self, scope: Scope, key: str, problems: list[str]) -> str:
+        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+        what = "; ".join(problems[:5]) + more
+        return f"{scope}: {key!r} breaks the schema {self.called} {self.version}: {what}"
+
+    def leads(self, version: int, read: Callable[[str], Any]) -> bool:
+        """Whether the schema says that older values are led on when they are read."""
+        return version < self.version and self.schema(read).auto_migrate
+
+    def led(self, key: str, value: Any, version: int, read: Callable[[str], Any]) -> Any:
+        """An older value as this version has it."""
+        try:
+            return self.schema(read).migrated(value, version)
+        except (TransformError, InvalidSchemaError) as error:
+            raise TransformError(
+                f"{key!r} is of {self.called} {version} and cannot be led to {self.version}: "
+                f"{error}; set it anew, or mend the steps in a newer version"
+            ) from None
+
+    def check_fit(
+        self, read: Callable[[str], Any], known: Callable[[], Sequence[Declaration]]
+    ) -> None:
+        """Refuse a version that does not follow the one that is declared, or breaks with it."""
+        try:
+            before = next((one for one in known() if one.key == self.key), None)
+        except DamagedRecordError:  # with what is lost nothing is compared: it is declared again
+            return
+        if not isinstance(before, SchemaRule) or before.digest == self.digest:
+            return
+        if self.version <= before.version:
+            raise InvalidSchemaError(
+                [f"version {before.version} of {self.called} is declared; give a later one"]
+            )
+        old, new = before.schema(read), self.schema(read)
+        steps = new.way(before.version)
+        problems = check_compatible(old.compatible, old.document, new.document, steps)
+        if problems:
+            raise InvalidSchemaError(
+                [f"{self.called} {self.version} is not {old.compatible} compatible", *problems]
+            )
+
+
+class Schema(SchemaRule):
+    """What values of keys below a prefix are, from a version on.
+
+    Give `fields`, or a JSON Schema (`document`), or a class (`of`: a dataclass, a `msgspec.Struct`
+    or a pydantic model). `steps` say how values of older versions become newer ones. `compatible`
+    (none, backward, forward, full) is kept to when the next version is declared. With
+    `auto_migrate` an older value is led through the steps when it is read.
+    """
+
+    semantic: SemanticVersion
+    compatible: str
+    steps: tuple[Step, ...]
+    auto_migrate: bool
+    document: dict[str, Any]
+
+    def __init__(
+        self,
+        name: str,
+        version: int = 1,
+        *,
+        prefix: str = "",
+        fields: Mapping[str, Field] | None = None,
+        document: Mapping[str, Any] | None = None,
+        of: type | None = None,
+        semantic: str | SemanticVersion | None = None,
+        compatible: str = "backward",
+        steps: Iterable[Step] = (),
+        extra: bool = False,
+        auto_migrate: bool = False,
+    ) -> None:
+        check_text(name, "the name of a schema", 64, least=1)
+        if "/" in name:
+            raise InvalidSchemaError(["the name of a schema has no slash"])
+        if type(version) is not int or not 1 <= version <= 1_000_000:
+            raise InvalidSchemaError(["the version of a schema is a whole number of 1 or more"])
+        if compatible not in LEVELS:
+            raise InvalidSchemaError([f"compatible is {', '.join(LEVELS)}"])
+        if sum(one is not None for one in (fields, document, of)) != 1:
+            raise InvalidSchemaError(["a schema has fields, a document, or a class: one of them"])
+        if semantic is None or isinstance(semantic, str):
+            semantic = SemanticVersion.parse(semantic or f"{version}.0.0")
+        made = {
+            "called": name,
+            "version": version,
+            "prefix": prefix,
+            "semantic": semantic,
+            "compatible": compatible,
+            "steps": tuple(listed(steps, "steps")),
+            "auto_migrate": check_flag(auto_migrate, "auto_migrate"),
+            "document": _document(fields, document, of, extra=extra),
+        }
+        for attribute, value in made.items():
+            object.__setattr__(self, attribute, value)
+        self.__post_init__()
+        if not all(isinstance(one, Step) for one in self.steps):
+            raise InvalidSchemaError(["steps are made like Step(1, 2, [Copy('a', 'b')])"])
+        object.__setattr__(self, "digest", digest_of(self.says()))
+        _ = self.checker  # refused now, not with the first value
+        if self.steps:
+            way(self.steps, min(one.from_version for one in self.steps), version)
+        remember(self)
+
+    @cached_property
+    def checker(self) -> Checker:
+        """What checks values."""
+        return Checker(self.document)
+
+    def migrated(self, value: Any, version: int) -> Any:
+        """A value of an older version as this one has it; not checked yet."""
+        for step in self.way(version):
+            value = step.apply(value)
+        return value
+
+    def way(self, version: int) -> list[Step]:
+        """The steps from an older version; a schema that has none leaves values as they are."""
+        return way(self.steps, version, self.version) if self.steps else []
+
+    def schema(self, read: Callable[[str], Any]) -> Schema:
+        """Itself."""
+        return self
+
+    def says(self) -> dict[str, Any]:
+        """All it says, as plain data: the document that lies beside its declaration."""
+        return {
+            "name": self.called,
+            "version": self.version,
+            "prefix": self.prefix,
+            "semantic": str(self.semantic),
+            "compatible": self.compatible,
+            "auto_migrate": self.auto_migrate,
+            "document": self.document,
+            "steps": [one.data() for one in self.steps],
+        }
+
+    @classmethod
+    def of_document(cls, data: Mapping[str, Any]) -> Schema:
+        """The opposite of `says`."""
+        known = _known.get(digest_of(data))
+        if known is not None:
+            return known
+        given = dict(data)
+        given["steps"] = [Step.of(one) for one in given["steps"]]
+        return cls(**given)
+
+    def along(self) -> dict[str, Any]:
+        """What is written with its declaration: all it says."""
+        return {self.place: self.says()}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Schema({self.called!r}, {self.version}, prefix={self.prefix!r})"
+
+
+def digest_of(says: Mapping[str, Any]) -> str:
+    """What tells a schema from all others."""
+    return hashlib.sha256(_encode(says)).hexdigest()
+
+
+def remember(schema: Schema) -> Schema:
+    """Keep a schema in memory: it need not be read for each value."""
+    _known[schema.digest] = schema
+    while len(_known) > MOST_KNOWN:
+        old, _ = _known.popitem(last=False)
+        _items.pop(old, None)
+    return schema
+
+
+def _document(
+    fields: Mapping[str, Field] | None,
+    document: Mapping[str, Any] | None,
+    of: type | None,
+    *,
+    extra: bool,
+) -> dict[str, Any]:
+    """The JSON Schema of what was given."""
+    if fields is not None:
+        must = [name for name, one in fields.items() if not getattr(one, "optional", False)]
+        made = mapping_document(fields, must, extra=check_flag(extra, "extra"))
+    elif document is not None:
+        made = dict(document)
+    else:
+        made = _of_class(of)
+    try:
+        size = len(_encode(made))
+    except (TypeError, msgspec.MsgspecError, RecursionError):
+        raise InvalidSchemaError(["a document is JSON, and not part of itself"]) from None
+    if size > MOST_BYTES:
+        raise InvalidSchemaError([f"a schema has at most {MOST_BYTES} bytes, not {size}"])
+    return made
+
+
+def _of_class(of: Any) -> dict[str, Any]:
+    if hasattr(of, "model_json_schema"):
+        made: dict[str, Any] = of.model_json_schema()
+        return made
+    try:
+        return msgspec.json.schema(of)
+    except TypeError as error:
+        raise InvalidSchemaError(
+            [f"{getattr(of, '__name__', of)} has no schema: {error}"]
+        ) from None

@@ -1,0 +1,561 @@
+"""Migrations: all values of a scope or none, beside writers, and after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_kit import Hands, Place
+
+import holdfast
+from holdfast import Lookup, Sticky, sync
+from holdfast.errors import InvalidSchemaError, MissingError, TransformError
+from holdfast.schemas import Migrations as AsyncMigrations
+from holdfast.schemas import schema as schemas
+from holdfast.schemas.transforms import CUSTOM
+from holdfast.sync.schemas import (
+    Convert,
+    Copy,
+    Custom,
+    Default,
+    MigrationReport,
+    Migrations,
+    Move,
+    Number,
+    Schema,
+    Schemas,
+    Step,
+    Text,
+    transform,
+)
+
+ONE = {"name": Text(), "age": Text(optional=True)}
+TWO = {"title": Text(), "age": Number(optional=True), "in": sync.schemas.AnyValue(optional=True)}
+THREE = {**TWO, "level": Number()}
+TO_TWO = Step(1, 2, [Move("name", "title"), Copy("title", "in.title"), Default("age", "0")])
+TO_TWO = Step(1, 2, [*TO_TWO.transformations, Convert("age", "parse_int")])
+TO_THREE = Step(2, 3, [Default("level", 1)])
+
+
+def one(**more: Any) -> Schema:
+    return Schema("p", 1, prefix="p/", fields=ONE, **more)
+
+
+def two(**more: Any) -> Schema:
+    return Schema("p", 2, prefix="p/", fields=TWO, steps=[TO_TWO], **more)
+
+
+def three(**more: Any) -> Schema:
+    return Schema("p", 3, prefix="p/", fields=THREE, steps=[TO_TWO, TO_THREE], **more)
+
+
+def led(name: str, age: int = 0) -> dict[str, Any]:
+    return {"age": age, "title": name, "in": {"title": name}}
+
+
+def stamped(state: sync.State) -> dict[int, int]:
+    """How many values there are of each version."""
+    found: dict[int, int] = {}
+    for line in [holdfast.store.inner.handle_of(state).reader.now()]:
+        assert line is not None
+        for _, slot in line.scan("p/"):
+            version = holdfast.store.inner.read_meta(slot.meta).schema
+            found[version] = found.get(version, 0) + 1
+    return found
+
+
+def run(store: sync.Store, scope: str = "*", **more: Any) -> MigrationReport:
+    (report,) = Migrations(store).run(scope, "p", **more)
+    return report
+
+
+@pytest.fixture
+def state(store: sync.Store) -> sync.State:
+    made = store.agent("1")
+    made.declare(one())
+    for n in range(7):
+        made.set(f"p/{n}", {"name": f"n{n}", "age": str(n)})
+    return made
+
+
+@pytest.mark.spec("L91", "L94", "L97", "X45", "X49")
+def test_a_scope_is_migrated_in_one_entry(store: sync.Store, state: sync.State) -> None:
+    state.declare(two())
+    report = run(store, "agent:1", to=2, batch_size=3)
+    assert (report.status, report.migrated, report.failures) == ("completed", 7, ())
+    assert report.versions == {1: 7}
+    assert state.items("p/") == [(f"p/{n}", led(f"n{n}", n)) for n in range(7)]
+    assert stamped(state) == {2: 7}
+    changed = [one for one in state.log() if "p/3" in one.keys]
+    assert len(changed) == 1, "its set, and nothing else on main"
+    assert report.checkpoint is not None
+    assert report.checkpoint.type == "migration"
+    assert state.at(report.checkpoint).get("p/3") == {"name": "n3", "age": "3"}
+    assert run(store).migrated == 0
+    assert store.verify().ok
+
+
+@pytest.mark.spec("L6", "X49")
+def test_each_value_is_led_from_its_own_version(store: sync.Store, state: sync.State) -> None:
+    state.set("p/old", {"name": "old"})
+    state.declare(two())
+    state.set("p/0", {"title": "new"})
+    assert stamped(state) == {1: 7, 2: 1}
+    state.declare(three())
+    state.set("p/1", {"title": "newest", "level": 9})
+    report = run(store)
+    assert report.versions == {1: 6, 2: 1, 3: 1}
+    assert report.migrated == 7
+    assert state.get("p/0") == {"title": "new", "level": 1}
+    assert state.get("p/1") == {"title": "newest", "level": 9}
+    assert state.get("p/old") == {**led("old"), "level": 1}
+
+
+@pytest.mark.spec("L93")
+def test_one_key_alone(store: sync.Store, state: sync.State) -> None:
+    state.declare(two())
+    assert run(store, "agent:1", key="p/3").migrated == 1
+    assert stamped(state) == {1: 6, 2: 1}
+    assert state.get("p/3") == led("n3", 3)
+    assert Migrations(store).status("agent:1", "p")[0].status == "not_started"
+    assert run(store, "agent:1").migrated == 6
+
+
+@pytest.mark.spec("L94")
+def test_all_scopes_that_fit_a_pattern(store: sync.Store) -> None:
+    for name in ("agent:1", "agent:2", "session:1"):
+        store.scope(name).declare(one())
+        store.scope(name).set("p/1", {"name": name})
+        store.scope(name).declare(two())
+    store.agent("3").set("p/1", {"name": "no schema"})
+    reports = Migrations(store).run("agent:*", "p")
+    assert [str(found.scope) for found in reports] == ["agent:1", "agent:2"]
+    assert store.session("1").get("p/1") == {"name": "session:1"}
+    assert store.agent("3").get("p/1") == {"name": "no schema"}
+    states = {str(found.scope): found.status for found in Migrations(store).status("*", "p")}
+    assert states == {"agent:1": "completed", "agent:2": "completed", "session:1": "not_started"}
+    with pytest.raises(MissingError, match="no scope that fits"):
+        Migrations(store).run("agent:3", "p")
+    with pytest.raises(InvalidSchemaError, match="declares version 2 of p, not 3"):
+        Migrations(store).run("agent:1", "p", to=3)
+
+
+@pytest.mark.spec("X45")
+def test_a_dry_run_says_what_would_be_and_writes_nothing(
+    store: sync.Store, state: sync.State
+) -> None:
+    state.set("p/bad", {"name": "bad", "age": "many"})
+    state.declare(two())
+    head = state.log(limit=1)[0].sequence
+    report = run(store, dry_run=True)
+    assert report.dry_run
+    assert report.status == "failed"
+    assert report.migrated == 7
+    assert report.failures == ("p/bad (version 1): it cannot be made int",)
+    state.delete("p/bad")
+    report = run(store, dry_run=True)
+    assert report.status == "completed"
+    assert report.migrated == 7
+    assert state.log(limit=1)[0].sequence == head + 1
+    assert [line.name for line in state.timelines()] == ["main"]
+    assert Migrations(store).status("*", "p")[0].status == "not_started"
+
+
+@pytest.mark.spec("X45", "X49")
+def test_a_failure_is_named_and_nothing_is_taken_over(store: sync.Store, state: sync.State) -> None:
+    state.set("p/5", {"name": "x", "age": "many"})
+    state.set("p/6", {"name": "x", "age": "-"})
+    state.declare(two())
+    report = run(store, batch_size=2)
+    assert report.status == "failed"
+    assert len(report.failures) == 2
+    assert report.failures[0].startswith("p/5 (version 1): ")
+    assert state.get("p/0") == {"name": "n0", "age": "0"}
+    assert stamped(state) == {1: 7}
+    assert Migrations(store).status("*", "p")[0].status == "failed"
+    assert [line.name for line in state.timelines()] == ["main"], "what was done is ended"
+    state.set("p/5", {"title": "x", "age": 5})
+    state.delete("p/6")
+    assert run(store).status == "completed"
+    assert stamped(state) == {2: 6}
+
+
+@pytest.mark.spec("X49")
+def test_what_does_not_fit_after_its_steps_is_named_with_its_path(
+    store: sync.Store, state: sync.State
+) -> None:
+    newer = {**TWO, "age": Number(maximum=3, optional=True)}
+    state.declare(Schema("p", 2, prefix="p/", fields=newer, steps=[TO_TWO]))
+    report = run(store)
+    assert [said.partition(":")[0] for said in report.failures] == [
+        f"p/{n} (version 1)" for n in (4, 5, 6)
+    ]
+    assert all("age: at most 3" in said for said in report.failures)
+
+
+@pytest.mark.spec("X45", "X49")
+def test_a_migration_can_be_rolled_back_and_run_again(store: sync.Store, state: sync.State) -> None:
+    state.declare(two())
+    report = run(store)
+    state.restore(report.checkpoint)
+    assert state.get("p/1") == {"name": "n1", "age": "1"}
+    found = Migrations(store).status("*", "p")[0]
+    assert found.status == "rolled_back"
+    assert found.checkpoint == report.checkpoint
+    assert run(store).status == "completed"
+    assert state.get("p/1") == led("n1", 1)
+
+
+@pytest.mark.spec("L6", "L98", "X49")
+def test_older_values_are_led_on_when_read_and_stored_anew_when_written(
+    place: Place, store: sync.Store, state: sync.State
+) -> None:
+    other = place.open().agent("1")
+    assert other.get("p/1") == {"name": "n1", "age": "1"}  # in the cache of another handle
+    state.declare(Lookup("by_age", "p/", {"age": "age"}))
+    before = state.checkpoint("before")
+    state.declare(two(auto_migrate=True))
+    schemas._known.clear()
+    assert other.get("p/1") == led("n1", 1)
+    assert other.items("p/")[1] == ("p/1", led("n1", 1))
+    assert other.get_many(["p/1"]) == {"p/1": led("n1", 1)}
+    assert other.item("p/1").value == led("n1", 1)
+    with other.change() as change:
+        assert change.get("p/1") == led("n1", 1)
+    assert state.at(before).get("p/1") == {"name": "n1", "age": "1"}
+    assert stamped(state) == {1: 7}, "reading writes nothing"
+    other.update("p/1", lambda old: {**old, "title": "changed"})
+    assert stamped(state) == {1: 6, 2: 1}
+    assert state.get("p/1") == {**led("n1", 1), "title": "changed"}
+    assert run(store).migrated == 6
+    assert other.get("p/2") == led("n2", 2)
+    assert stamped(other) == {2: 7}
+
+
+@pytest.mark.spec("L6")
+def test_an_older_value_that_cannot_be_led_says_so(store: sync.Store, state: sync.State) -> None:
+    state.set("p/1", {"name": "x", "age": "many"})
+    state.declare(two(auto_migrate=True))
+    with pytest.raises(TransformError, match=r"'p/1' is of p 1 and cannot be led to 2.*set it"):
+        state.get("p/1")
+    state.set("p/1", {"title": "x"})
+    assert state.get("p/1") == {"title": "x"}
+
+
+@dataclass
+class Person:
+    title: str
+    age: int = 0
+
+
+@pytest.mark.spec("L6")
+def test_objects_are_migrated_as_what_they_hold(place: Place) -> None:
+    registry = holdfast.Registry()
+    registry.register(Person)
+    store = place.open(registry=registry)
+    state = store.agent("1")
+    old = Schema("p", 1, prefix="p/", fields={"title": Text(), "age": Text()})
+    state.declare(old)
+    state.set("p/1", holdfast.Typed("Person", 1, {"title": "x", "age": "7"}))
+    steps = [Step(1, 2, [Convert("age", "parse_int")])]
+    state.declare(Schema("p", 2, prefix="p/", of=Person, steps=steps, auto_migrate=True))
+    assert state.get("p/1") == Person("x", 7)
+    assert run(store).status == "completed"
+    assert state.get("p/1") == Person("x", 7)
+    assert stamped(state) == {2: 1}
+
+
+@pytest.mark.spec("L6")
+def test_values_from_before_there_was_a_schema(store: sync.Store) -> None:
+    state = store.agent("1")
+    state.set("p/good", {"name": "x"})
+    state.set("p/bad", {"names": "x"})
+    state.declare(one())
+    assert state.get("p/bad") == {"names": "x"}, "what is there is not looked at"
+    report = run(store)
+    assert report.versions == {0: 2}
+    assert report.status == "failed"
+    assert "name is missing" in report.failures[0]
+    state.delete("p/bad")
+    state.declare(two(auto_migrate=True))
+    assert state.get("p/good") == {"name": "x"}, "nobody knows of which version it is"
+    assert run(store).status == "completed"
+    assert state.get("p/good") == led("x")
+
+
+@pytest.mark.spec("L6")
+def test_expiry_and_class_survive_and_what_has_expired_stays_gone(
+    timed: sync.Store, hands: Hands
+) -> None:
+    state = timed.agent("1")
+    state.declare(one())
+    state.set("p/short", {"name": "x"}, ttl=10)
+    state.set("p/long", {"name": "x"}, ttl=100, class_="sensitive")
+    state.declare(two())
+    hands.move(20)
+    assert run(timed).migrated == 1
+    item = state.item("p/long")
+    assert item is not None
+    assert item.value == led("x")
+    assert item.class_ == "sensitive"
+    hands.move(50)
+    assert state.keys("p/") == ["p/long"]
+    hands.move(50)
+    assert state.keys("p/") == []
+
+
+@pytest.mark.spec("X49")
+def test_what_restores_leave_alone_is_migrated_too(store: sync.Store, state: sync.State) -> None:
+    state.declare(Sticky("p/"), two())
+    report = run(store, batch_size=2)
+    assert report.status == "completed"
+    assert stamped(state) == {2: 7}
+    state.declare(three())
+    state.restore(report.checkpoint)
+    assert stamped(state) == {2: 7}
+    assert run(store).status == "completed"
+    assert stamped(state) == {3: 7}
+
+
+@pytest.mark.spec("L6")
+def test_lookups_find_what_was_migrated(store: sync.Store, state: sync.State) -> None:
+    state.declare(Lookup("titles", "p/", {"title": "title"}))
+    assert state.find("titles", title="n3").items == []
+    state.declare(two())
+    run(store)
+    assert state.find("titles", title="n3").items == ["p/3"]
+    assert store.verify().ok
+
+
+@pytest.fixture
+def meddling() -> Iterator[dict[str, Any]]:
+    """A transform that does something in the middle of a migration."""
+    done: dict[str, Any] = {"at": 3, "do": lambda: None}
+
+    @transform("test: meddle")
+    def meddle(value: dict[str, Any]) -> dict[str, Any]:
+        done["at"] -= 1
+        if done["at"] == 0:
+            done["do"]()
+        return value
+
+    yield done
+    del CUSTOM["test: meddle"]
+
+
+def meddled() -> Schema:
+    steps = [Step(1, 2, [Custom("test: meddle"), *TO_TWO.transformations])]
+    return Schema("p", 2, prefix="p/", fields=TWO, steps=steps)
+
+
+@pytest.mark.spec("L6", "X49")
+def test_what_others_write_meanwhile_is_brought_along(
+    place: Place, store: sync.Store, state: sync.State, meddling: dict[str, Any]
+) -> None:
+    other = place.open().agent("1")
+    state.declare(meddled())
+
+    def do() -> None:
+        other.set("p/0", {"title": "theirs"})
+        other.set("p/new", {"title": "new"})
+        other.delete("p/5")
+        other.append("talk", "hello")
+
+    meddling["do"] = do
+    report = run(store, batch_size=2)
+    assert report.status == "completed"
+    assert stamped(state) == {2: 7}
+    assert state.get("p/0") == {"title": "theirs"}
+    assert state.get("p/new") == {"title": "new"}
+    assert not state.exists("p/5")
+    assert state.get("talk") == ["hello"]
+    assert state.get("p/6") == led("n6", 6)
+
+
+@pytest.mark.spec("X49")
+def test_older_values_that_come_back_meanwhile_are_migrated(
+    place: Place, store: sync.Store, state: sync.State, meddling: dict[str, Any]
+) -> None:
+    before = state.checkpoint("before")
+    state.set("p/0", {"name": "later", "age": "8"})
+    state.declare(meddled())
+    meddling["do"] = lambda: place.open().agent("1").restore(before)
+    assert run(store).status == "completed"
+    assert stamped(state) == {2: 7}
+    assert state.get("p/0") == led("n0", 0)
+
+
+@pytest.mark.spec("X49")
+def test_beside_writers_that_do_not_stop(place: Place, store: sync.Store) -> None:
+    state = store.agent("1")
+    state.declare(one())
+    for n in range(300):
+        state.set(f"p/{n}", {"name": f"n{n}"})
+    state.declare(two())
+    other, stop, written = place.open().agent("1"), threading.Event(), [0]
+
+    def write() -> None:
+        while not stop.wait(0.02):
+            other.set(f"p/{written[0] % 300}", {"title": f"w{written[0]}"})
+            written[0] += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        report = run(store, batch_size=50)
+    finally:
+        stop.set()
+        thread.join()
+    assert report.status == "completed"
+    assert stamped(state) == {2: 300}
+    for n in range(300):
+        newest = [w for w in range(written[0]) if w % 300 == n]
+        title = f"w{newest[-1]}" if newest else f"n{n}"
+        assert state.get(f"p/{n}")["title"] == title
+
+
+@pytest.mark.spec("X49")
+def test_two_runs_at_once_come_to_the_same(
+    place: Place, store: sync.Store, state: sync.State, meddling: dict[str, Any]
+) -> None:
+    other = place.open()
+    state.declare(meddled())
+    found: list[MigrationReport] = []
+
+    def do() -> None:
+        found.append(run(other, batch_size=2))  # on the very fork of the one that is running
+        other.agent("1").set("p/0", {"title": "later"})
+
+    meddling["do"] = do
+    assert run(store, batch_size=2).status == "completed"
+    assert found[0].status == "completed"
+    assert stamped(state) == {2: 7}
+    assert state.get("p/0") == {"title": "later"}
+    assert state.get("p/6") == led("n6", 6)
+    assert store.verify().ok
+
+
+@pytest.mark.spec("X49")
+def test_a_scope_that_is_erased_meanwhile(
+    store: sync.Store, state: sync.State, meddling: dict[str, Any]
+) -> None:
+    state.declare(meddled())
+    store.agent("2").declare(one())
+    store.agent("2").set("p/1", {"name": "x"})
+    store.agent("2").declare(two())
+    meddling["do"] = lambda: store.erase("agent:1")
+    first, second = Migrations(store).run("agent:*", "p")
+    assert (first.status, first.failures) == ("failed", ("the scope was deleted meanwhile",))
+    assert second.status == "completed"
+    assert [str(one.scope) for one in store.scopes().items] == ["agent:2"]
+
+
+@pytest.mark.spec("X45")
+def test_after_its_time_it_stops_and_goes_on_when_run_again(
+    store: sync.Store, state: sync.State, meddling: dict[str, Any]
+) -> None:
+    state.declare(meddled())
+    report = run(store, timeout=1e-9)
+    assert (report.status, report.migrated) == ("in_progress", 0)
+    assert stamped(state) == {1: 7}
+    found = Migrations(store).status("*", "p")[0]
+    assert found.status == "in_progress"
+    assert found.checkpoint == report.checkpoint
+    (line,) = [one.name for one in state.timelines() if one.name != "main"]
+    fork = state.on(line)
+    assert run(store, dry_run=True).status == "completed", "it leaves what is under way alone"
+    done = run(store)
+    assert done.status == "completed"
+    assert done.checkpoint == report.checkpoint
+    assert stamped(fork) == stamped(state) == {2: 7}
+    assert len(state.checkpoints(type="migration")) == 1
+
+
+def test_the_async_face(place: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("1")
+            await state.declare(one())
+            await state.set("p/1", {"name": "x"})
+            await state.declare(two())
+            (report,) = await AsyncMigrations(store).run("agent:1", "p")
+            assert report.status == "completed"
+            assert await state.get("p/1") == led("x")
+            assert (await holdfast.schemas.Schemas(store).get("p", 1)).version == 1
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_run_is_refused(store: sync.Store, state: sync.State) -> None:
+    for wrong in ({"batch_size": 0}, {"timeout": -1}, {"dry_run": 1}):
+        with pytest.raises(holdfast.errors.InvalidInputError):
+            run(store, **wrong)
+    for kind in (Migrations, Schemas):
+        with pytest.raises(holdfast.errors.InvalidInputError):
+            kind(state)  # type: ignore[arg-type]
+
+
+KILLED = """
+import os, sys
+from holdfast import sync
+from holdfast.storage.sqlite import engine as sqlite
+commits, commit = int(sys.argv[2]), sqlite.SqliteStorage.commit
+store = sync.open("sqlite:" + sys.argv[1], durability="normal")
+def counted(self, batch):
+    global commits
+    commits -= 1
+    if commits < 0:
+        os.kill(os.getpid(), 9)
+    commit(self, batch)
+sqlite.SqliteStorage.commit = counted
+sync.schemas.Migrations(store).run("agent:1", "p", batch_size=5)
+"""
+
+
+@pytest.mark.spec("L6", "X49")
+def test_killed_at_each_of_its_commits_it_goes_on(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=False)
+    state = place.open().agent("1")
+    state.declare(one())
+    for n in range(20):
+        state.set(f"p/{n:02}", {"name": f"n{n}"})
+    state.declare(two())
+    place.close()
+    whole = {file: file.read_bytes() for file in place.path.parent.iterdir() if file.is_file()}
+    seen = []
+    for commits in range(30):
+        for file in place.path.parent.iterdir():
+            file.unlink()
+        for file, data in whole.items():
+            file.write_bytes(data)
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(place.path), str(commits)],
+            env=place.environment(),
+            check=False,
+            timeout=60,
+        )
+        store = place.open()
+        state = store.agent("1")
+        seen.append(stamped(state))
+        assert seen[-1] in ({1: 20}, {2: 20}), "all or none"
+        report = run(store)
+        assert report.status == "completed"
+        assert state.items("p/") == [(f"p/{n:02}", led(f"n{n}")) for n in range(20)]
+        lines = [line.name for line in state.timelines() if line.name != "main"]
+        assert len(lines) == 1, "it went on with the fork that there was"
+        assert Migrations(store).status("*", "p")[0].status == "completed"
+        assert store.verify().ok
+        place.close()
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9
+    assert seen[0] == {1: 20}
+    assert seen[-1] == {2: 20}
+    assert len(seen) > 7
