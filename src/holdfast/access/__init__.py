@@ -2,6 +2,10 @@
 
 Glossary of this layer:
 
+- **Grant**: a permission of a principal for scopes, kept in `custom:$access` (`grants`). A
+  **guard** asks for it at every call (`guard`).
+- **Protection**: fields that are sealed or hashed inside their values, and what people are not
+  shown (`protection`).
 - **Audit**: a note of each read of a sensitive value (`audit`), in the **system scope**
   `custom:$audit`, which is journalled, sealed, chained and witnessed like any other. A note holds
   numbers and tags; the names are found when the audit is read.
@@ -12,11 +16,18 @@ from __future__ import annotations
 from holdfast.exports import lazy
 
 __all__ = [
+    "CARD",
+    "SSN",
+    "Access",
     "Audit",
+    "Grant",
+    "Protection",
     "Read",
 ]
 
 HOMES = {
     "holdfast.access.audit": "Audit Read",
+    "holdfast.access.grants": "Access Grant",
+    "holdfast.access.protection": "CARD Protection SSN",
 }
 __getattr__, __dir__ = lazy(__name__, HOMES)

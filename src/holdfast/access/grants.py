@@ -1,0 +1,321 @@
+"""Who may read and write what: grants, kept where all else is kept, and asked at every call.
+
+access = Access(store)
+access.grant("agent_123", "agent:agent_123", "read_write")
+mine = access.as_("agent_123")          # a store of the same kind; every call is checked
+
+Grants are records of the scope `custom:$access`: journalled, signed with its checkpoints, put back
+with it. Whoever holds the store itself may do everything: what protects is that others are given
+`as_(…)`, or reach the store through a service.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.access.guard import GRANTS, PARENTS, PERMISSIONS, READ, Guard, guarded
+from holdfast.errors import InvalidInputError
+from holdfast.store.inner import Book, BookPage, StoreHandle, core_of, handle_of
+from holdfast.store.names.arguments import check_flag, check_moment, check_text
+from holdfast.store.names.face import faced, here, writes
+from holdfast.store.names.patterns import Patterns
+from holdfast.store.names.scope import BESIDE, KINDS, Scope
+from holdfast.store.store import Store
+
+SCOPE = "$access"
+MOST_DEPTH = 16
+"""How far up a scope's parents are looked for."""
+
+
+class GrantRecord(Struct):
+    """What is kept of a grant."""
+
+    principal: str
+    target: str
+    permission: str
+    prefix: str = ""
+    below: bool = False
+    until: datetime | None = None
+
+
+class ParentRecord(Struct):
+    """What a scope is below of."""
+
+    parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A permission that somebody has."""
+
+    principal: str
+    target: str
+    """A scope (`agent:7`), a kind (`agent:*`), or a pattern of scopes; `*` is all of them.
+
+    Scopes in which parts of Holdfast keep what is theirs (`custom:$access`) fit their name or `*`.
+    """
+    permission: str
+    """read, write, read_write or admin"""
+    prefix: str = ""
+    """Of keys that begin so; empty: of all."""
+    below: bool = False
+    """Whether it holds for the scopes below the target, too."""
+    until: datetime | None = None
+
+    def __str__(self) -> str:
+        more = f" keys {self.prefix}*" if self.prefix else ""
+        more += " and below" if self.below else ""
+        more += f" until {self.until.isoformat()}" if self.until is not None else ""
+        return f"{self.principal} may {self.permission} {self.target}{more}"
+
+
+@faced
+class Access:
+    """The grants of a store. Whoever has this may change them.
+
+    A grant, or its end, holds for every process with its next call.
+    """
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("Access takes an open store of the same face")
+        self._store = store
+        state = store.custom(SCOPE)
+        self._grants = Book(state, GRANTS, GrantRecord)
+        self._parents = Book(state, PARENTS, ParentRecord)
+        self._reader = handle_of(state).reader
+        self._clock = core_of(store).clock
+        self._seen: Any = 0
+        self._generation = 0
+        self._known: dict[str, list[Grant]] = {}
+        self._above: dict[str, str] = {}
+        self._decided: dict[tuple[str, str], list[Grant]] = {}
+
+    # grants
+
+    @writes
+    def grant(
+        self,
+        principal: str,
+        target: str | Scope,
+        permission: str,
+        *,
+        prefix: str = "",
+        below: bool = False,
+        until: datetime | None = None,
+    ) -> Grant:
+        """Let somebody read, write, read_write or admin a scope, or those that fit a pattern.
+
+        With `prefix` only keys that begin so; with `below` also the scopes below it; with `until`
+        up to a time. Another grant for the same principal, target and prefix replaces it.
+        """
+        made = self._checked(principal, target, permission, prefix, below, until)
+        record = GrantRecord(*(getattr(made, name) for name in GrantRecord.__struct_fields__))
+        id = _id(made.principal, made.target, made.prefix)
+        self._grants.step(lambda page: page.put(id, record), reason=f"grant: {made}")
+        return made
+
+    def _checked(
+        self, principal: Any, target: Any, permission: Any, prefix: Any, below: Any, until: Any
+    ) -> Grant:
+        check_text(principal, "the principal", 200, least=1)
+        if permission not in PERMISSIONS:
+            raise InvalidInputError(f"a permission is {', '.join(PERMISSIONS)}")
+        check_text(prefix, "prefix", 200)
+        check_flag(below, "below")
+        name = check_target(target)
+        if until is not None:
+            check_moment(until, "until")
+            if until.timestamp() <= self._now():
+                raise InvalidInputError("until is a time to come; this grant would never hold")
+        return Grant(principal, name, permission, prefix, below, until)
+
+    @writes
+    def revoke(self, principal: str, target: str | Scope, *, prefix: str = "") -> bool:
+        """End a grant; whether there was one."""
+        id = _id(principal, check_target(target), prefix)
+
+        def note(page: BookPage[GrantRecord]) -> bool:
+            there = page.exists(id)
+            page.delete(id)
+            return there
+
+        return self._grants.step(note, reason=f"revoke: {principal} {target}")
+
+    @writes
+    def parent(self, scope: str | Scope, above: str | Scope) -> None:
+        """Say what a session is below of: grants of `above` that hold below hold for it, too.
+
+        Of a step it is its workflow, of `custom:a/b` it is `custom:a`, and cannot be said.
+        """
+        child, name = _scope(scope), str(_scope(above))
+        if child.kind != "session":
+            raise InvalidInputError(f"what {child} is below of follows from its name")
+        self._refresh()
+        if str(child) in (name, *self._chain(name)):
+            raise InvalidInputError(f"{child} cannot be below of itself")
+        key = child.id.encode().hex()
+        self._parents.step(lambda page: page.put(key, ParentRecord(name)), reason="parent")
+
+    # questions
+
+    def check(
+        self, principal: str, scope: str | Scope, permission: str = READ, *, key: str = ""
+    ) -> bool:
+        """Whether somebody may do something with a scope, or with one key of it."""
+        if permission not in PERMISSIONS:
+            raise InvalidInputError(f"a permission is {', '.join(PERMISSIONS)}")
+        found = self.applying(principal, str(_scope(scope)))
+        wanted = PERMISSIONS[permission]
+        held: set[str] = set()
+        for one in found:
+            if not one.prefix or (key and key.startswith(one.prefix)):
+                held |= PERMISSIONS[one.permission]
+        return wanted <= held
+
+    def explain(
+        self, principal: str, scope: str | Scope, permission: str = READ, *, key: str = ""
+    ) -> str:
+        """Why somebody may do something, or which grant is missing."""
+        name = str(_scope(scope))
+        found = [str(one) for one in self.applying(principal, name)]
+        what = f"{permission} {name}" + (f" {key}" if key else "")
+        if self.check(principal, scope, permission, key=key):
+            return f"{principal} may {what}: {'; '.join(found)}"
+        have = f"; there is: {'; '.join(found)}" if found else ""
+        return (
+            f"{principal} may not {what}; access.grant({principal!r}, {name!r}, {permission!r}) is "
+            f"missing{have}"
+        )
+
+    @here
+    def as_(self, principal: str) -> Store:
+        """The same store as somebody may use it: every call is checked, and lists leave out what
+        may not be read. Store-wide work (keys, verifying, erasing) needs `admin` of `*`."""
+        check_text(principal, "the principal", 200, least=1)
+        core = core_of(self._store)
+        core.check_store()  # who was given a part of the store gives nobody another
+        return Store(StoreHandle(guarded(core, Guard(self, principal, core))))
+
+    def show(self, scope: str | Scope) -> dict[str, Any]:
+        """Who may do what with a scope, and all that is declared of it."""
+        name = str(_scope(scope))
+        self._refresh()
+        holders = [one for who in self._known for one in self.applying(who, name)]
+        return {
+            "scope": name,
+            "below": self._chain(name),
+            "grants": [str(one) for one in holders],
+            "rules": [repr(one) for one in self._store.scope(name).declared()],
+        }
+
+    def applying(self, principal: str, scope: str) -> list[Grant]:
+        """The grants that hold for somebody and a scope, as of now."""
+        self._refresh()
+        scope = scope.removeprefix(f"custom:{BESIDE}/")  # what is kept beside a scope goes with it
+        place = (principal, scope)
+        if place not in self._decided:
+            if len(self._decided) > 10_000:
+                self._decided.clear()
+            chain = self._chain(scope)
+            self._decided[place] = [
+                one
+                for one in self._known.get(principal, ())
+                if fits(one.target, scope)
+                or (one.below and any(fits(one.target, above) for above in chain))
+            ]
+        found = self._decided[place]
+        if any(one.until is not None for one in found):
+            now = self._now()
+            return [one for one in found if one.until is None or one.until.timestamp() > now]
+        return found
+
+    def list(self, principal: str | None = None) -> Iterable[Grant]:
+        """All grants, or those of one principal; also those that are over."""
+        self._refresh()
+        some = self._known if principal is None else {principal: self._known.get(principal, [])}
+        return [one for who in sorted(some) for one in some[who]]
+
+    def _refresh(self) -> None:
+        """Read the grants again if any has changed, in whatever process."""
+        line = self._reader.now()
+        seen = (line.ledger.number, line.sequence) if line is not None else None
+        if seen == self._seen:
+            return
+        known: dict[str, list[Grant]] = {}
+        for record in self._grants.all().values():
+            made = Grant(*(getattr(record, name) for name in GrantRecord.__struct_fields__))
+            known.setdefault(made.principal, []).append(made)
+        self._above = {
+            f"session:{bytes.fromhex(key).decode()}": one.parent
+            for key, one in self._parents.all().items()
+        }
+        self._known, self._decided, self._seen = known, {}, seen
+        self._generation += 1
+
+    @property
+    def generation(self) -> int:
+        """Another number once any grant has changed, in whatever process."""
+        self._refresh()
+        return self._generation
+
+    def _chain(self, scope: str) -> Any:
+        """The scopes that one is below of, the nearest first."""
+        found: list[str] = []
+        at: str | None = scope
+        while at is not None and len(found) < MOST_DEPTH:
+            at = parent_of(at) or self._above.get(at)
+            if at is not None:
+                found.append(at)
+        return found
+
+    def _now(self) -> float:
+        return self._clock.checked() / 1e6
+
+
+def parent_of(scope: str) -> str | None:
+    """What a scope is below of by its name; None if that is nothing."""
+    kind, _, id = scope.partition(":")
+    above, slash, _ = id.rpartition("/")
+    if kind == "step":
+        return f"workflow:{Scope.parse(scope).workflow}"
+    return f"{kind}:{above}" if kind == "custom" and slash else None
+
+
+def fits(target: str, scope: str) -> bool:
+    """Whether a scope is one that a grant is for."""
+    if target == scope or target == "*":
+        return True
+    return "*" in target and not scope.startswith("custom:$") and Patterns(target).fit(scope)
+
+
+def check_target(target: Any) -> str:
+    """The text of a scope, or of a pattern of scopes, if it is one."""
+    if isinstance(target, Scope):
+        return str(target)
+    check_text(target, "what a grant is for", 300, least=1)
+    if "*" not in target:
+        return str(Scope.parse(target))
+    Patterns(target)
+    kind = target.partition(":")[0]
+    if target != "*" and kind not in KINDS:
+        raise InvalidInputError(
+            f"a pattern of scopes begins with a kind ({', '.join(KINDS)}), as agent:*, or is *"
+        )
+    return str(target)
+
+
+def _scope(scope: str | Scope) -> Scope:
+    return scope if isinstance(scope, Scope) else Scope.parse(scope)
+
+
+def _id(principal: str, target: str, prefix: str) -> str:
+    """What tells a grant from others; names may hold what keys may not."""
+    text = "\0".join((principal, target, prefix))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
