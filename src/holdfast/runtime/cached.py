@@ -1,0 +1,245 @@
+"""Values that are built again when they are too old, and two indexes of files made so.
+
+sessions = Conversations("logs/")
+sessions.get("session-9")          # from memory for a minute, then from the files again
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import (
+    ConfigurationError,
+    HoldfastError,
+    InvalidInputError,
+    MissingError,
+)
+from holdfast.store.names.arguments import check_function, check_seconds, check_text, read_yaml
+
+_T = TypeVar("_T")
+MOST_LINE = 1 << 20
+"""Bytes of one line of a log; longer ones are counted and not read."""
+
+
+class Cached(Generic[_T]):
+    """A value that is built on demand, and again once it is older than `ttl` seconds.
+
+    Nothing of it is stored: after a restart it is built from its source. Threads may share it; it
+    is built by one of them while the others wait. What `build` raises is raised, and the next who
+    asks tries again.
+    """
+
+    def __init__(self, build: Callable[[], _T], *, ttl: float | None = 60.0) -> None:
+        check_function(build, "build")
+        check_seconds(ttl, "ttl")
+        self.ttl = ttl
+        self.built_at: datetime | None = None
+        """When the value was built; None if it was not yet."""
+        self._build = build
+        self._value: _T | None = None
+        self._since = 0.0
+        self._lock = threading.Lock()
+
+    def get(self) -> _T:
+        """The value; it is built if there is none, or it is too old."""
+        with self._lock:
+            if self.built_at is None or self._old():
+                value = self._build()
+                self._value, self._since = value, monotonic()
+                self.built_at = datetime.now(UTC)
+            return self._value  # type: ignore[return-value]
+
+    def forget(self) -> None:
+        """Let it be built anew when it is next asked for."""
+        with self._lock:
+            self._value = self.built_at = None
+
+    def _old(self) -> bool:
+        # Not by the wall clock, which may jump.
+        return self.ttl is not None and monotonic() - self._since >= self.ttl
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What is known of the log of a session."""
+
+    session: str
+    path: Path
+    messages: int
+    first: Any
+    """The time of its first and of its last message, as they say it; None if they do not."""
+    last: Any
+    unreadable: int = 0
+    """Lines that are no JSON."""
+
+
+class Conversations:
+    """An index of response logs: a file a session, `SESSION.jsonl`, one JSON object a line.
+
+    The files are the truth and are never written here. The index lives in memory for `ttl` seconds.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, ttl: float = 60.0) -> None:
+        self.folder = _folder(folder)
+        self._cached = Cached(self._scan, ttl=ttl)
+
+    @property
+    def built_at(self) -> datetime | None:
+        """When the files were last looked through."""
+        return self._cached.built_at
+
+    def get(self, session: str) -> Conversation:
+        """What is known of one session."""
+        found = self._cached.get().get(session)
+        if found is None:
+            raise MissingError(f"{self.folder} has no log of the session {session!r}")
+        return found
+
+    def messages(self, session: str) -> list[dict[str, Any]]:
+        """All messages of a session, read from its file now, without lines that are no JSON."""
+        return [one for one in _lines(self.get(session).path) if one is not None]
+
+    def refresh(self) -> None:
+        """Look through the files when the index is next asked."""
+        self._cached.forget()
+
+    def list(self) -> list[Conversation]:
+        """All sessions that have a log, by their names."""
+        return list(self._cached.get().values())
+
+    def _scan(self) -> dict[str, Conversation]:
+        found = {}
+        for path in sorted(self.folder.glob("*.jsonl")):
+            lines = list(_lines(path))
+            good = [one for one in lines if one is not None]
+            times = [one.get("timestamp") for one in good] or [None]
+            bad = len(lines) - len(good)
+            found[path.stem] = Conversation(path.stem, path, len(good), times[0], times[-1], bad)
+        return found
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any] | None]:
+    """The objects of a file, None for a line that is none; a last line that is being written."""
+    with path.open("rb") as file:
+        while line := file.readline(MOST_LINE + 1):
+            if not line.strip():
+                continue
+            whole = len(line) <= MOST_LINE
+            while not line.endswith(b"\n") and (rest := file.readline(MOST_LINE)):
+                line, whole = rest, False
+            try:
+                value = json.loads(line) if whole else None
+            except ValueError:
+                value = None
+            yield value if isinstance(value, dict) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """What a YAML file says: its name, type and tags, and all of it."""
+
+    name: str
+    type: str
+    tags: tuple[str, ...]
+    path: Path
+    data: Mapping[str, Any]
+
+
+class Compositions:
+    """An index of YAML files by name, type and tag. The files are the truth.
+
+    They are read when it is made and again once one of them has changed, come or gone. A file that
+    cannot be read is named in `broken` and hides no other. Needs `holdfast[yaml]`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = _folder(folder)
+        self.broken: Mapping[str, str] = MappingProxyType({})
+        """What is wrong with files, by their paths."""
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._found: dict[Path, Composition | str] = {}
+        self._lock = threading.Lock()
+        self.refresh()
+
+    def refresh(self) -> int:
+        """Read what has changed; how many files that were."""
+        with self._lock:
+            now = {path: _stamp(path) for path in self._paths()}
+            changed = [path for path, stamp in now.items() if self._seen.get(path) != stamp]
+            gone = self._seen.keys() - now.keys()
+            for path in changed:
+                self._found[path] = _composition(path)
+            for path in gone:
+                del self._found[path]
+            self._seen = now
+            names: dict[str, Path] = {}
+            broken = {str(at): one for at, one in self._found.items() if isinstance(one, str)}
+            for path, one in self._found.items():
+                if isinstance(one, Composition) and names.setdefault(one.name, path) != path:
+                    broken[str(path)] = f"{names[one.name]} has the name {one.name!r} already"
+            self.broken = MappingProxyType(broken)
+            return len(changed) + len(gone)
+
+    def list(self, *, type: str | None = None, tag: str | None = None) -> list[Composition]:
+        """Compositions by their names: all, those of a type, those with a tag."""
+        self.refresh()
+        found = [
+            one
+            for path, one in self._found.items()
+            if isinstance(one, Composition)
+            and str(path) not in self.broken
+            and type in (None, one.type)
+            and (tag is None or tag in one.tags)
+        ]
+        return sorted(found, key=lambda one: one.name)
+
+    def get(self, name: str) -> Composition:
+        """One of them."""
+        check_text(name, "the name of a composition", 200, least=1)
+        found = [one for one in self.list() if one.name == name]
+        if not found:
+            raise MissingError(f"{self.folder} has no composition {name!r}")
+        return found[0]
+
+    def _paths(self) -> Iterable[Path]:
+        return sorted(
+            path
+            for end in ("yaml", "yml")
+            for path in self.folder.rglob(f"*.{end}")
+            if path.is_file()
+        )
+
+
+def _composition(path: Path) -> Composition | str:
+    """What a file says, or what is wrong with it."""
+    try:
+        data = read_yaml(path.read_text(), ConfigurationError)
+    except (HoldfastError, OSError, UnicodeDecodeError) as error:
+        return str(error)
+    if not isinstance(data, dict):
+        return "it is no mapping"
+    name, type, tags = data.get("name", path.stem), data.get("type", ""), data.get("tags", [])
+    if not isinstance(name, str) or not isinstance(type, str) or not isinstance(tags, list):
+        return "name and type are text, tags a list"
+    return Composition(name, type, tuple(map(str, tags)), path, MappingProxyType(data))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _folder(folder: str | os.PathLike[str]) -> Path:
+    path = Path(folder)
+    if not path.is_dir():
+        raise InvalidInputError(f"{path} is no folder; make it first")
+    return path

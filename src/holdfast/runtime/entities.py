@@ -1,0 +1,679 @@
+"""Entities: things with a type and properties, and relationships between them, in a scope.
+
+entities = Entities(store.custom("fleet"))
+planner = entities.create("agent", {"name": "planner", "load": 0.7})
+entities.relate(planner, "observes", writer, {"since": 3})
+page = entities.query("agent", where={"load": Range(gt=0.5)}, order="-load", limit=10)
+
+An entity is one key, `$entity/ID`; a relationship is one, `$relation/FROM/TYPE/TO`. Lookups that
+are declared with the first of them find entities by any property, and relationships by either end.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.errors import (
+    EntityExistsError,
+    EntityNotFoundError,
+    InvalidInputError,
+    LimitExceededError,
+    LookupNotFoundError,
+    StillNeededError,
+)
+from holdfast.runtime.runtime_records import (
+    ENTITIES,
+    LINKED,
+    RELATIONS,
+    EntityRecord,
+    LinkRecord,
+    RelationRecord,
+    pair_of,
+)
+from holdfast.store.inner import Begins, Book, BookPage, Lookup, Range, encode_term, handle_of
+from holdfast.store.names.arguments import check_flag, check_limit, check_text, listed
+from holdfast.store.names.face import faced, writes
+from holdfast.store.names.items import Page
+from holdfast.store.state import State, View
+
+PAIRS = Lookup("entity", ENTITIES.prefix, {"pair": "pairs[]", "type": "type"})
+"""By each property and its value; the pair "" stands for the entity itself."""
+ENDS = Lookup("relation", RELATIONS.prefix, {"end": "ends[]"})
+"""Relationships by their type, and by what they lead to."""
+MOST_SCANNED = 10_000
+"""Entities that a question may read for what no lookup answers."""
+MOST_DEPTH = 5
+DIRECTIONS = ("outgoing", "incoming", "both")
+INCLUDE = frozenset(("properties", "relationships"))
+_MISSING: Any = object()
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+@dataclass(frozen=True, slots=True)
+class Relationship:
+    """A typed relationship from one entity to another. There is at most one of a type."""
+
+    from_id: str
+    type: str
+    to_id: str
+    metadata: Mapping[str, Any]
+    created_at: float
+    """Seconds since 1970."""
+
+    @property
+    def created_at_iso(self) -> str:
+        """The same as ISO 8601 text."""
+        return _iso(self.created_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A thing with a type and properties."""
+
+    id: str
+    type: str
+    properties: Mapping[str, Any]
+    created_at: float
+    """Seconds since 1970."""
+    updated_at: float
+    relationships: tuple[Relationship, ...] = ()
+    """Those that it has, in both directions, if they were asked for."""
+
+    @property
+    def created_at_iso(self) -> str:
+        """When it was made, as ISO 8601 text."""
+        return _iso(self.created_at)
+
+    @property
+    def updated_at_iso(self) -> str:
+        """When its properties last changed, as ISO 8601 text."""
+        return _iso(self.updated_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What a traversal reached."""
+
+    ids: tuple[str, ...]
+    """The entities, the nearest first; the first is where it began."""
+    relationships: tuple[Relationship, ...]
+    entities: Mapping[str, Entity] = field(default_factory=dict)
+    """The entities by their ids, if they were asked for."""
+
+
+@faced
+class Entities:
+    """The entities of one state, or of a view of its past, which can only be read.
+
+    They are part of the state: a checkpoint, a fork, a restore and an erasure take them along.
+    Entities are given by their ids, or as what `create` and `get` returned. Ids are text of 1 to
+    200 characters without a slash.
+    """
+
+    def __init__(self, state: View) -> None:
+        self._entities = Book(state, ENTITIES, EntityRecord)
+        self._relations = Book(state, RELATIONS, RelationRecord)
+        self._links = Book(state, LINKED, LinkRecord)
+        self._state = state
+        self._reader = handle_of(state).reader
+        self._clock = handle_of(state).core.clock
+
+    # entities
+
+    @writes
+    def create(
+        self, type: str, properties: Mapping[str, Any] | None = None, *, id: str | None = None
+    ) -> Entity:
+        """Make an entity; its id is `TYPE_` and eight hexadecimal digits unless you give one.
+
+        Refused with `EntityExistsError` if there is one of that id, which stays as it is. A
+        property of None is left out.
+        """
+        return self._created([(type, properties, id)])[0]
+
+    @writes
+    def bulk_create(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
+        """Make several in one change, all or none: mappings with `type`, `properties` and `id`."""
+        asked = []
+        for one in listed(entities, "bulk_create"):
+            if not isinstance(one, Mapping) or not one.keys() <= {"type", "properties", "id"}:
+                raise InvalidInputError(
+                    "bulk_create takes mappings with type, and properties and id if you like"
+                )
+            asked.append((one.get("type"), one.get("properties"), one.get("id")))
+        return self._created(asked)
+
+    def _created(self, asked: list[tuple[Any, Any, str | None]]) -> list[Entity]:
+        made: dict[str, EntityRecord] = {}
+        now = self._now()
+        for type, properties, id in asked:
+            check_name(type, "the type of an entity")
+            id = check_id(id) if id is not None else f"{type}_{secrets.token_hex(4)}"
+            if id in made:
+                raise EntityExistsError(f"{self._where()}: {id} is to be made twice")
+            kept = {name: one for name, one in _checked(properties).items() if one is not None}
+            made[id] = EntityRecord.of(type, kept, now, now)
+
+        def note(page: BookPage[EntityRecord]) -> None:
+            for id, record in made.items():
+                if page.exists(id):
+                    raise EntityExistsError(
+                        f"{self._where()} has an entity {id} already; update changes it"
+                    )
+                page.put(id, record)
+
+        self._prepare()
+        self._entities.step(note, reason="entities created")
+        return [_entity(id, record) for id, record in made.items()]
+
+    @writes
+    def update(self, id: str | Entity, properties: Mapping[str, Any]) -> Entity:
+        """Set some properties, and leave the others; one that is set to None is deleted."""
+        id, asked = check_id(id), _checked(properties)
+
+        def note(page: BookPage[EntityRecord]) -> EntityRecord:
+            before = self._must(id, page.get(id))
+            after = {**before.properties, **asked}
+            kept = {name: value for name, value in after.items() if value is not None}
+            record = EntityRecord.of(before.type, kept, before.created_at, self._now())
+            page.put(id, record)
+            return record
+
+        return _entity(id, self._entities.step(note, reason="entity updated"))
+
+    @writes
+    def delete(self, id: str | Entity, *, restrict: bool = False) -> bool:
+        """Delete an entity with its properties and relationships; whether it was there.
+
+        With `restrict` it is refused with `StillNeededError` while a relationship leads to it.
+        """
+        id = check_id(id)
+        check_flag(restrict, "restrict")
+
+        def note(page: BookPage[EntityRecord]) -> bool:
+            # First what a relationship would change that comes meanwhile, then those that are
+            # there: so none is overlooked, and none stays behind.
+            links = page.beside(self._links)
+            links.exists(id)
+            if not page.exists(id):
+                return False
+            relations = page.beside(self._relations)
+            for one in self._both(id):
+                if restrict and one.to_id == id:
+                    raise StillNeededError(
+                        f"{self._where()}: {one.from_id} {one.type} {id}; delete that relationship "
+                        "first, or the entity without restrict"
+                    )
+                relations.delete(_key(one.from_id, one.type, one.to_id))
+            page.delete(id)
+            links.delete(id)
+            return True
+
+        return self._entities.step(note, reason="entity deleted")
+
+    def get(self, id: str | Entity, *, include: Iterable[str] = ()) -> Entity:
+        """An entity; `include=["relationships"]` brings those, too."""
+        id, wanted = check_id(id), _included(include)
+        return self._shown(id, self._must(id, self._entities.get(id)), wanted)
+
+    def exists(self, id: str | Entity) -> bool:
+        """Whether there is an entity of an id."""
+        return self._entities.get(check_id(id)) is not None
+
+    # questions
+
+    @writes
+    def index(self, name: str) -> None:
+        """Let entities be found by ranges of a property, and sorted by it, without reading them.
+
+        It is a declaration of the scope: say it once. Names with `.`, `[` or `]` cannot be indexed.
+        """
+        self._prepare(_index(name))
+
+    def query(
+        self,
+        type: str | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
+        order: str | None = None,
+        limit: int | None = 100,
+        after: str | None = None,
+        include: Iterable[str] = (),
+    ) -> Page:
+        """Entities of a type with such properties, a page of them, sorted by id or by a property.
+
+        A property is asked for by its value, a `Range`, what it `Begins` with, or None: that there
+        is none. 1, 1.0, "1" and True are four values. `order` is a property, with `-` in front for
+        the other direction; entities without it are left out. Equality needs no preparation.
+        Ranges and order read the entities, 10,000 at most, unless the property has an `index`.
+        """
+        asked, wanted = _checked(where, "where"), _included(include)
+        if type is not None:
+            check_name(type, "the type of an entity")
+        check_limit(limit)
+        if order is not None:
+            check_name(order.removeprefix("-") if isinstance(order, str) else order, "order")
+        search = _Search(self, type, asked, order)
+        page = search.page(limit, after)
+        found = [self._shown(id, record, wanted) for id, record in page.items]
+        return Page(found, page.after)
+
+    def count(
+        self,
+        type: str | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: str | None = None,
+        target: str = "entities",
+    ) -> int | dict[Any, int]:
+        """How many entities, or relationships, there are: in all, or by `type` or a property."""
+        if target not in ("entities", "relationships"):
+            raise InvalidInputError("target is entities or relationships")
+        if group_by is not None:
+            check_name(group_by, "group_by")
+        counts: dict[Any, int] = {}
+        for kind, properties in self._counted(target, type, where):
+            name = kind if group_by in (None, "type") else properties.get(group_by)
+            name = name if encode_term(name) is not None else str(name)
+            counts[name] = counts.get(name, 0) + 1
+        return counts if group_by is not None else sum(counts.values())
+
+    def _counted(
+        self, target: str, type: str | None, where: Mapping[str, Any] | None
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The type and the properties of each that is counted."""
+        if target == "relationships":
+            if where:
+                raise InvalidInputError("relationships are counted by their type, without where")
+            for one in self._related(self._all_relations()):
+                if type in (None, one.type):
+                    yield one.type, one.metadata
+            return
+        asked = _checked(where, "where")
+        if type is not None:
+            check_name(type, "the type of an entity")
+        for _, record in _Search(self, type, asked, None, bounded=False).all():
+            yield record.type, record.properties
+
+    # relationships
+
+    @writes
+    def relate(
+        self,
+        from_id: str | Entity,
+        type: str,
+        to_id: str | Entity,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Relationship:
+        """Make a relationship between two entities, which must be there, also when it is durable.
+
+        The same once more is one: its metadata are replaced.
+        """
+        from_id, to_id = check_id(from_id), check_id(to_id)
+        check_name(type, "the type of a relationship", most=100)
+        if from_id == to_id:
+            raise InvalidInputError(f"{from_id} cannot have a relationship to itself")
+        kept = _checked(metadata, "metadata")
+        now = self._now()
+
+        def note(page: BookPage[EntityRecord]) -> RelationRecord:
+            for id in (from_id, to_id):
+                if not page.exists(id):
+                    raise self._missing(id)
+                page.beside(self._links).put(id, LinkRecord(True))
+            relations = page.beside(self._relations)
+            before = relations.get(_key(from_id, type, to_id))
+            made = before.created_at if before is not None else now
+            record = RelationRecord([f"type/{type}", f"to/{to_id}"], made, kept)
+            relations.put(_key(from_id, type, to_id), record)
+            return record
+
+        self._prepare()
+        record = self._entities.step(note, reason="entities related")
+        return Relationship(from_id, type, to_id, record.metadata, record.created_at)
+
+    @writes
+    def unrelate(self, from_id: str | Entity, type: str, to_id: str | Entity) -> bool:
+        """Delete a relationship; whether it was there."""
+        key = _key(check_id(from_id), type, check_id(to_id))
+        check_name(type, "the type of a relationship", most=100)
+
+        def note(page: BookPage[RelationRecord]) -> bool:
+            there = page.exists(key)
+            page.delete(key)
+            return there
+
+        return self._relations.step(note, reason="relationship deleted")
+
+    def relationships(
+        self,
+        *,
+        from_id: str | Entity | None = None,
+        to_id: str | Entity | None = None,
+        type: str | None = None,
+        limit: int | None = None,
+    ) -> list[Relationship]:
+        """Relationships: from an entity, to one, of a type, in the order of their ends."""
+        check_limit(limit)
+        if type is not None:
+            check_name(type, "the type of a relationship", most=100)
+        start = check_id(from_id) if from_id is not None else None
+        end = check_id(to_id) if to_id is not None else None
+        if start is not None:
+            found = self._outgoing(start)
+        elif end is not None:
+            found = self._by_end(f"to/{end}")
+        else:
+            found = self._by_end(f"type/{type}") if type else self._related(self._all_relations())
+        kept: list[Relationship] = []
+        for one in found:
+            if end in (None, one.to_id) and type in (None, one.type):
+                if limit is not None and len(kept) >= limit:
+                    break
+                kept.append(one)
+        return kept
+
+    def traverse(
+        self,
+        start: str | Entity,
+        *,
+        direction: str = "outgoing",
+        types: Iterable[str] | None = None,
+        depth: int = 1,
+        include_entities: bool = False,
+    ) -> Graph:
+        """What can be reached from an entity by relationships, up to five steps away."""
+        start = check_id(start)
+        check_flag(include_entities, "include_entities")
+        if direction not in DIRECTIONS:
+            raise InvalidInputError(f"direction is {', '.join(DIRECTIONS)}")
+        if type(depth) is not int or not 1 <= depth <= MOST_DEPTH:
+            raise InvalidInputError(f"depth is a number from 1 to {MOST_DEPTH}")
+        wanted = set(listed(types, "types")) if types is not None else None
+        self._must(start, self._entities.get(start))
+        reached: dict[str, None] = {start: None}
+        passed: dict[tuple[str, str, str], Relationship] = {}
+        edge = [start]
+        for _ in range(depth):
+            beyond: dict[str, None] = {}
+            for id in edge:
+                for one in self._near(id, direction):
+                    if wanted is None or one.type in wanted:
+                        passed[one.from_id, one.type, one.to_id] = one
+                        beyond[one.to_id if one.from_id == id else one.from_id] = None
+            edge = [id for id in beyond if id not in reached]
+            reached |= dict.fromkeys(edge)
+        found = {}
+        if include_entities:
+            records = ((id, self._entities.get(id)) for id in reached)
+            found = {id: _entity(id, one) for id, one in records if one is not None}
+        return Graph(tuple(reached), tuple(passed.values()), found)
+
+    def _near(self, id: str, direction: str) -> Iterator[Relationship]:
+        if direction != "incoming":
+            yield from self._outgoing(id)
+        if direction != "outgoing":
+            yield from self._by_end(f"to/{id}")
+
+    def _both(self, id: str) -> Iterator[Relationship]:
+        return self._near(id, "both")
+
+    def _outgoing(self, id: str) -> Iterator[Relationship]:
+        return self._related(self._relations.all(id + "/").items())
+
+    def _by_end(self, end: str) -> Iterator[Relationship]:
+        return self._related(_found(self._relations, ENDS.name, {"end": end}))
+
+    def _all_relations(self) -> Iterator[tuple[str, RelationRecord]]:
+        return _paged(self._relations)
+
+    @staticmethod
+    def _related(found: Iterable[tuple[str, RelationRecord]]) -> Iterator[Relationship]:
+        for key, record in found:
+            from_id, type, to_id = key.split("/")
+            yield Relationship(from_id, type, to_id, record.metadata, record.created_at)
+
+    # the inside
+
+    def _prepare(self, *more: Lookup) -> None:
+        """Declare the lookups, where they are not."""
+        known = self._reader.declared().all
+        missing = [one for one in (PAIRS, ENDS, *more) if one not in known]
+        if missing and isinstance(self._state, State):
+            self._state.declare(*missing)
+
+    def _shown(self, id: str, record: EntityRecord, wanted: set[str]) -> Entity:
+        return _entity(id, record, tuple(self._both(id)) if "relationships" in wanted else ())
+
+    def _must(self, id: str, record: EntityRecord | None) -> EntityRecord:
+        if record is None:
+            raise self._missing(id)
+        return record
+
+    def _missing(self, id: str) -> EntityNotFoundError:
+        return EntityNotFoundError(f"{self._where()} has no entity {id}")
+
+    def _where(self) -> str:
+        return str(self._reader.scope)
+
+    def _now(self) -> float:
+        return self._clock.claimed() / 1e6
+
+
+class _Search:
+    """One question about entities: which lookup leads to them, and what is left to compare."""
+
+    def __init__(
+        self,
+        entities: Entities,
+        type: str | None,
+        where: dict[str, Any],
+        order: str | None,
+        *,
+        bounded: bool = True,
+    ) -> None:
+        self._entities = entities
+        self._type = type
+        self._where = where
+        self._name = order.removeprefix("-") if order is not None else ""
+        self._down = order is not None and order.startswith("-")
+        self._bounded = bounded
+        self._read = 0
+        known = {one.name for one in entities._reader.declared().of(Lookup)}
+        self._indexed = {name for name in {*where, self._name} if _index_name(name) in known}
+        self.lookup, self.asked = self._way()
+        self._sorts = not order or self.lookup == _index_name(self._name)
+        """Whether the lookup gives them in the order that is asked for."""
+
+    def _way(self) -> tuple[str, dict[str, Any]]:
+        """The lookup that leads to the fewest: of the order, of an equal pair, of a range, or all
+        of a type."""
+        of_type = {"type": self._type} if self._type is not None else {}
+        if self._name in self._indexed and self._type is not None:
+            condition = self._where.get(self._name, _Present())
+            return _index_name(self._name), {**of_type, "value": condition}
+        for name, condition in self._where.items():
+            if not isinstance(condition, Range | Begins) and (pair := pair_of(name, condition)):
+                return PAIRS.name, {"pair": pair, **of_type}
+        for name, condition in self._where.items():
+            if name in self._indexed and self._type is not None and condition is not None:
+                return _index_name(name), {**of_type, "value": condition}
+        return PAIRS.name, {"pair": "", **of_type}
+
+    def page(self, limit: int | None, after: str | None) -> Page:
+        """A page of (id, record)."""
+        if not self._sorts:
+            if after is not None:
+                raise InvalidInputError(
+                    f"pages in this order need an index: entities.index({self._name!r})"
+                )
+            return Page(self._sorted()[:limit], None)
+        order = ("-value" if self._down else "value") if self._name else None
+        found: list[tuple[str, EntityRecord]] = []
+        while limit is None or len(found) < limit:
+            # A page is never larger than what is still wanted, so that it is used up to its end.
+            some = 1000 if limit is None else min(1000, limit - len(found))
+            page = _find(self._entities._entities, self.lookup, self.asked, some, after, order)
+            found += self._fitting(page.items)
+            after = page.after
+            if after is None:
+                break
+        return Page(found, after)
+
+    def all(self) -> Iterator[tuple[str, EntityRecord]]:
+        """All that fit, in the order of the lookup."""
+        return self._fitting(_found(self._entities._entities, self.lookup, self.asked))
+
+    def _fitting(
+        self, found: Iterable[tuple[str, EntityRecord]]
+    ) -> Iterator[tuple[str, EntityRecord]]:
+        """Of what a lookup led to, what all conditions hold for."""
+        for id, record in found:
+            if all(fits(record.properties, *one) for one in self._where.items()):
+                yield id, record
+            else:
+                self._count()
+
+    def _count(self) -> None:
+        """Refuse to read on where nearly all that is read is in vain."""
+        self._read += 1
+        if self._bounded and self._read > MOST_SCANNED:
+            names = [name for name in {*self._where, self._name} if name] or ["NAME"]
+            lines = ", ".join(f"entities.index({name!r})" for name in sorted(names))
+            raise LimitExceededError(
+                f"{self._entities._where()}: this would read more than {MOST_SCANNED} entities; "
+                f"say once: {lines}, and give the type"
+            )
+
+    def _sorted(self) -> list[tuple[str, EntityRecord]]:
+        """All that fit and have the property, sorted here."""
+        have, some = [], False
+        for id, record in self.all():
+            self._count()
+            some = True
+            if (term := encode_term(record.properties.get(self._name, _MISSING))) is not None:
+                have.append((term, id, record))
+        if some and not have:
+            raise InvalidInputError(
+                f"none of these entities has a property {self._name!r} to be sorted by"
+            )
+        have.sort(key=lambda one: one[:2], reverse=self._down)
+        return [(id, record) for _, id, record in have]
+
+
+class _Present(Range):
+    """Any value that is there and can be sorted by."""
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "bounds", ("1", "9"))
+
+
+def fits(properties: Mapping[str, Any], name: str, condition: Any) -> bool:
+    """Whether a property is what is asked for; types count."""
+    if condition is None:
+        return name not in properties
+    if name not in properties:
+        return False
+    value = properties[name]
+    term = encode_term(value)
+    if isinstance(condition, Range | Begins):
+        low, high = condition.bounds
+        return term is not None and low <= term < high
+    if term is not None:
+        return term == encode_term(condition)
+    return type(value) is type(condition) and bool(value == condition)
+
+
+def check_id(id: Any) -> str:
+    """The id of an entity, if it can be one."""
+    id = id.id if isinstance(id, Entity) else id
+    check_text(id, "the id of an entity", 200, least=1)
+    if "/" in id or any(ord(one) < 32 for one in id):
+        raise InvalidInputError("the id of an entity has no slash and no control characters")
+    return str(id)
+
+
+def check_name(name: object, what: str, most: int = 100) -> None:
+    """Refuse what can be no type and no name of a property."""
+    check_text(name, what, most, least=1)
+    if "/" in str(name) or any(ord(one) < 32 for one in str(name)):
+        raise InvalidInputError(f"{what} has no slash and no control characters")
+
+
+def _checked(properties: Any, what: str = "properties") -> dict[str, Any]:
+    """Properties by their names."""
+    if properties is None:
+        return {}
+    if not isinstance(properties, Mapping):
+        raise InvalidInputError(f"{what} is a mapping of names to values")
+    for name in properties:
+        check_name(name, "the name of a property")
+    return dict(properties)
+
+
+def _included(include: Iterable[str]) -> set[str]:
+    wanted = set(listed(include, "include"))
+    if not wanted <= INCLUDE:
+        raise InvalidInputError("include takes properties and relationships")
+    return wanted
+
+
+def _key(from_id: str, type: str, to_id: str) -> str:
+    return f"{from_id}/{type}/{to_id}"
+
+
+def _index_name(name: str) -> str:
+    return f"entity by {name}"
+
+
+def _index(name: str) -> Lookup:
+    check_name(name, "the name of a property", 50)
+    if set(name) & set(".[]"):
+        raise InvalidInputError("a property with . or [ or ] in its name cannot be indexed")
+    terms = {"type": "type", "value": f"properties.{name}"}
+    return Lookup(_index_name(name), ENTITIES.prefix, terms)
+
+
+def _entity(id: str, record: EntityRecord, related: tuple[Relationship, ...] = ()) -> Entity:
+    made, changed = record.created_at, record.updated_at
+    return Entity(id, record.type, record.properties, made, changed, related)
+
+
+def _find(
+    book: Book[Any],
+    lookup: str,
+    where: Mapping[str, Any],
+    limit: int,
+    after: str | None,
+    order: str | None = None,
+) -> Page:
+    """A page of what a lookup leads to; an empty one, if nothing was ever written."""
+    try:
+        return book.find(lookup, where, order=order, limit=limit, after=after)
+    except LookupNotFoundError:  # it is declared with the first entity
+        return Page([], None)
+
+
+def _found(book: Book[Any], lookup: str, where: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All that a lookup leads to."""
+    after = None
+    while True:
+        page = _find(book, lookup, where, 1000, after)
+        yield from page.items
+        if (after := page.after) is None:
+            return
+
+
+def _paged(book: Book[Any]) -> Iterator[tuple[str, Any]]:
+    """All records of a book, page by page."""
+    after = ""
+    while page := book.all(after=after, limit=1000):
+        yield from page.items()
+        after = next(reversed(page))

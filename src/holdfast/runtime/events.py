@@ -1,0 +1,659 @@
+"""The log of events: a ring in memory for what is new, batches in the store for what is to stay.
+
+log = Events(store)
+log.emit("agent:spawn", {"agent": "planner"}, correlation="run-42")
+log.query("agent:*", limit=100, reverse=True)
+
+Events tell what the infrastructure does. They lie in a scope of their own, `custom:$events`, that
+keeps no past; what agents know lies in theirs. `emit` waits for nothing: events are written behind
+it, a batch a key, and what does not fit into the queue is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from heapq import merge
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.errors import InvalidInputError, LookupNotFoundError, ScopeNotFoundError
+from holdfast.runtime.runtime_records import EVENTS, EventBatch
+from holdfast.store.inner import (
+    EVENTS_LOGGED,
+    Bell,
+    Book,
+    BookPage,
+    Lookup,
+    copied,
+    core_of,
+    keep,
+    microseconds,
+)
+from holdfast.store.names.arguments import (
+    check_count,
+    check_flag,
+    check_limit,
+    check_seconds,
+    check_text,
+)
+from holdfast.store.names.background import Background
+from holdfast.store.names.face import Steps, ends, faced, here, led, wait, writes
+from holdfast.store.names.patterns import Patterns
+from holdfast.store.store import Store
+
+SCOPE = "$events"
+RING, QUEUE, BATCH, FLUSH = 10_000, 5_000, 100, 1.0
+KEPT = timedelta(days=30)
+MOST_BATCH = 1000
+"""Events of a batch: a value has at most so many terms of a lookup."""
+DROPPED = "log:dropped"
+"""The event that tells how many events did not fit into the queue."""
+LARGE = frozenset(
+    {
+        *("content", "response", "text", "prompt", "message"),
+        *("file_content", "data", "payload", "body", "result"),
+    }
+)
+"""Names of fields whose long texts are left out."""
+MOST_TEXT = 1000
+"""Characters of a text, or of all that is in a list or mapping, that are kept."""
+REFERENCES = ("id", "_id", "path", "_path", "file", "_file", "ref", "_ref", "url", "_url")
+"""What names of fields are, or end with, that lead to the whole content: always kept."""
+_BY_CORRELATION = Lookup("correlation", EVENTS.prefix, {"correlation": "correlations[]"})
+_BY_SESSION = Lookup("session", EVENTS.prefix, {"session": "sessions[]"})
+_SECOND = 1_000_000
+
+
+class Event(Struct, frozen=True):
+    """Something that happened."""
+
+    timestamp: float
+    """Seconds since 1970."""
+    event_name: str
+    data: Mapping[str, Any]
+    client_id: str = ""
+    correlation_id: str = ""
+    event_id: str = ""
+    stripped: tuple[str, ...] = ()
+    """Names of fields whose content was too long to be kept: what stands there says so only."""
+
+    @property
+    def event_type(self) -> str:
+        """What stands before the first colon of the name."""
+        return self.event_name.partition(":")[0]
+
+    @property
+    def session_id(self) -> str:
+        """The session that it says it belongs to; empty if it does not."""
+        found = self.data.get("session_id", self.data.get("session", ""))
+        return found if isinstance(found, str) else ""
+
+    @property
+    def timestamp_iso(self) -> str:
+        """When it happened, as ISO 8601 text."""
+        return datetime.fromtimestamp(self.timestamp, UTC).isoformat()
+
+
+@dataclass(frozen=True, slots=True)
+class EventStats:
+    """What a log has seen since it was made."""
+
+    emitted: int
+    written: int
+    """Events that are durable."""
+    dropped: int
+    """Events that did not fit into the queue, and are in the ring alone."""
+    queued: int
+    ring: int
+    kinds: Mapping[str, int]
+    """How many of each type are in the ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventChain:
+    """The events of one correlation, in their order."""
+
+    correlation_id: str
+    events: tuple[Event, ...]
+    duration_ms: float
+    event_types: tuple[str, ...]
+    """Each type once, in the order in which they came."""
+
+
+@faced
+class Events:
+    """The events of a store: those of this process in a ring, those of all processes behind it.
+
+    The newest `ring` events are in memory. A thread writes what was emitted, in batches of `batch`,
+    every `flush` seconds or once a batch is full; a killed process loses what was not written yet.
+    At most `queue` events wait for that: `emit` drops what does not fit, counts it and tells it by
+    an event `log:dropped`; `write` waits instead. What was written is deleted after `keep`. With
+    `strip`, long content is left out, and marked. With `recover`, the events of the last hour are
+    loaded into the ring. It ends with the store, or with `stop`, which writes what waits.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        ring: int = RING,
+        queue: int = QUEUE,
+        batch: int = BATCH,
+        flush: float = FLUSH,
+        keep: float | timedelta | None = KEPT,
+        strip: bool = True,
+        recover: bool = False,
+    ) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("Events takes an open store of the same face")
+        for name, number in (("ring", ring), ("queue", queue), ("batch", batch)):
+            check_count(number, name)
+        if not 1 <= batch <= min(queue, MOST_BATCH) or ring < 1:
+            raise InvalidInputError(
+                f"ring is 1 or more, and batch 1 to {MOST_BATCH}, and not more than queue"
+            )
+        check_seconds(flush, "flush")
+        if isinstance(keep, timedelta):
+            keep = keep.total_seconds()
+        check_seconds(keep, "keep")
+        self._strip = check_flag(strip, "strip")
+        self._core = core_of(store)
+        self._state = store.custom(SCOPE)
+        self._book = Book(self._state, EVENTS, EventBatch)
+        self._ring = Ring(ring)
+        self._queue: deque[Event] = deque()
+        self._most, self._batch, self._keep = queue, batch, keep
+        self._written = self._dropped = self._told = 0
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._bell = Bell()
+        self._watching: Callable[[Event], None] | None = None
+        self._mark = os.urandom(5).hex()
+        self._next_clean = 0.0
+        self._background = Background(self._core, "holdfast-events", flush, self.flush, self.flush)
+        self._begun = False
+        if check_flag(recover, "recover"):
+            self._recover()
+
+    # writing
+
+    @here
+    def emit(
+        self,
+        name: str,
+        data: Mapping[str, Any] | None = None,
+        *,
+        client: str = "",
+        correlation: str = "",
+    ) -> Event:
+        """Log an event, at once: it is in the ring, and written behind this.
+
+        The data are values of a store. If the queue is full, the event is dropped there, and
+        counted.
+        """
+        event = self._made(name, data, client, correlation)
+        with self._lock:
+            self._ring.add(event)
+            if len(self._queue) < self._most:
+                self._queue.append(event)
+            else:
+                self._dropped += 1
+            full = len(self._queue) >= self._batch
+        self._stir(full)
+        if self._watching is not None:
+            self._watching(event)
+        return event
+
+    @writes
+    def write(
+        self,
+        name: str,
+        data: Mapping[str, Any] | None = None,
+        *,
+        client: str = "",
+        correlation: str = "",
+    ) -> Event:
+        """The same; if the queue is full, it waits until there is room, and drops nothing."""
+        event = self._made(name, data, client, correlation)
+        while True:
+            with self._lock:
+                if len(self._queue) < self._most:
+                    self._queue.append(event)
+                    self._ring.add(event)
+                    break
+            self.flush()
+        self._stir(len(self._queue) >= self._batch)
+        if self._watching is not None:
+            self._watching(event)
+        return event
+
+    def _observe(self, watching: Callable[[Event], None] | None) -> None:
+        """Have a function told of each event, in the thread that emits it; None: no more."""
+        self._watching = watching
+
+    def _made(self, name: str, data: Any, client: str, correlation: str) -> Event:
+        if type(name) is not str or not 0 < len(name) <= 200:
+            raise InvalidInputError("the name of an event is text of 1 to 200 characters")
+        if client or correlation:
+            check_text(client, "client", 200)
+            check_text(correlation, "correlation", 200)
+        kept: Mapping[str, Any] = {}
+        stripped: tuple[str, ...] = ()
+        if data:
+            if not isinstance(data, Mapping):
+                raise InvalidInputError("the data of an event are a mapping")
+            kept, stripped = stripped_of(data) if self._strip else (dict(data), ())
+            kept = copied(self._core.codec.plain(kept))  # refused now, not with its whole batch
+        now = self._core.clock.claimed() / _SECOND
+        id = f"evt_{self._mark}{self._ring.count:08x}{os.urandom(2).hex()}"
+        return Event(now, name, kept, client, correlation, id, stripped)
+
+    def _stir(self, full: bool) -> None:
+        if not self._begun:
+            self._begun = True
+            self._background.start()
+        if full:
+            self._background.wake()
+        self._bell.ring()
+
+    @writes
+    def flush(self) -> int:
+        """Write all that waits; how many events. What fails stays, to be tried again."""
+        done = 0
+        with self._writing:  # batches are written in their order, by one at a time
+            while True:
+                with self._lock:
+                    some = list(islice(self._queue, self._batch))
+                    lost = self._dropped - self._told
+                if not some and not lost:
+                    break
+                more = [self._made(DROPPED, {"count": lost}, "", "")] if lost else []
+                self._commit([*some, *more])
+                with self._lock:
+                    for _ in some:
+                        self._queue.popleft()
+                    self._told += lost
+                    self._written += len(some)
+                done += len(some)
+                meter = self._core.meter
+                meter.add(EVENTS_LOGGED, ("logged",), count=len(some))
+                if lost:
+                    meter.add(EVENTS_LOGGED, ("dropped",), count=lost)
+            self._clean()
+        return done
+
+    def _commit(self, events: list[Event]) -> None:
+        self._prepare()
+        first = events[0]
+        rows = [
+            [e.timestamp, e.event_name, dict(e.data), e.client_id, e.correlation_id, e.event_id,
+             list(e.stripped)]
+            for e in events
+        ]  # fmt: skip
+        record = EventBatch(
+            rows,
+            sorted({one.correlation_id for one in events if one.correlation_id}),
+            sorted({one.session_id for one in events if one.session_id}),
+        )
+        # Under the same name a batch that may have been written before is written once.
+        name = f"{round(first.timestamp * _SECOND):016x}-{first.event_id}"
+        self._book.step(lambda page: page.put(name, record), reason="events")
+
+    def _prepare(self) -> None:
+        """Declare what the scope of events is, where it is not."""
+        wanted = (keep.Keep(count=0), _BY_CORRELATION, _BY_SESSION)
+        known = self._book._line.reader.declared().all
+        if missing := [one for one in wanted if one not in known]:
+            self._state.declare(*missing)
+
+    def _clean(self) -> None:
+        """Delete what is too old, now and then."""
+        now = self._core.clock.checked() / _SECOND
+        if self._keep is None or now < self._next_clean or not self._written:
+            return
+        self._next_clean = now + 600
+        self._delete(now - self._keep)
+
+    def _delete(self, before: float) -> int:
+        """Delete batches that begin before a time; how many events of them."""
+        gone, end = 0, f"{max(0, round(before * _SECOND)):016x}"
+        while page := self._book.all(limit=100):
+            old = {id: one for id, one in page.items() if id < end}
+            if not old:
+                break
+            self._book.step(partial(_deleted, names=list(old)), reason="old events")
+            gone += sum(len(one.events) for one in old.values())
+        return gone
+
+    @ends
+    def stop(self) -> None:
+        """Write what waits, and end the thread that writes; `emit` begins anew."""
+        self._begun = False
+        self._background.stop()
+
+    @writes
+    def clear(self) -> int:
+        """Remove all events, from the ring and from the store; how many the store had."""
+        self.flush()
+        with self._lock:
+            self._ring.clear()
+        return self._delete(2.0**40)
+
+    # reading
+
+    def query(
+        self,
+        patterns: str | Iterable[str] = "*",
+        *,
+        client: str | None = None,
+        since: datetime | float | None = None,
+        until: datetime | float | None = None,
+        limit: int | None = 100,
+        reverse: bool = False,
+        durable: bool = False,
+    ) -> list[Event]:
+        """Events whose names fit a pattern (`agent:*`), oldest first, or newest (`reverse`).
+
+        From the ring, and where that does not reach back from the store. The ring has events of
+        this process alone; with `durable` all come from the store, those of other processes too.
+        """
+        check_limit(limit)
+        check_flag(reverse, "reverse")
+        fit = Patterns(patterns).fit
+        low, high = _seconds(since, 0.0), _seconds(until, 2.0**40)
+
+        def wanted(event: Event) -> bool:
+            return low <= event.timestamp <= high and client in (None, event.client_id)
+
+        if check_flag(durable, "durable"):
+            self.flush()
+            stored = self._stored(low, high, reverse)
+            return list(islice((e for e in stored if fit(e.event_name) and wanted(e)), limit))
+        with self._lock:
+            ring = filter(wanted, self._ring.events(fit, reverse=reverse))
+            # The oldest come from the store: which of the ring's are left out is not known yet.
+            mine = list(islice(ring, limit if reverse or self._reaches(low) else None))
+            start, known = self._ring.start, {one.event_id for one in mine}
+            if (len(mine) == limit and reverse) or self._reaches(low):
+                return mine
+        self.flush()  # what has left the ring may still wait
+        stored = self._stored(low, min(high, start), reverse)
+        # What lies in the store and in the ring, too, is told once.
+        old = (e for e in stored if e.event_id not in known and fit(e.event_name) and wanted(e))
+        both = chain(mine, old) if reverse else chain(old, mine)
+        return list(islice(both, limit))
+
+    def _reaches(self, low: float) -> bool:
+        """Whether the ring has all events from a time on that this process knows of."""
+        if len(self._ring) and self._ring.start < low:
+            return True
+        return self._ring.whole and self._book._line.reader.now() is None
+
+    def _stored(self, low: float, high: float, reverse: bool) -> Iterator[Event]:
+        """Events in the store that may lie between two times."""
+        # A batch is named after its first event: one that begins a little before reaches into it.
+        start = f"{EVENTS.prefix}{round((low - 60) * _SECOND):016x}" if low > 60 else ""
+        end = f"{EVENTS.prefix}{round(high * _SECOND):016x}-~"
+        reader = self._book._line.reader
+        keys = [key for key in reader.keys(EVENTS.prefix, None, start) if key < end]
+        for key in reversed(keys) if reverse else keys:
+            batch = self._book.get(key.removeprefix(EVENTS.prefix))
+            if batch is not None:
+                found = _events(batch)
+                yield from reversed(found) if reverse else found
+
+    def session_events(self, session: str, *, limit: int | None = 100) -> list[Event]:
+        """The events of a session that are stored, oldest first."""
+        check_text(session, "the session", 200, least=1)
+        check_limit(limit)
+        found = self._found(_BY_SESSION, session)
+        return [one for one in found if one.session_id == session][:limit]
+
+    def chain(self, correlation: str) -> EventChain:
+        """The events of a correlation that are stored, with their types and how long they took."""
+        check_text(correlation, "the correlation", 200, least=1)
+        found = self._found(_BY_CORRELATION, correlation)
+        mine = tuple(one for one in found if one.correlation_id == correlation)
+        took = (mine[-1].timestamp - mine[0].timestamp) * 1000 if mine else 0.0
+        kinds = tuple(dict.fromkeys(one.event_type for one in mine))
+        return EventChain(correlation, mine, took, kinds)
+
+    def _found(self, lookup: Lookup, value: str) -> list[Event]:
+        self.flush()
+        try:
+            page = self._book.find(lookup.name, {lookup.name: value})
+        except (LookupNotFoundError, ScopeNotFoundError):  # nothing was ever written
+            return []
+        found = [event for _, batch in page.items for event in _events(batch)]
+        return sorted(found, key=lambda one: one.timestamp)
+
+    @here
+    def stats(self) -> EventStats:
+        """What this log has seen since it was made."""
+        with self._lock:
+            kinds = self._ring.kinds()
+            return EventStats(
+                self._ring.count,
+                self._written,
+                self._dropped,
+                len(self._queue),
+                len(self._ring),
+                kinds,
+            )
+
+    @here
+    def subscribe(
+        self, patterns: str | Iterable[str] = "*", *, timeout: float | None = None
+    ) -> EventSubscription:
+        """The events of this process from now on, as you take them: `for event in …`.
+
+        A slow reader keeps nobody up: it falls behind, and what has left the ring meanwhile is
+        counted in `missed`. It ends with its block, or when none came for `timeout` seconds.
+        """
+        check_seconds(timeout, "timeout")
+        return EventSubscription(self, Patterns(patterns), timeout)
+
+    def _recover(self) -> None:
+        since = self._core.clock.checked() / _SECOND - 3600
+        for event in self._stored(since, 2.0**40, False):
+            if event.timestamp >= since:
+                self._ring.add(event)
+
+
+class Ring:
+    """The newest events, also by their names: there are few names, and a question is about some.
+
+    Whoever uses it holds the log's lock.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.count = 0
+        """Events that were ever put into it: the newest one has this number."""
+        self._most = most
+        self._all: deque[Event] = deque()
+        self._named: dict[str, deque[tuple[int, Event]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def start(self) -> float:
+        """The time of the oldest event in it."""
+        return self._all[0].timestamp if self._all else 2.0**40
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has all that was ever put into it."""
+        return self.count == len(self._all)
+
+    def add(self, event: Event) -> None:
+        """Put an event in; if it is full, the oldest one goes."""
+        self.count += 1
+        self._all.append(event)
+        named = self._named.get(event.event_name)
+        if named is None:
+            named = self._named[event.event_name] = deque()
+        named.append((self.count, event))
+        if len(self._all) > self._most:
+            name = self._all.popleft().event_name
+            self._named[name].popleft()
+            if not self._named[name]:
+                del self._named[name]
+
+    def events(self, fit: Callable[[str], bool], *, reverse: bool = False) -> Iterator[Event]:
+        """Those whose names fit, in the order in which they came, or the other way round."""
+        some = [named for name, named in self._named.items() if fit(name)]
+        if len(some) == len(self._named):
+            return reversed(self._all) if reverse else iter(self._all)
+        ways = [reversed(named) if reverse else iter(named) for named in some]
+        return (one for _, one in merge(*ways, key=itemgetter(0), reverse=reverse))
+
+    def after(self, number: int) -> Iterator[Event]:
+        """Those behind the event of a number."""
+        return islice(self._all, number - (self.count - len(self._all)), None)
+
+    def kinds(self) -> dict[str, int]:
+        """How many events of each type there are."""
+        found: Counter[str] = Counter()
+        for name, named in self._named.items():
+            found[name.partition(":")[0]] += len(named)
+        return dict(found.most_common())
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._all.clear()
+        self._named.clear()
+
+
+@faced
+class EventSubscription:
+    """Events as they come; what `Events.subscribe` gives."""
+
+    def __init__(self, log: Events, patterns: Patterns, timeout: float | None) -> None:
+        self.missed = 0
+        """How many events left the ring before they were taken, whether they would have fit or
+        not."""
+        self._log = log
+        self._patterns = patterns
+        self._timeout = timeout
+        self._at = log._ring.count
+        self._over = False
+
+    @here
+    def __enter__(self) -> EventSubscription:
+        return self
+
+    @here
+    def __exit__(self, *error: object) -> None:
+        self._over = True
+
+    def __iter__(self) -> EventSubscription:
+        return self
+
+    def __next__(self) -> Event:
+        event = led(self._next())
+        if event is None:
+            raise StopIteration
+        return event
+
+    def _next(self) -> Steps[Event | None]:
+        log, left = self._log, self._timeout
+        while not self._over:
+            event = self._taken()
+            if event is not None:
+                return event
+            pause = 1.0 if left is None else min(1.0, left)
+            yield wait(log._bell, lambda: log._ring.count > self._at or self._over, pause)
+            if left is not None and log._ring.count == self._at:
+                left -= pause
+                if left <= 0:
+                    break
+        return None
+
+    def _taken(self) -> Event | None:
+        """The next event of the ring that fits."""
+        log = self._log
+        with log._lock:
+            first = log._ring.count - len(log._ring)
+            if self._at < first:
+                self.missed += first - self._at
+                self._at = first
+            for event in log._ring.after(self._at):
+                self._at += 1
+                if self._patterns.fit(event.event_name):
+                    return event
+        return None
+
+
+# ---- stripping ----------------------------------------------------------------------------------
+
+
+def stripped_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Data without long content, and the names of what was left out; references stay."""
+    kept, gone = {}, []
+    for name, value in data.items():
+        instead = _instead(name, value)
+        kept[name] = value if instead is None else instead
+        if instead is not None:
+            gone.append(name)
+    return kept, tuple(gone)
+
+
+def _instead(name: str, value: Any) -> str | None:
+    """What stands for a value that is too long; None if it is not."""
+    kind = type(value)
+    if kind is str:
+        if len(value) <= MOST_TEXT or name not in LARGE:
+            return None
+        return f"<stripped: {len(value)} chars>"
+    if kind not in (list, dict) or is_reference(name) or not _is_long(value):
+        return None
+    return f"<stripped: {kind.__name__} with {len(value)} items>"
+
+
+def is_reference(name: object) -> bool:
+    """Whether a field leads to something: an id, a path."""
+    return isinstance(name, str) and (name in REFERENCES or name.endswith(REFERENCES[1::2]))
+
+
+def _is_long(value: Any) -> bool:
+    """Whether the text of a list or mapping is longer than what is kept."""
+    left, waiting = MOST_TEXT, [value]
+    while waiting and left >= 0:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            left -= 2 + 4 * len(one)
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple):
+            left -= 2 + 2 * len(one)
+            waiting += one
+        else:
+            left -= len(one) + 2 if isinstance(one, str | bytes) else len(str(one))
+    return left < 0
+
+
+def _deleted(page: BookPage[EventBatch], names: list[str]) -> None:
+    for name in names:
+        page.delete(name)
+
+
+def _events(batch: EventBatch) -> list[Event]:
+    return [Event(*one[:6], tuple(one[6])) for one in batch.events]  # type: ignore[call-arg]
+
+
+def _seconds(time: datetime | float | None, default: float) -> float:
+    if time is None:
+        return default
+    if isinstance(time, datetime):
+        return microseconds(time) / _SECOND
+    check_seconds(time, "a time")
+    return float(time)

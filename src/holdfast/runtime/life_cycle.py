@@ -1,0 +1,311 @@
+"""The life cycle of a daemon: modules that start, share, get ready and end, in one order.
+
+runtime = Runtime(store, modules=[entities, log, MyModule()])
+async with runtime:
+    await runtime.forever()
+
+A module is any object. What it has of `startup(runtime)`, `context(shared)`, `ready(runtime)` and
+`shutdown(runtime)`, plain or async, is called in that order; `@runtime.on("name")` and methods that
+are marked with `@handles("name")` answer what is sent by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.errors import InvalidInputError, MissingError, RuntimeStartError
+from holdfast.runtime.daemon_api import API
+from holdfast.store.names.arguments import check_function, check_seconds, check_text, listed
+from holdfast.store.names.cause import Cause
+from holdfast.store.names.scope import Scope
+from holdfast.store.store_async import Store
+
+STARTUP, CONTEXT, READY, SHUTDOWN = (
+    *("system:startup", "system:context"),
+    *("system:ready", "system:shutdown"),
+)
+PHASES = {STARTUP: "startup", CONTEXT: "context", READY: "ready", SHUTDOWN: "shutdown"}
+PRIORITIES = ("highest", "high", "normal", "low", "lowest")
+Handler = Callable[[Mapping[str, Any]], Any]
+
+
+def handles(name: str, *, priority: str = "normal") -> Callable[[Any], Any]:
+    """Mark a method of a module as what answers a name: `method(data)`, plain or async."""
+    check_text(name, "the name of an event", 200, least=1)
+    _check_priority(priority)
+
+    def mark(function: Any) -> Any:
+        function.__handles__ = (name, priority)
+        return function
+
+    return mark
+
+
+class Runtime:
+    """A daemon around an open store of `holdfast.open`; entered once, in one event loop.
+
+    Phases run in order: `system:startup` of each module, in the order given; `system:context`, with
+    what they share; `system:ready` when all are; only then is restored what shutdown kept.
+    `system:shutdown` goes the other way round. A module that fails to start, or takes longer than
+    `timeout` seconds, stops the start with its name, and those that had begun are ended.
+    """
+
+    def __init__(self, store: Store, modules: Iterable[Any] = (), *, timeout: float = 30.0) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("Runtime takes an open store of holdfast.open, not of sync")
+        check_seconds(timeout, "timeout")
+        self.store = store
+        self.modules: tuple[Any, ...] = tuple(listed(modules, "modules"))
+        self.shared: dict[str, Any] = {"store": store, "runtime": self}
+        """What `system:context` hands to all modules; they may add to it in `startup`."""
+        self.phase = ""
+        """The last phase that was entered."""
+        self.history: list[tuple[str, str, float]] = []
+        """(phase, module, seconds) of all that was done."""
+        self._timeout = timeout
+        self._handlers: dict[str, list[tuple[int, Handler]]] = {}
+        self._begun: list[Any] = []
+        self._over = asyncio.Event()
+        self._kept: Any = None
+        for module in self.modules:
+            self._register(module)
+
+    # handlers
+
+    def on(self, name: str, *, priority: str = "normal") -> Callable[[Any], Any]:
+        """Have a function answer a name, or be told of a phase: `function(data)`, plain or async.
+
+        Those of a higher priority are called first; the answer is that of the last one that gives
+        something.
+        """
+        check_text(name, "the name of an event", 200, least=1)
+        _check_priority(priority)
+
+        def add(function: Any) -> Any:
+            check_function(function, "a handler")
+            self._add(name, function, priority)
+            return function
+
+        return add
+
+    def _add(self, name: str, function: Handler, priority: str = "normal") -> None:
+        known = [*self._handlers.get(name, ()), (PRIORITIES.index(priority), function)]
+        self._handlers[name] = sorted(known, key=lambda one: one[0])
+
+    def _register(self, module: Any) -> None:
+        """Let a module answer what it answers: its marked methods, and the names known of it."""
+        for name, make in API.get(getattr(type(module), "__name__", ""), {}).items():
+            self._add(name, make(module))
+        for attribute in dir(type(module)):
+            marked = getattr(getattr(type(module), attribute, None), "__handles__", None)
+            if marked is not None:
+                self._add(marked[0], getattr(module, attribute), marked[1])
+
+    async def send(self, name: str, data: Mapping[str, Any] | None = None) -> Any:
+        """Have a name answered; what came of it as plain data, with times as numbers and as text.
+
+        Refused with `MissingError` if nobody answers it, with `InvalidInputError` if what is given
+        is not what it takes.
+        """
+        check_text(name, "the name of an event", 200, least=1)
+        if data is not None and not isinstance(data, Mapping):
+            raise InvalidInputError(f"{name} takes a mapping of parameters")
+        known = self._handlers.get(name)
+        if known is None:
+            near = get_close_matches(name, self._handlers, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise MissingError(f"nobody here answers {name}{hint}")
+        answer = None
+        for _, function in known:
+            found = await _called(function, dict(data or {}), name)
+            answer = found if found is not None else answer
+        return plain_of(answer)
+
+    def names(self) -> list[str]:
+        """All names that are answered."""
+        return sorted(self._handlers)
+
+    # phases
+
+    async def __aenter__(self) -> Self:
+        try:
+            for phase in (STARTUP, CONTEXT, READY):
+                await self._enter(phase, self.modules)
+            await self._restore()
+        except BaseException:  # also a cancelled start: what had begun is ended
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._end()
+
+    async def _enter(self, phase: str, modules: Iterable[Any]) -> None:
+        self.phase = phase
+        for module in modules:
+            if phase == STARTUP:
+                self._begun.append(module)  # also one that fails half-way has something to end
+            await self._lead(phase, module)
+        await self._tell(phase)
+
+    async def _lead(self, phase: str, module: Any) -> None:
+        """Let one module do its part of a phase, in bounded time."""
+        name = name_of(module)
+        function = getattr(module, PHASES[phase], None)
+        if function is None:
+            function = _usual(phase, module)
+        if function is None:
+            return
+        given = self.shared if phase == CONTEXT else self
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout):
+                await _awaited(function(given) if _takes(function) else function())
+        except TimeoutError as error:
+            raise RuntimeStartError(
+                f"{phase}: the module {name} took longer than {self._timeout:g} s", name, phase
+            ) from error
+        except Exception as error:
+            raise RuntimeStartError(
+                f"{phase}: the module {name} failed with {type(error).__name__}: {error}",
+                name,
+                phase,
+            ) from error
+        self.history.append((phase, name, time.monotonic() - begun))
+
+    async def _tell(self, phase: str) -> None:
+        """Tell handlers of a phase, and the log."""
+        for _, function in self._handlers.get(phase, ()):
+            await _called(function, {"phase": phase}, phase)
+        for module in self.modules:
+            if hasattr(module, "emit"):
+                module.emit(phase, {"modules": [name_of(one) for one in self.modules]})
+
+    async def _restore(self) -> None:
+        """Give back what modules kept at the last shutdown, once all are ready."""
+        from holdfast.checkpoints.shutdown import ShutdownCheckpoints
+
+        taking: dict[Any, Any] = {
+            Scope("custom", f"$runtime/{name_of(one)}"): one
+            for one in self.modules
+            if hasattr(one, "collect") and hasattr(one, "restore")
+        }
+        if taking:
+            self._kept = ShutdownCheckpoints(
+                self.store, list(taking), signals=(), participants=taking
+            )
+            await self._kept.__aenter__()
+
+    async def _end(self) -> None:
+        """End all that had begun, the last first; one that fails keeps no other from ending."""
+        self.phase = SHUTDOWN
+        failed: list[BaseException] = []
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            try:
+                await kept.__aexit__(None, None, None)
+            except Exception as error:
+                failed.append(error)
+        try:
+            await self._tell(SHUTDOWN)
+        except Exception as error:
+            failed.append(error)
+        while self._begun:
+            try:
+                await self._lead(SHUTDOWN, self._begun.pop())
+            except Exception as error:
+                failed.append(error)
+        self._over.set()
+        if failed:
+            raise failed[0]
+
+    def stop(self) -> None:
+        """Let `forever` return; of this event loop's thread."""
+        self._over.set()
+
+    async def forever(self) -> None:
+        """Wait for `stop`, SIGTERM or SIGINT."""
+        loop = asyncio.get_running_loop()
+        taken = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(RuntimeError, ValueError):  # not in the main thread, or not on Windows
+                loop.add_signal_handler(number, self._over.set)
+                taken.append(number)
+        try:
+            await self._over.wait()
+        finally:
+            for number in taken:
+                loop.remove_signal_handler(number)
+
+
+def name_of(module: Any) -> str:
+    """What a module is called: its `name`, or that of its class."""
+    name = getattr(module, "name", None)
+    return name if isinstance(name, str) and name else type(module).__name__
+
+
+def _usual(phase: str, module: Any) -> Any:
+    """What stands for a phase of Holdfast's own modules, which are started and stopped."""
+    return getattr(module, {STARTUP: "start", SHUTDOWN: "stop"}.get(phase, ""), None)
+
+
+def _takes(function: Any) -> bool:
+    """Whether a function takes what a phase gives."""
+    found = inspect.signature(function).parameters.values()
+    return any(one.kind is not one.VAR_KEYWORD and one.default is one.empty for one in found)
+
+
+async def _called(function: Handler, data: Mapping[str, Any], name: str) -> Any:
+    try:
+        return await _awaited(function(data))
+    except InvalidInputError as error:
+        error.add_note(f"sent as {name}")
+        raise
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _check_priority(priority: str) -> None:
+    if priority not in PRIORITIES:
+        raise InvalidInputError(f"priority is {', '.join(PRIORITIES)}")
+
+
+def plain_of(thing: Any) -> Any:
+    """A result as plain data: times as numbers, and as text under a name with `_iso`."""
+    if isinstance(thing, Cause | Scope):
+        return str(thing)
+    if isinstance(thing, datetime):
+        return thing.isoformat()
+    if isinstance(thing, msgspec.Struct):
+        named = {name: getattr(thing, name) for name in thing.__struct_fields__}
+    elif is_dataclass(thing) and not isinstance(thing, type):
+        named = {one.name: getattr(thing, one.name) for one in fields(thing)}
+    elif isinstance(thing, Mapping):
+        return {name: plain_of(one) for name, one in thing.items()}
+    elif isinstance(thing, list | tuple):
+        return [plain_of(one) for one in thing]
+    else:
+        return thing
+    for name in list(named):
+        if hasattr(type(thing), f"{name}_iso"):
+            named[f"{name}_iso"] = getattr(thing, f"{name}_iso")
+    return {name: plain_of(one) for name, one in named.items()}

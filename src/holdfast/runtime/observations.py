@@ -1,0 +1,490 @@
+"""Observations: agents that are told of what other agents do.
+
+observations = Observations(entities, log)
+observations.subscribe("critic", "writer", "message:*", filter={"sampling_rate": 0.5})
+
+A subscription is an entity of the type `observation_subscription`, with relationships to both
+agents, so that it is there after a restart; rate limiters are made anew. Whatever passes through
+the log, or is done inside `observing`, is compared with the subscriptions. What fits is told by two
+events, `observe:begin` and `observe:end`, under one id.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import InvalidInputError, MissingError
+from holdfast.hooks.breaker import Breaker, BreakerSettings
+from holdfast.runtime.entities import Entities, Entity, check_id
+from holdfast.runtime.events import Event, Events
+from holdfast.store.names.arguments import check_count, check_seconds, check_text, listed
+from holdfast.store.names.background import Background
+from holdfast.store.names.face import calls, ends, faced, writes
+from holdfast.store.names.patterns import Expression, Patterns
+
+TYPE = "observation_subscription"
+OBSERVER, TARGET = "observer", "target"
+"""The relationships of a subscription to the two agents."""
+MOST_QUERIED = 1000
+QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
+BREAKER = BreakerSettings(failures=5, window=300.0, open=60.0)
+OPERATORS = ("equals", "contains", "gt", "lt")
+OWN = ("observe:", "observation:")
+"""Events that tell of observations are not observed: each would make two more."""
+
+
+class RateLimiter:
+    """At most `max_events` in any `window_seconds`. One agent's flood is no other's."""
+
+    def __init__(self, max_events: int = 10, window_seconds: float = 1.0) -> None:
+        check_count(max_events, "max_events")
+        check_seconds(window_seconds, "window_seconds")
+        if max_events < 1 or window_seconds <= 0:
+            raise InvalidInputError("max_events is 1 or more, window_seconds above 0")
+        self.max_events, self.window_seconds = max_events, window_seconds
+        self._passed: deque[float] = deque(maxlen=max_events)
+
+    def allow(self, now: float) -> bool:
+        """Whether one more may pass at a time; then it has passed."""
+        if len(self._passed) == self.max_events and now - self._passed[0] < self.window_seconds:
+            return False
+        self._passed.append(now)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which of the events are observed: asked in the order of its fields."""
+
+    exclude: tuple[str, ...] = ()
+    content_match: Mapping[str, Any] | None = None
+    sampling_rate: float = 1.0
+    rate_limit: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any] | None) -> Filter:
+        """A filter of plain data; refused if it says something that nobody understands."""
+        given = dict(data or {})
+        if unknown := given.keys() - set(cls.__slots__):
+            raise InvalidInputError(f"a filter has {', '.join(cls.__slots__)}, not {min(unknown)}")
+        given["exclude"] = tuple(listed(given.get("exclude", ()), "exclude"))
+        made = cls(**given)
+        if made.exclude:
+            Patterns(made.exclude)
+        rate = made.sampling_rate
+        if type(rate) not in (int, float) or not 0 <= rate <= 1:
+            raise InvalidInputError("sampling_rate is a number from 0 to 1")
+        _limiter(made.rate_limit)
+        if made.content_match is not None:
+            _content(made.content_match)
+        return made
+
+
+class ObserverInfo:
+    """A subscription at work."""
+
+    def __init__(self, id: str, observer: str, target: str, events: Any, filter: Filter) -> None:
+        self.id, self.observer, self.target = id, observer, target
+        self.events = Patterns(events)
+        self.filter = filter
+        self.limiter = _limiter(filter.rate_limit)
+        self.observed = self.limited = 0
+        self._exclude = Patterns(filter.exclude).fit if filter.exclude else None
+        self._fits = _content(filter.content_match) if filter.content_match is not None else None
+
+    def wants(self, name: str, data: Mapping[str, Any], now: float) -> bool:
+        """Whether an event is observed: excluded, content, sample and limit, in that order."""
+        if not self.events.fit(name) or (self._exclude is not None and self._exclude(name)):
+            return False
+        if self._fits is not None and not self._fits(data):
+            return False
+        rate = self.filter.sampling_rate
+        if rate < 1 and random.random() >= rate:
+            return False
+        if not self.limiter.allow(now):
+            self.limited += 1
+            return False
+        self.observed += 1
+        return True
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, for people."""
+        return {
+            "id": self.id,
+            "observer": self.observer,
+            "target": self.target,
+            "events": list(self.events.texts),
+            "observed": self.observed,
+            "limited": self.limited,
+        }
+
+
+@faced
+class Observations:
+    """The observations of one log, kept as entities.
+
+    `deliver(observer, events)` is called with what each observer is to be told, in batches of 10 or
+    after 100 ms, from a queue of 1,000; what does not fit is counted in `dropped`. After five
+    failures within five minutes nothing is delivered for a minute. It ends with the store, or with
+    `stop`.
+    """
+
+    @calls("deliver")
+    def __init__(
+        self,
+        entities: Entities,
+        log: Events,
+        *,
+        deliver: Callable[[str, list[Event]], Any] | None = None,
+    ) -> None:
+        if not isinstance(entities, Entities) or not isinstance(log, Events):
+            raise InvalidInputError("Observations takes Entities and Events of the same face")
+        self.dropped = 0
+        """Events that were observed and not delivered: the queue was full, or the breaker open."""
+        self.breaker = Breaker(BREAKER)
+        self._entities = entities
+        self._log = log
+        self._deliver = deliver
+        self._by_target: dict[str, dict[str, ObserverInfo]] = {}
+        self._lock = threading.Lock()
+        self._queue: deque[tuple[str, Event]] = deque()
+        self._background = Background(
+            log._core, "holdfast-observations", INTERVAL, self._delivered, self._delivered
+        )
+
+    @calls()
+    @writes
+    def start(self) -> int:
+        """Bring back the subscriptions that are kept, and observe; how many there are.
+
+        Those of agents that are no more end.
+        """
+        found = 0
+        for entity in self._entities.query(TYPE, limit=None).items:
+            info = _info(entity)
+            if self._entities.exists(info.observer) and self._entities.exists(info.target):
+                self._add(info)
+                found += 1
+            else:
+                self._entities.delete(entity)
+        self._log._observe(self._passed)
+        if self._deliver is not None:
+            self._background.start()
+        self._log.emit("observation:restored", {"count": found})
+        self._log.emit("observation:ready", {"subscriptions": found})
+        return found
+
+    @ends
+    def stop(self) -> None:
+        """Observe no more, and deliver what waits; subscriptions stay as they are."""
+        self._log._observe(None)
+        self._background.stop()
+
+    # subscriptions
+
+    @writes
+    def subscribe(
+        self,
+        observer: str | Entity,
+        target: str | Entity,
+        events: str | Iterable[str] = "*",
+        *,
+        filter: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Let an agent observe another; returns the id. Both must be entities.
+
+        `filter` has `exclude` (patterns of names), `content_match` (`field`, and `value` with an
+        `operator` equals, contains, gt or lt, or a `pattern`), `sampling_rate` (0 to 1) and
+        `rate_limit` (`max_events` 10 in `window_seconds` 1.0).
+        """
+        observer, target = check_id(observer), check_id(target)
+        checked, names = Filter.of(filter), Patterns(events).texts
+        for id in (observer, target):
+            if not self._entities.exists(id):
+                raise MissingError(f"there is no entity {id}: who observes, or is observed, is one")
+        kept = {
+            "observer": observer,
+            "target": target,
+            "events": list(names),
+            "filter": dict(filter or {}),
+        }
+        made = self._entities.create(TYPE, kept, id=f"sub_{secrets.token_hex(6)}")
+        self._entities.relate(made, OBSERVER, observer)
+        self._entities.relate(made, TARGET, target)
+        self._add(ObserverInfo(made.id, observer, target, names, checked))
+        return made.id
+
+    @writes
+    def unsubscribe(self, id: str) -> bool:
+        """End a subscription; whether it was there."""
+        for known in list(self._by_target.values()):
+            with self._lock:
+                known.pop(id, None)
+        return self._entities.delete(id)
+
+    @writes
+    def ended(self, agent: str | Entity) -> int:
+        """End all subscriptions of an agent that is no more; how many. Those that observed it are
+        told by `observation:target_terminated`. The event `agent:terminated` does the same."""
+        agent, gone = check_id(agent), 0
+        for info in self._infos():
+            if agent in (info.observer, info.target):
+                gone += self.unsubscribe(info.id)
+                if agent == info.target:
+                    told = {"observer": info.observer, "target": agent, "subscription": info.id}
+                    self._log.emit("observation:target_terminated", told)
+        return gone
+
+    def _add(self, info: ObserverInfo) -> None:
+        with self._lock:
+            self._by_target.setdefault(info.target, {})[info.id] = info
+
+    def _infos(self) -> Iterator[ObserverInfo]:
+        with self._lock:
+            found = [one for known in self._by_target.values() for one in known.values()]
+        return iter(found)
+
+    # observing
+
+    def _passed(self, event: Event) -> None:
+        """What the log tells of each event, in the thread that emits it."""
+        name, source = event.event_name, source_of(event.data)
+        if not source or name.startswith(OWN) or source not in self._by_target:
+            return
+        for info in self._wanting(source, name, event.data):
+            id = secrets.token_hex(6)
+            marks = {"stripped": list(event.stripped)} if event.stripped else {}
+            self._tell(info, "observe:begin", id, name, event.data, **marks)
+            self._tell(info, "observe:end", id, name, event.data, **marks)
+        if name == "agent:terminated":
+            self.ended(source)
+
+    @contextmanager
+    def observing(
+        self, target: str, name: str, data: Mapping[str, Any] | None = None
+    ) -> Iterator[None]:
+        """A block around what an agent does: observers are told when it begins and when it ends."""
+        given = dict(data or {})
+        known = [(one, secrets.token_hex(6)) for one in self._wanting(target, name, given)]
+        for info, id in known:
+            self._tell(info, "observe:begin", id, name, given)
+        begun, error = time.monotonic(), ""
+        try:
+            yield
+        except BaseException as raised:  # whatever ends it, observers are told that it ended
+            error = type(raised).__name__
+            raise
+        finally:
+            took = (time.monotonic() - begun) * 1000
+            for info, id in known:
+                self._tell(info, "observe:end", id, name, given, duration_ms=took, error=error)
+
+    def _wanting(self, target: str, name: str, data: Mapping[str, Any]) -> list[ObserverInfo]:
+        now = time.monotonic()
+        with self._lock:  # limiters count, and several threads emit
+            known = self._by_target.get(target, {}).values()
+            return [one for one in known if one.wants(name, data, now)]
+
+    def _tell(
+        self, info: ObserverInfo, what: str, id: str, name: str, data: Any, **more: Any
+    ) -> None:
+        told = {
+            "observation_id": id,
+            "subscription": info.id,
+            "observer": info.observer,
+            "target": info.target,
+            "event": name,
+            "data": data,
+            **more,
+        }
+        event = self._log.emit(what, told, client=info.observer)
+        if self._deliver is None:
+            return
+        with self._lock:
+            if len(self._queue) >= QUEUE:
+                self.dropped += 1
+                return
+            self._queue.append((info.observer, event))
+        if len(self._queue) >= BATCH:
+            self._background.wake()
+
+    def _delivered(self) -> None:
+        """Deliver what waits, a batch at a time."""
+        deliver = self._deliver
+        while self._queue and deliver is not None:
+            with self._lock:
+                some = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+            if not self.breaker.allow():
+                self.dropped += len(some)
+                continue
+            for observer in dict.fromkeys(name for name, _ in some):
+                events = [event for name, event in some if name == observer]
+                try:
+                    deliver(observer, events)
+                except Exception:  # an observer that fails keeps no other from being told
+                    self.breaker.failure()
+                    self.dropped += len(events)
+                else:
+                    self.breaker.success()
+
+    # looking
+
+    def query(
+        self,
+        *,
+        observer: str | None = None,
+        target: str | None = None,
+        events: str | Iterable[str] = "*",
+        limit: int = 100,
+    ) -> list[Event]:
+        """Observations that were told (`observe:begin`), the newest first; 1,000 at most."""
+        check_count(limit, "limit")
+        fit = Patterns(events).fit
+        found = []
+        for one in self._log.query("observe:begin", limit=None, reverse=True):
+            data = one.data
+            if observer in (None, data["observer"]) and target in (None, data["target"]):
+                if fit(data["event"]):
+                    found.append(one)
+                if len(found) >= min(limit, MOST_QUERIED):
+                    break
+        return found
+
+    @writes
+    def replay(
+        self,
+        *,
+        observer: str | None = None,
+        target: str | None = None,
+        speed: float = 1.0,
+        target_agent: str | None = None,
+        as_new_events: bool = False,
+        limit: int = 100,
+    ) -> list[Event]:
+        """Give what was observed once more, oldest first, with its pauses divided by `speed`.
+
+        `speed=0` leaves them out. With `as_new_events` each is emitted as an event of its own name,
+        of `target_agent` if one is given; what was stripped of an event is not made up, and such an
+        event is never emitted as if it were whole.
+        """
+        check_seconds(speed, "speed")
+        some = self.query(observer=observer, target=target, limit=limit)[::-1]
+        before = some[0].timestamp if some else 0.0
+        for one in some:
+            if speed:
+                time.sleep(min(60.0, max(0.0, one.timestamp - before) / speed))
+            before = one.timestamp
+            if as_new_events and not one.stripped and not one.data.get("stripped"):
+                data = dict(one.data["data"])
+                if target_agent is not None:
+                    data["agent_id"] = target_agent
+                self._log.emit(one.data["event"], {**data, "replayed": one.event_id})
+        return some
+
+    def analyze(
+        self, what: str = "frequency", *, observer: str | None = None, target: str | None = None
+    ) -> dict[str, Any]:
+        """What the newest 1,000 observations say: `frequency`, `errors` or `performance`."""
+        if what not in ("frequency", "errors", "performance"):
+            raise InvalidInputError("analyze takes frequency, errors or performance")
+        ends: dict[str, Event] = {}
+        for one in self._log.query("observe:end", limit=None, reverse=True):
+            ends.setdefault(one.data["observation_id"], one)
+        begun = self.query(observer=observer, target=target, limit=MOST_QUERIED)
+        pairs = [(one, ends.get(one.data["observation_id"])) for one in begun]
+        if what == "frequency":
+            counts = Counter(one.data["event"] for one, _ in pairs)
+            span = begun[0].timestamp - begun[-1].timestamp if len(begun) > 1 else 0.0
+            rate = len(begun) / span if span > 0 else float(len(begun))
+            return {"total": len(begun), "events": dict(counts), "per_second": rate}
+        if what == "errors":
+            failed = [(a, b) for a, b in pairs if b is not None and b.data.get("error")]
+            counts = Counter(b.data["error"] for _, b in failed if b is not None)
+            share = len(failed) / len(pairs) if pairs else 0.0
+            return {"total": len(failed), "errors": dict(counts), "rate": share}
+        took: dict[str, list[float]] = {}
+        for one, over in pairs:
+            if over is not None:
+                length = over.data.get("duration_ms", (over.timestamp - one.timestamp) * 1000)
+                took.setdefault(one.data["event"], []).append(length)
+        return {
+            name: {"count": len(some), "mean_ms": sum(some) / len(some), "max_ms": max(some)}
+            for name, some in took.items()
+        }
+
+    def list(
+        self, *, observer: str | None = None, target: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Subscriptions, and how much each has observed in this process."""
+        return [
+            one.data()
+            for one in self._infos()
+            if observer in (None, one.observer) and target in (None, one.target)
+        ]
+
+
+def source_of(data: Mapping[str, Any]) -> str:
+    """The agent that an event says it is of; empty if it says none."""
+    for name in ("agent_id", "agent", "source_agent"):
+        found = data.get(name)
+        if isinstance(found, str):
+            return found
+    return ""
+
+
+def _info(entity: Entity) -> ObserverInfo:
+    kept = entity.properties
+    checked = Filter.of(kept.get("filter"))
+    return ObserverInfo(entity.id, kept["observer"], kept["target"], kept["events"], checked)
+
+
+def _limiter(rate: Mapping[str, Any]) -> RateLimiter:
+    try:
+        return RateLimiter(**rate)
+    except TypeError:
+        raise InvalidInputError("rate_limit has max_events and window_seconds") from None
+
+
+def _content(match: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
+    """A function that says whether the data of an event fit."""
+    if not isinstance(match, Mapping) or not match.keys() <= {
+        *("field", "value", "pattern", "operator")
+    }:
+        raise InvalidInputError("content_match has field, value or pattern, and operator")
+    path = match.get("field")
+    check_text(path, "the field of content_match", 200, least=1)
+    steps = str(path).split(".")
+    if "pattern" in match:
+        found = Expression(match["pattern"]).found
+        return lambda data: isinstance(it := _at(data, steps), str) and found(it)
+    if "value" not in match:
+        raise InvalidInputError("content_match has a value or a pattern")
+    operator, value = match.get("operator", "equals"), match["value"]
+    if operator not in OPERATORS:
+        raise InvalidInputError(f"operator is {', '.join(OPERATORS)}")
+    return lambda data: _compared(operator, _at(data, steps), value)
+
+
+def _at(data: Any, steps: list[str]) -> Any:
+    for name in steps:
+        data = data.get(name) if isinstance(data, Mapping) else None
+    return data
+
+
+def _compared(operator: str, found: Any, value: Any) -> bool:
+    try:
+        if operator == "equals":
+            return type(found) is type(value) and bool(found == value)
+        if operator == "contains":
+            return found is not None and value in found
+        return bool(found > value if operator == "gt" else found < value)
+    except TypeError:  # values of two kinds that cannot be compared do not fit
+        return False

@@ -1,0 +1,139 @@
+"""A queue of items in a state: pushed at the end, taken from the front, each by one taker.
+
+queue = Queue(store.custom("work"), "mail")
+queue.push({"to": "ann"})
+for item in queue.pop(10): ...
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.runtime.entities import check_name
+from holdfast.runtime.runtime_records import QUEUES
+from holdfast.store.inner import ChangeParts, ScopedChange, check_ttl, handle_of, own_step
+from holdfast.store.names.arguments import check_count
+from holdfast.store.names.face import faced, here, writes
+from holdfast.store.state import State
+
+HOUR = 3600.0
+
+
+@faced
+class Queue:
+    """A named queue of one state. Any number of threads and processes may push and pop.
+
+    An item is lost by nothing but its end: after `ttl` seconds (an hour unless you say otherwise;
+    None: never) it is passed over. Who pops an item and crashes has it no more: use `Requests`, or
+    a `Mailbox`, where work must not get lost. It is state: a restore brings back what was in it.
+    """
+
+    def __init__(self, state: State, name: str) -> None:
+        if not isinstance(state, State):
+            raise InvalidInputError("Queue takes a state of the same face")
+        check_name(name, "the name of a queue")
+        self.name = name
+        self._handle = handle_of(state)
+        self._items = f"{QUEUES.prefix}{name}/items"
+        self._popped = f"{QUEUES.prefix}{name}/popped"
+        self._taking = threading.Lock()
+
+    @writes
+    def push(self, *items: Any, ttl: float | timedelta | None = HOUR) -> int:
+        """Put items at the end, in one change; returns how many there are, expired ones included.
+
+        `ttl` is seconds, or a timedelta; None: for ever.
+        """
+        if not items:
+            return self._handle.reader.length(self._items)
+        seconds = check_ttl(ttl) / 1e6 if ttl is not None else None
+        until = self._now() + seconds if seconds is not None else None
+        kept = [{"item": one, "until": until} for one in items]
+        own_step(self._handle, lambda parts: self._part(parts).extend(self._items, kept))
+        return self._handle.reader.length(self._items)
+
+    @writes
+    def pop(self, count: int = 1) -> list[Any]:
+        """Take items from the front, the oldest first, fewer if there are no more."""
+        check_count(count, "count")
+
+        def note(parts: ChangeParts) -> list[Any]:
+            # Who else pops changes this number, and only then is the front another one: pushing
+            # goes on meanwhile.
+            part = self._part(parts)
+            popped = part.get(self._popped, 0)
+            found, passed = self._front(count)
+            if passed:
+                part.trim(self._items, before=passed)
+                part.set(self._popped, popped + passed)
+            return found
+
+        with self._taking:  # threads of one process would only be in each other's way
+            return own_step(self._handle, note) if count else []
+
+    def peek(self, count: int = 1) -> list[Any]:
+        """The items at the front, which stay there: another may have them when you pop."""
+        check_count(count, "count")
+        return self._front(count)[0]
+
+    def items(self) -> list[Any]:
+        """All items that have not expired, the oldest first."""
+        return self.peek(self._handle.reader.length(self._items))
+
+    def length(self) -> int:
+        """How many items there are that have not expired."""
+        return len(self.items())
+
+    @writes
+    def delete(self) -> int:
+        """Remove all items; tells how many there were, expired ones included."""
+
+        def note(parts: ChangeParts) -> int:
+            part = self._part(parts)
+            there = part.length(self._items)
+            part.delete(self._items)
+            return there
+
+        return own_step(self._handle, note)
+
+    @writes
+    def expire(self, ttl: float | timedelta) -> None:
+        """Let all that is there, and what is pushed until then, end after some time."""
+        check_ttl(ttl)
+        own_step(self._handle, lambda parts: self._part(parts).expire(self._items, ttl))
+
+    def _front(self, count: int) -> tuple[list[Any], int]:
+        """Items from the front on, and how many were looked at: expired ones are passed over."""
+        reader, now, start = self._handle.reader, self._now(), 0
+        found: list[Any] = []
+        while len(found) < count and (page := reader.slice(self._items, start, start + 100, False)):
+            for one in page:
+                start += 1
+                if one["until"] is None or one["until"] > now:
+                    found.append(one["item"])
+                    if len(found) == count:
+                        break
+        return found, start
+
+    def _part(self, parts: ChangeParts) -> ScopedChange:
+        return parts.part(self._handle)
+
+    def _now(self) -> float:
+        return self._handle.core.clock.checked() / 1e6
+
+
+@faced
+class Queues:
+    """The queues of one state, by their names: what a daemon gives away by name."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        Queue(state, "checked")
+
+    @here
+    def queue(self, name: str) -> Queue:
+        """One of them; it is there with the first item."""
+        return Queue(self._state, name)

@@ -1,0 +1,513 @@
+"""Requests: work that sessions ask for, one at a time in each session, answered once.
+
+requests = Requests(store, worker=complete)
+ticket = requests.submit("session-9", {"prompt": "…"}, id="r-17")
+requests.result(ticket, timeout=30)
+
+A session's queue is its mailbox. Whoever works at it holds the session's lease, so that no session
+is answered twice at once, by whatever processes. With `memory=True` queues are in memory alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from holdfast.agents.mailbox import Letter, Mail, Mailbox, post
+from holdfast.agents.retry import RESTART, RetryPolicy
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    LeaseLostError,
+    RequestFailedError,
+    StoreClosedError,
+)
+from holdfast.runtime.entities import check_id
+from holdfast.runtime.runtime_records import REQUESTS, RequestRecord
+from holdfast.store.inner import (
+    Bell,
+    Book,
+    BookPage,
+    ChangeParts,
+    Operation,
+    ScopedChange,
+    again,
+    check_ttl,
+    content_of,
+    core_of,
+    handle_of,
+    keep,
+    own_change,
+    own_step,
+)
+from holdfast.store.names.arguments import check_count, check_flag, check_function, check_seconds
+from holdfast.store.names.background import Background
+from holdfast.store.names.face import Steps, calls, ends, faced, here, steps, wait, writes
+from holdfast.store.store import Store
+
+SCOPE = "$requests"
+PENDING = REQUESTS.prefix + "pending/"
+DAY = 86_400.0
+LOOK = 0.25
+"""Seconds between two looks for sessions that other processes have asked something of."""
+ANSWERED = 10_000
+"""Answers of requests in memory that are kept until somebody asks for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTicket:
+    """A request that was submitted."""
+
+    session: str
+    id: str
+
+
+class Request:
+    """A request as its worker gets it."""
+
+    def __init__(
+        self, session: str, id: str, content: Any, attempt: int, mail: Mail | None
+    ) -> None:
+        self.session = session
+        self.id = id
+        self.content = content
+        self.attempt = attempt
+        """Counts from 1, also over restarts."""
+        self._mail = mail
+
+    @property
+    def change(self) -> ScopedChange:
+        """Writes to the session's state, in the same commit as the answer: done once, or not."""
+        if self._mail is None:
+            raise InvalidInputError("a request in memory has no change; leave out memory=True")
+        return self._mail.change
+
+
+@faced
+class Requests:
+    """Requests of sessions, answered by a worker: a function of a `Request`, plain or async.
+
+    What it returns is the answer. What it raises is tried again as `retry` says; then the request
+    is set aside and its answer is `RequestFailedError`. An attempt that takes longer than `timeout`
+    seconds has failed; a plain function cannot be stopped and goes on, its answer counts no more.
+    Sessions are worked at side by side, `concurrency` at a time. Answers are kept for `keep`
+    seconds. Queues appear with their first request and cost nothing while they are empty.
+
+    With `memory=True` what waits, and what is at work, is kept by `collect` and comes back by
+    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it.
+    """
+
+    @calls("worker")
+    def __init__(
+        self,
+        store: Store,
+        worker: Callable[[Request], Any],
+        *,
+        retry: RetryPolicy | None = None,
+        concurrency: int = 8,
+        timeout: float = 300.0,
+        keep: float | timedelta = DAY,
+        memory: bool = False,
+    ) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("Requests takes an open store of the same face")
+        check_function(worker, "worker")
+        check_count(concurrency, "concurrency")
+        if not 1 <= concurrency <= 1000:
+            raise InvalidInputError("concurrency is 1 to 1,000")
+        check_seconds(timeout, "timeout")
+        self._keep = check_ttl(keep, "keep") / 1e6
+        self._store = store
+        self._core = core_of(store)
+        self._worker = worker
+        self._retry = retry or RetryPolicy()
+        self._timeout = timeout
+        self._index = handle_of(store).line(f"custom:{SCOPE}")
+        self._memory = _Memory() if check_flag(memory, "memory") else None
+        self._active: dict[str, Request] = {}
+        self._due: dict[str, float] = {}
+        """When sessions that wait are to be looked at."""
+        self._at_work: set[str] = set()
+        self._lock = threading.Lock()
+        self._bell = Bell()
+        self._seen = -1
+        self._concurrency = concurrency
+        self._pool: ThreadPoolExecutor | None = None
+        self._calls: ThreadPoolExecutor | None = None
+        self._background = Background(self._core, "holdfast-requests", LOOK, self._turn, self._end)
+
+    @calls()
+    @writes
+    def start(self) -> None:
+        """Begin to work at what waits, until `stop` or the end of the store."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._concurrency, "holdfast-request")
+            self._calls = ThreadPoolExecutor(2 * self._concurrency, "holdfast-worker")
+        self._seen = -1
+        self._background.start()
+
+    @ends
+    def stop(self) -> None:
+        """Take up no more; what is at work has its end, up to its time limit."""
+        self._background.stop()
+
+    def _end(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+        if self._calls is not None:
+            self._calls.shutdown(wait=False, cancel_futures=True)
+            self._calls = None
+
+    # asking
+
+    @writes
+    def submit(self, session: str, content: Any, *, id: str | None = None) -> RequestTicket:
+        """Put a request behind those of its session; durable when this returns.
+
+        Under an `id` it is one request, however often it is submitted.
+        """
+        session = check_id(session)
+        ticket = RequestTicket(session, check_id(id) if id is not None else secrets.token_hex(8))
+        if self._memory is not None:
+            self._memory.add(ticket, content)
+        else:
+            self._post(ticket, content)
+        with self._lock:
+            self._due[session] = 0.0
+        self._background.wake()
+        return ticket
+
+    def _post(self, ticket: RequestTicket, content: Any) -> None:
+        line = handle_of(self._store.session(ticket.session))
+
+        def send() -> None:
+            parts = own_change(self._store, id=f"request/{ticket.session}/{ticket.id}")
+            part, index = parts.part(line), parts.part(self._index)
+            post(line, part, content, "requests", ticket.id)
+            wanted = keep.Keep(count=0)
+            if wanted not in self._index.reader.declared().all:
+                index.set(wanted.key, wanted.data())
+            index.set(PENDING + ticket.session, ticket.id)
+            part.looked = True  # sent again it has another time, and is the same request
+            plan = parts.plan()
+            assert plan is not None
+            said = Operation("set", "request", content)
+            plan[0].content = content_of(self._core, [(line.scope, line.timeline, [said])])
+            plan[1](self._core.run(plan[0]))
+
+        again(send)
+
+    @steps
+    def result(self, ticket: RequestTicket | str, *, timeout: float | None = None) -> Steps[Any]:
+        """The answer of a request, which is waited for; `TimeoutError` after `timeout` seconds.
+
+        `RequestFailedError` if it has failed for good. A ticket may be written `SESSION/ID`.
+        """
+        check_seconds(timeout, "timeout")
+        if isinstance(ticket, str):
+            session, _, id = ticket.rpartition("/")
+            ticket = RequestTicket(check_id(session), check_id(id))
+        end = time.monotonic() + timeout if timeout is not None else None
+        while True:
+            found = self._answer(ticket)
+            if found is not None:
+                break
+            left = end - time.monotonic() if end is not None else LOOK
+            if left <= 0:
+                raise TimeoutError(f"{ticket.session}/{ticket.id} was not answered in time")
+            heard = self._bell if self._memory is not None else self._core.lanes.bell
+            yield wait(heard, lambda: self._answer(ticket) is not None, min(left, LOOK))
+        if found.status == "failed":
+            raise RequestFailedError(
+                f"session:{ticket.session}: the request {ticket.id} has failed {found.attempts} "
+                f"times, the last time with {found.error}; look at it with mailbox.set_aside()",
+                found.error,
+                found.attempts,
+            )
+        return found.result
+
+    def _answer(self, ticket: RequestTicket) -> RequestRecord | None:
+        if self._memory is not None:
+            return self._memory.answers.get((ticket.session, ticket.id))
+        return self._book(ticket.session).get(f"done/{ticket.id}")
+
+    def _book(self, session: str) -> Book[RequestRecord]:
+        return Book(self._store.session(session), REQUESTS, RequestRecord)
+
+    @here
+    def active(self) -> dict[str, Request]:
+        """Requests that are at work in this process, by their ids."""
+        with self._lock:
+            return dict(self._active)
+
+    def waiting(self, session: str) -> list[Any]:
+        """Requests of a session that are not answered yet, also the one at work, which is first."""
+        session = check_id(session)
+        if self._memory is not None:
+            return self._memory.waiting(session)
+        return list(self._mailbox(session).waiting())
+
+    def sessions(self) -> list[str]:
+        """Sessions that have requests which are not answered."""
+        if self._memory is not None:
+            return self._memory.sessions()
+        start = len(PENDING)
+        return [key[start:] for key in self._index.reader.keys(PENDING, None, "")]
+
+    def _mailbox(self, session: str) -> Mailbox:
+        return Mailbox(self._store.session(session), retry=self._retry)
+
+    # working
+
+    def _turn(self) -> float | None:
+        """Give sessions that are due to threads."""
+        self._look()
+        now = time.monotonic()
+        with self._lock:
+            due = [one for one, at in self._due.items() if at <= now and one not in self._at_work]
+            for session in due:
+                del self._due[session]
+                self._at_work.add(session)
+            later = min(self._due.values(), default=now + LOOK)
+        for session in due:
+            assert self._pool is not None
+            self._pool.submit(self._work, session)
+        return float(min(LOOK, max(0.001, later - now)))
+
+    def _look(self) -> None:
+        """Notice sessions that others have asked something of."""
+        if self._memory is not None:
+            return
+        line = self._index.reader.now()
+        if line is None or line.sequence == self._seen:
+            return
+        self._seen = line.sequence
+        with self._lock:
+            for session in self.sessions():
+                self._due.setdefault(session, 0.0)
+
+    def _work(self, session: str) -> None:
+        """Work at a session until nothing is left that is due."""
+        again: float | None = None
+        try:
+            if self._memory is not None:
+                again = self._work_in_memory(session)
+            else:
+                again = self._work_at(session)
+        except (LeaseHeldError, LeaseLostError):
+            again = 1.0  # another process works at it
+        except StoreClosedError:
+            return
+        except HoldfastError:
+            again = 5.0  # what is wrong is told where the state is used; others go on
+        finally:
+            with self._lock:
+                self._at_work.discard(session)
+                if again is not None:
+                    self._due[session] = time.monotonic() + again
+            self._background.wake()
+
+    def _work_at(self, session: str) -> float | None:
+        """The same of a session in the store; seconds until it is worth while again."""
+        mailbox = self._mailbox(session)
+        with self._store.lease(f"request/{session}", wait=0):
+            mailbox.interrupted()  # of whoever held the lease before, and ended
+            self._tell_set_aside(session, mailbox)
+            while not self._background._end.is_set():
+                due = self._next(session, mailbox)
+                if due is not None:
+                    return due or None
+        return 0.0
+
+    def _next(self, session: str, mailbox: Mailbox) -> float | None:
+        """Answer the next request; None if there may be more, else seconds to wait, 0 for ever."""
+        mark = self._index.reader.item(PENDING + session)
+        try:
+            with mailbox.next() as mail:
+                if mail is None:
+                    waiting = mailbox.waiting(limit=1)
+                    if waiting:
+                        return _until(waiting[0])
+                    self._idle(session, mark)
+                    return 0.0
+                self._answer_mail(session, mail)
+        except LeaseLostError:
+            raise
+        except Exception:  # it is counted by the mailbox, which tries it again or sets it aside
+            self._tell_set_aside(session, mailbox)
+        self._core.lanes.bell.ring()
+        return None
+
+    def _answer_mail(self, session: str, mail: Mail) -> None:
+        letter = mail.letter
+        request = Request(session, letter.id, letter.content, letter.tries + 1, mail)
+        answer = self._called(request)
+        record = RequestRecord("done", answer, request.attempt)
+        self._book(session).page(mail.change).put(f"done/{letter.id}", record, ttl=self._keep)
+
+    def _called(self, request: Request) -> Any:
+        """What the worker gives, within its time."""
+        with self._lock:
+            self._active[request.id] = request
+        try:
+            assert self._calls is not None
+            return self._calls.submit(self._worker, request).result(self._timeout)
+        finally:
+            with self._lock:
+                self._active.pop(request.id, None)
+
+    def _idle(self, session: str, mark: Any) -> None:
+        """Forget a session that has nothing left, unless something came meanwhile."""
+
+        def note(parts: ChangeParts) -> None:
+            part = parts.part(self._index)
+            if mark is not None and part.get(PENDING + session) == mark.value:
+                part.delete(PENDING + session)
+
+        own_step(handle_of(self._store), note)
+
+    def _tell_set_aside(self, session: str, mailbox: Mailbox) -> None:
+        """Answer requests that have failed for good."""
+        book = self._book(session)
+        for letter in mailbox.set_aside():
+            if book.get(f"done/{letter.id}") is None:
+                error = letter.kind or letter.error
+                record = RequestRecord("failed", None, letter.tries, error)
+                book.step(partial(_put, id=f"done/{letter.id}", record=record))
+
+    # in memory
+
+    def _work_in_memory(self, session: str) -> float | None:
+        assert self._memory is not None
+        while not self._background._end.is_set():
+            one = self._memory.next(session)
+            if one is None:
+                return None
+            if (left := one.due - time.monotonic()) > 0:
+                return left
+            request = Request(session, one.ticket.id, one.content, one.tries + 1, None)
+            try:
+                answer = RequestRecord("done", self._called(request), request.attempt)
+            except Exception as error:
+                kind = self._retry.kind(error)
+                one.tries += 1
+                if self._retry.again(kind, one.tries):
+                    one.due = time.monotonic() + self._retry.pause(one.tries)
+                    continue
+                answer = RequestRecord("failed", None, one.tries, kind or type(error).__name__)
+            self._memory.answered(one, answer)
+            self._bell.ring()
+        return 0.0
+
+    @here
+    def collect(self) -> Any:
+        """What waits and what is at work, in memory: for `ShutdownCheckpoints`."""
+        return self._memory.collected(set(self.active())) if self._memory is not None else None
+
+    @here
+    def restore(self, kept: Any) -> None:
+        """Take up again what was kept; what was at work counts as failed, with `daemon_restart`."""
+        if self._memory is None or not kept:
+            return
+        for one in kept:
+            ticket = RequestTicket(one["session"], one["id"])
+            tries = one["tries"] + bool(one["active"])
+            if one["active"] and not self._retry.again(RESTART, tries):
+                self._memory.answers[ticket.session, ticket.id] = RequestRecord(
+                    "failed", None, tries, RESTART
+                )
+                continue
+            self._memory.add(ticket, one["content"], tries)
+            with self._lock:
+                self._due[ticket.session] = 0.0
+        self._background.wake()
+
+
+class _Waiting:
+    """A request in memory."""
+
+    def __init__(self, ticket: RequestTicket, content: Any, tries: int) -> None:
+        self.ticket = ticket
+        self.content = content
+        self.tries = tries
+        self.due = 0.0
+
+
+class _Memory:
+    """Queues of sessions in memory, and answers that nobody has asked for yet. Thread safe."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], RequestRecord] = {}
+        self._queues: dict[str, deque[_Waiting]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, ticket: RequestTicket, content: Any, tries: int = 0) -> None:
+        """Put a request behind the others; under a known id it is there already."""
+        with self._lock:
+            queue = self._queues.setdefault(ticket.session, deque())
+            known = any(one.ticket == ticket for one in queue)
+            if not known and (ticket.session, ticket.id) not in self.answers:
+                queue.append(_Waiting(ticket, content, tries))
+
+    def next(self, session: str) -> _Waiting | None:
+        """The first of a session, which stays there until it is answered."""
+        with self._lock:
+            queue = self._queues.get(session)
+            return queue[0] if queue else None
+
+    def answered(self, one: _Waiting, answer: RequestRecord) -> None:
+        """Note the answer of the first of a session."""
+        with self._lock:
+            self.answers[one.ticket.session, one.ticket.id] = answer
+            while len(self.answers) > ANSWERED:
+                del self.answers[next(iter(self.answers))]
+            queue = self._queues[one.ticket.session]
+            queue.popleft()
+            if not queue:
+                del self._queues[one.ticket.session]
+
+    def waiting(self, session: str) -> list[Any]:
+        """What waits of a session."""
+        with self._lock:
+            return [one.content for one in self._queues.get(session, ())]
+
+    def sessions(self) -> list[str]:
+        """Sessions with requests."""
+        with self._lock:
+            return sorted(self._queues)
+
+    def collected(self, active: Iterable[str]) -> list[Mapping[str, Any]]:
+        """All that is not answered, as plain data; each request once."""
+        with self._lock:
+            return [
+                {
+                    "session": one.ticket.session,
+                    "id": one.ticket.id,
+                    "content": one.content,
+                    "tries": one.tries,
+                    "active": one.ticket.id in active,
+                }
+                for queue in self._queues.values()
+                for one in queue
+            ]
+
+
+def _put(page: BookPage[RequestRecord], id: str, record: RequestRecord) -> None:
+    page.put(id, record)
+
+
+def _until(letter: Letter) -> float:
+    """Seconds until a letter may be tried again."""
+    if letter.due is None:
+        return 0.05
+    return max(0.01, letter.due.timestamp() - time.time())

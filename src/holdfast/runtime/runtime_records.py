@@ -1,0 +1,93 @@
+"""Keys that this layer owns in a scope, what becomes of them (`Owned`), and the records there.
+
+All of it is plain state: it goes back with a restore, comes along with a fork, and is merged as any
+other value, but for what says otherwise here. A queue's items, the letters of a request and batches
+of events are read by their own classes alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.store.inner import Owned, encode_term
+
+# ---- entities -----------------------------------------------------------------------------------
+
+ENTITIES = Owned("$entity/")
+"""A record each: the entity of that id."""
+RELATIONS = Owned("$relation/")
+"""FROM/TYPE/TO: the relationship of that type between two entities."""
+LINKED = Owned("$linked/", merge=Owned.WHOLE)
+"""Set anew with each relationship of an entity, so that its deletion notices one that comes
+meanwhile: relationships of one entity are made side by side, and none waits for another."""
+
+
+class EntityRecord(Struct):
+    """What is kept of an entity."""
+
+    type: str
+    properties: dict[str, Any]
+    created_at: float
+    updated_at: float
+    pairs: list[str]
+
+    @classmethod
+    def of(cls, type: str, properties: dict[str, Any], made: float, now: float) -> EntityRecord:
+        """A record with the pairs that its properties are found by."""
+        pairs = ["", *(pair for name in properties if (pair := pair_of(name, properties[name])))]
+        return cls(type, properties, made, now, pairs)
+
+
+class RelationRecord(Struct):
+    """What is kept of a relationship; its ends stand in its key."""
+
+    ends: list[str]
+    created_at: float
+    metadata: dict[str, Any] = {}
+
+
+class LinkRecord(Struct):
+    """That an entity got a relationship; that it is set anew is what counts."""
+
+    linked: bool
+
+
+def pair_of(name: str, value: Any) -> str | None:
+    """What a property is found by; None for None, and for what is no term: a list, a mapping."""
+    term = encode_term(value)
+    return f"{name}/{term}" if term is not None and value is not None else None
+
+
+# ---- queues and events --------------------------------------------------------------------------
+
+QUEUES = Owned("$queue/", merge=Owned.WHOLE)
+"""NAME/items: a list, the oldest first; NAME/popped: how many were taken from its front."""
+EVENTS = Owned("$events/", merge=Owned.WHOLE)
+"""A record each: a batch of events, by the time of its first one."""
+
+
+class EventBatch(Struct):
+    """What is kept: events as lists of their fields, and what they are found by."""
+
+    events: list[list[Any]]
+    correlations: list[str]
+    sessions: list[str]
+
+
+# ---- requests -----------------------------------------------------------------------------------
+
+REQUESTS = Owned("$request/", restore=Owned.STAY)
+"""done/ID: what became of a request of a session; pending/SESSION, in the scope of all requests:
+that its mailbox has some."""
+
+
+class RequestRecord(Struct):
+    """What became of a request."""
+
+    status: str
+    """done or failed"""
+    result: Any = None
+    attempts: int = 1
+    error: str = ""

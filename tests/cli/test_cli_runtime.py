@@ -1,0 +1,125 @@
+"""`holdfast entity`, `relation`, `events`, `queue`, `observe` and `runtime`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_kit import PROGRAM, SOURCE, Cli
+
+from holdfast import sync
+from holdfast.sync.runtime import Events
+
+
+@pytest.fixture
+def fleet(cli: Cli) -> str:
+    """A store with two agents, one of which knows the other."""
+    assert cli("init").code == 0
+    cli("entity create custom:fleet agent --id a --set load=0.5 --set 'name=\"A\"'")
+    cli("entity create custom:fleet agent --id b --set load=2.0")
+    cli("relation add custom:fleet a knows b --set since=3")
+    return "custom:fleet"
+
+
+def test_entities(cli: Cli, fleet: str) -> None:
+    lines = cli(f"entity list {fleet} --order -load").out.splitlines()
+    assert [line.split("\t")[:2] for line in lines] == [["b", "agent"], ["a", "agent"]]
+    found = cli(f"entity list {fleet} --type agent --where load=0.5 --json").json["entities"]
+    assert [(one["id"], one["properties"]) for one in found] == [("a", {"load": 0.5, "name": "A"})]
+    assert cli(f"entity list {fleet} --where 'load=\"0.5\"' --json").json["entities"] == []
+    shown = cli(f"entity show {fleet} a --json").json
+    assert [(one["type"], one["to"]) for one in shown["relationships"]] == [("knows", "b")]
+    assert "knows" in cli(f"entity show {fleet} a").out
+    assert cli(f"entity update {fleet} a --set load=null --set x=1").out == "a: updated\n"
+    assert cli(f"entity show {fleet} a --json").json["properties"] == {"name": "A", "x": 1}
+    made = cli(f"entity create {fleet} tool").out.strip()
+    assert made.startswith("tool_")
+    refused = cli(f"entity create {fleet} agent --id a")
+    assert "has an entity a already" in refused.err
+    refused = cli(f"entity delete {fleet} b --restrict")
+    assert (refused.code != 0, "a knows b" in refused.err) == (True, True)
+    assert cli(f"entity delete {fleet} b").out == "b: deleted\n"
+    assert cli(f"entity delete {fleet} b").code == 4
+    assert cli(f"relation list {fleet} --json").json["relationships"] == []
+    assert cli(f"entity list {fleet} --where load").code == 2
+    assert cli(f"entity list {fleet} --at 7 --json").json["entities"] != []
+
+
+def test_relationships(cli: Cli, fleet: str) -> None:
+    found = cli(f"relation list {fleet} --from a --json").json["relationships"]
+    assert [(one["from"], one["type"], one["to"], one["metadata"]) for one in found] == [
+        ("a", "knows", "b", {"since": 3})
+    ]
+    assert cli(f"relation list {fleet} --to b").out.startswith("a\tknows\tb")
+    assert cli(f"relation add {fleet} a knows nobody").code == 4
+    assert cli(f"relation remove {fleet} a knows b").out == "a knows b: removed\n"
+    assert cli(f"relation remove {fleet} a knows b").code == 4
+
+
+def test_events(cli: Cli, fleet: str) -> None:
+    assert cli("events list --json").json == {"events": []}
+    with sync.open("sqlite:holdfast.db") as store:
+        log = Events(store)
+        for n in range(3):
+            log.emit(f"t{n}:x", {"n": n, "session_id": f"s{n % 2}"}, correlation="run")
+    lines = cli("events list").out.splitlines()
+    assert [line.split("\t")[1] for line in lines] == ["t2:x", "t1:x", "t0:x"]
+    found = cli("events list t0:* t2:* --oldest --json").json["events"]
+    assert [one["data"]["n"] for one in found] == [0, 2]
+    found = cli("events chain run --json").json
+    assert (len(found["events"]), found["event_types"]) == (3, ["t0", "t1", "t2"])
+    assert len(cli("events session s0 --json").json["events"]) == 2
+    assert cli("events list --since 2099-01-01 --json").json["events"] == []
+    assert cli("events list --since never").code == 2
+
+
+def test_queues(cli: Cli, fleet: str) -> None:
+    assert cli("""queue push custom:work mail '{"to": "ann"}'""").out == "mail: 1 items\n"
+    cli("queue push custom:work mail 2 --ttl 0")
+    found = cli("queue show custom:work mail --json").json
+    assert [one["item"] for one in found["items"]] == [{"to": "ann"}, 2]
+    assert cli("queue pop custom:work mail --count 5 --json").json["items"] == found["items"]
+    assert cli("queue show custom:work mail --json").json["items"] == []
+    assert cli("queue show custom:nothing mail").code == 4
+
+
+def test_observations(cli: Cli, fleet: str) -> None:
+    assert cli(f"observe list {fleet} --json").json["observations"] == []
+    id = cli(f"observe add {fleet} a b 'x:*' --filter '{{\"sampling_rate\": 0.5}}'").out.strip()
+    [one] = cli(f"observe list {fleet} --json").json["observations"]
+    assert (one["id"], one["observer"], one["target"]) == (id, "a", "b")
+    assert (one["events"], one["filter"]) == (["x:*"], {"sampling_rate": 0.5})
+    assert cli(f"observe add {fleet} a nobody").code == 4
+    assert cli(f"entity delete {fleet} {id}").code == 0
+    assert cli(f"observe list {fleet}").out == ""
+
+
+DAEMON = """
+from holdfast.runtime import Entities, Events
+
+def modules(store):
+    return [Entities(store.custom("fleet")), Events(store)]
+"""
+
+
+def test_a_daemon_runs_until_it_is_told_to_end(cli: Cli, fleet: str) -> None:
+    Path("fleet.py").write_text(DAEMON)
+    daemon = subprocess.Popen(
+        [*PROGRAM, "runtime", "run", "fleet:modules"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )
+    assert daemon.stdout is not None
+    assert daemon.stdout.readline().startswith("ready\tEntities, Events")
+    daemon.send_signal(signal.SIGTERM)
+    rest = daemon.communicate(timeout=60)[0]
+    assert (daemon.returncode, rest.startswith("stopped")) == (0, True)
+    found = cli("events list 'system:*' --json").json["events"]
+    assert found[0]["event"] == "system:shutdown"
+    assert len(found) == 4
+    assert cli("runtime run fleet").code == 2
+    assert cli("runtime run fleet:nothing").code == 2
