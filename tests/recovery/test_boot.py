@@ -14,11 +14,12 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import sync
 from holdfast.agents import MachineArrow, MachineDefinition, MachineState
-from holdfast.agents.agent_keys import own_change, task_key
+from holdfast.agents.agent_keys import task_key
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.recovery import Procedure
 from holdfast.recovery.records import Records
 from holdfast.store.history.handle import StoreHandle
+from holdfast.store.inner import own_change
 from holdfast.store.names import rowkinds
 
 KILLED = """

@@ -168,7 +168,7 @@ def test_steps_know_the_request_the_target_and_what_came_before(store: sync.Stor
         seen.update(
             agent=context.agent,
             failure=context.failure,
-            began=context.record.data["started_at"],
+            began=context.record.data.started_at,
             before=set(context.results),
             target=context.result_of("locate_checkpoint")["point"],
         )
@@ -461,11 +461,11 @@ def test_a_recovery_with_an_own_backup_is_undone(store: sync.Store, given: Any) 
     assert state.get("plan") == "odd"
 
 
-@pytest.mark.parametrize("first", ["newest_valid", "timeline"])
+@pytest.mark.parametrize("first", ["newest_valid", "copy"])
 def test_of_two_steps_that_find_a_state_the_first_that_does_is_put_back(
     store: sync.Store, first: str
 ) -> None:
-    """So the plan and the report say; the timeline that one looks for is not there."""
+    """So the plan and the report say; the copy that one looks for is not there."""
     state = agent(store)
     made = procedure("backup_current", "locate_checkpoint", "locate_checkpoint", "restore_state")
     for step, id, strategy in zip(

@@ -49,16 +49,16 @@ def test_the_newest_recovery_is_first_whatever_clocks_say(place: Place) -> None:
     first = sync.recovery.Recovery(other, steps={"fail": fail}, procedures=[failing])
     with pytest.raises(RecoveryFailedError):
         first.recover("agent:7", "odd")
-    with pytest.raises(RecoveryFailedError):
-        first.recover_group(["agent:7", "agent:8"], "state_corruption")
     recovery = sync.recovery.Recovery(store)
     done = [recovery.recover("agent:7", "agent_crash").id for _ in range(2)]
     found = recovery.reports("agent:7")
     assert [one.status for one in found] == ["succeeded", "succeeded", "rolled_back"]
     assert [one.id for one in found[:2]] == done[::-1]
     assert found[0].started_at == right.time()
-    recovery.recover_group(states, "agent_crash")
-    assert [one.status for one in recovery.group_reports()] == ["succeeded", "failed"]
+    with pytest.raises(RecoveryFailedError):
+        recovery.recover_group(states, "state_corruption")
+    assert [recovery.reports(one)[0].status for one in states] == ["failed", "failed"]
+    assert recovery.recover("agent:7", "agent_crash").id == recovery.reports("agent:7")[0].id
     concerns = recovery.health("agent:7").concerns
     assert not [one for one in concerns if one.kind == "failed_recovery"]
 

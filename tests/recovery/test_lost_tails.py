@@ -134,13 +134,17 @@ def test_a_group_is_healed_from_copies_as_one_agent_is(tmp_path: Path) -> None:
     with place.open() as store:
         store.agent("8").set("k", 1)
     worked(place, 3)
+    with place.open() as store:
+        sync.checkpoints.CheckpointGroups(store).create(["agent:7", "agent:8"], "both")
+        store.agent("7").set("k", "odd")
     url = copied(place, tmp_path / "copy.db")
     drop_of_agent(place, 2)
     store = place.open()
     with sync.open(url, **place.options()) as copy:
         recovery = sync.recovery.Recovery(store, copies=[copy])
-        report = recovery.recover_group(["agent:7", "agent:8"], "agent_crash")
-    assert report.lost == {}
+        reports = recovery.recover_group(["agent:7", "agent:8"], "agent_crash")
+    assert [one.lost for one in recovery.reports("agent:7")] == ["1 entries after it", "nothing"]
+    assert all(one.success for one in reports.values())
     assert dict(store.agent("7").items()) == ALL
     assert store.verify().ok
 
@@ -153,31 +157,9 @@ def test_a_group_tells_what_going_back_loses(place: Place) -> None:
     sync.checkpoints.CheckpointGroups(store).create(team, "good")
     team[0].set("k", 2)
     team[0].set("k", 3)
-
-    def check(state: Any) -> bool:
-        if str(state.scope) == "agent:8":
-            team[1].set("paid", "order 17")
-        return True
-
-    report = sync.recovery.Recovery(store, validate=[check]).recover_group(team, "state_corruption")
-    assert report.lost == {
-        "agent:7": "2 entries after it",
-        "agent:8": "1 entries that others wrote meanwhile",
-    }
-    assert "lost of agent:7: 2 entries after it" in str(report)
-
-
-def test_a_group_tells_of_it_too(place: Place) -> None:
-    worked(place, 3)
-    drop(place, 2)
-    store = place.open()
-    store.agent("8").set("k", 1)
-    recovery = sync.recovery.Recovery(store)
-    report = recovery.recover_group(["agent:7", "agent:8"], "agent_crash")
-    assert report.lost == {"agent:7": "entries 4 to 5, which the feed names"}
-    assert "entries 4 to 5" in str(report)
-    assert len(recovery.quarantine("agent:7").list()) == 1
-    assert recovery.recover_group(["agent:7", "agent:8"], "agent_crash").lost == {}
+    reports = sync.recovery.Recovery(store).recover_group(team, "state_corruption")
+    assert [one.lost for one in reports.values()] == ["2 entries after it", "nothing"]
+    assert "lost: 2 entries after it" in str(reports[team[0].scope])
 
 
 def lost_fifteen(place: Place) -> Any:

@@ -94,22 +94,3 @@ def test_one_agent_has_lost_the_same_whoever_ends_it(place: Place, kind: str) ->
         check_told(store, agent)
         signed = store.custom(f"$recovery/agent:{agent}").checkpoints()
         assert f"recovery {report.id}" in {one.name for one in signed}
-
-
-def test_a_group_has_lost_the_same_whoever_ends_it(place: Place) -> None:
-    def members(agent: str) -> list[str]:
-        return [f"agent:{agent}", f"agent:b{agent[1:]}"]
-
-    known = 0
-    for agent, store in ends(place, lambda r, one: r.recover_group(members(one), "agent_crash")):
-        recovery = sync.recovery.Recovery(store)
-        recovery.resume_groups()
-        if len(recovery.group_reports()) == known:
-            recovery.recover_group(members(agent), "agent_crash")  # it had not begun
-        report, known = recovery.group_reports()[0], known + 1
-        assert report.success, report
-        assert report.lost == {f"agent:{agent}": LOST}
-        check_told(store, agent)
-        signed = store.custom("$recovery").checkpoints()
-        assert [one.name for one in signed].count(f"recovery {report.id}") == 1
-        assert recovery.resume_groups() == []

@@ -72,7 +72,7 @@ class OfALibrary(Exception):
         (StoreClosedError("for good"), 1),
         (OSError("the disk is away"), 4),
         (Unavailable("the server is away"), 4),
-        (OfALibrary("the server is away"), 4),
+        (OfALibrary("nobody knows"), 1),
     ],
 )
 @pytest.mark.parametrize("where", ["strategy", "copy"])

@@ -129,17 +129,49 @@ def test_what_depends_on_a_failed_step_is_left_out_and_the_rest_is_done(store: s
         steps=[
             note("a"),
             note("b", critical=False),
-            note("c", critical=False),
-            note("d", dependencies=["a"]),
+            note("c", critical=False, dependencies=["b"]),
+            note("d"),
+            note("e", critical=False, dependencies=["c"]),
         ],
     )
     report = recovery.recover(agent(store), "mine")
     assert report.success
-    assert sorted(steps.done) == ["a", "b", "d"]
+    assert steps.done == ["a", "b", "d"]
     found = {one.step: one for _, one in report.steps}
     assert "b does not work" in found["b"].error
     assert found["c"].skipped
     assert found["c"].error == "b failed"
+    assert found["e"].error == "c failed"
+
+
+def test_success_is_said_only_of_a_procedure_that_came_to_what_it_is_for(store: sync.Store) -> None:
+    """Though no step of it was critical. Catches: refusals, or failures of all, that are passed
+    over at the end."""
+    state = agent(store)
+    state.set("plan", "bad")
+
+    def refuse(found: Any) -> str | None:
+        return "it is not sound" if isinstance(found, sync.State) else None
+
+    def recovered(*types: str, **more: Any) -> str:
+        steps = [{"type": one, "critical": False} for one in types]
+        recovery = sync.recovery.Recovery(store, steps={"fail": fail}, **more)
+        recovery.set({"id": "p", "triggers": ["p"], "steps": steps})
+        with suppress(RecoveryFailedError):
+            recovery.recover(state, "p", point="good" if "restore_state" in types else None)
+        return recovery.reports(state)[0].status
+
+    def fail(context: Any, action: Any) -> None:
+        raise ValueError("it does not work")
+
+    restoring = ("locate_checkpoint", "restore_state", "validate_state")
+    assert recovered(*restoring, validate=[refuse]) == "rolled_back"
+    assert state.get("plan") == "bad"
+    assert recovered("fail", "restore_state") == "rolled_back"
+    assert recovered("fail") == "rolled_back"
+    assert recovered("fail", "cleanup") == "succeeded"
+    assert recovered("fail", *restoring) == "succeeded"
+    assert state.get("plan") is None
 
 
 @pytest.mark.spec("K211", "K212")
@@ -150,7 +182,7 @@ def test_a_step_is_done_then_its_result_is_validated(store: sync.Store) -> None:
         steps=[
             note("a", validation={"name": "a"}),
             note("b", validation={"name": "b", "other": 1}, critical=False),
-            note("c", critical=False),
+            note("c", critical=False, dependencies=["b"]),
         ],
     )
     before = datetime.now(UTC)
@@ -165,21 +197,6 @@ def test_a_step_is_done_then_its_result_is_validated(store: sync.Store) -> None:
     assert before <= good.executed_at <= bad.executed_at <= datetime.now(UTC)
     assert good.seconds > 0
     assert (left.skipped, left.executed_at, left.validation) == (True, None, {})
-
-
-def test_steps_that_do_not_depend_on_each_other_run_side_by_side(store: sync.Store) -> None:
-    both = threading.Barrier(2, timeout=60)
-
-    def meet(context: Any, action: Any) -> None:
-        both.wait()
-
-    steps = [
-        {"id": "left", "type": "meet", "dependencies": []},
-        {"id": "right", "type": "meet", "dependencies": []},
-    ]
-    data = {"id": "p", "triggers": [], "steps": steps}
-    recovery = sync.recovery.Recovery(store, steps={"meet": meet}, procedures=[data])
-    assert recovery.recover(agent(store), procedure="p").success
 
 
 @pytest.mark.spec("K183")
@@ -395,6 +412,7 @@ def test_a_report_holds_what_was_done_how_long_it_took_and_what_was_restored() -
     assert (
         dict(restored.items()) == dict(good.items()) == dict(state.items()) == {"task": {"id": 1}}
     )
+    assert report.root == good.root() == state.root()
     assert recovery.report(state, report.id) == report
     state.set("plan", "bad")
     recovery.set(procedure | {"validation": [{"type": "refuse"}]})
@@ -402,6 +420,7 @@ def test_a_report_holds_what_was_done_how_long_it_took_and_what_was_restored() -
         recovery.recover(state, "mine", point="good")
     failed = recovery.report(state, caught.value.recovery)
     assert (failed.success, failed.procedure, failed.seconds) == (False, "p", 7)
+    assert failed.root is None
     assert state.get("plan") == "bad"
 
 
@@ -474,7 +493,7 @@ def test_the_async_face(tmp_path: Any) -> None:
                 return {"awaited": True}
 
             recovery = holdfast.recovery.Recovery(store, steps={"mine": mine})
-            standard = recovery.select(AgentFailure("agent_crash")).data()
+            standard = (await recovery.select(AgentFailure("agent_crash"))).data()
             steps = [*standard["steps"], {"type": "mine"}]
             recovery.set({"id": "p", "triggers": ["mine"], "steps": steps})
             report = await recovery.recover(state, AgentFailure("mine", point="good"))

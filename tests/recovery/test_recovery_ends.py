@@ -14,7 +14,6 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseHeldError,
     MissingError,
-    PointNotFoundError,
     RecoveryFailedError,
 )
 from holdfast.recovery.records import Record
@@ -56,19 +55,6 @@ def team(store: sync.Store) -> list[sync.State]:
     for state in states:
         state.set("plan", "odd")
     return states
-
-
-def half_begun(store: sync.Store, states: list[sync.State]) -> str:
-    """A recovery of a group whose process ended before anything was put back."""
-    recovery = sync.recovery.Recovery(store)
-
-    def gone(*_: Any) -> Any:
-        raise Killed
-
-    recovery._together._moments.look = gone  # type: ignore[method-assign]
-    with pytest.raises(Killed):
-        recovery.recover_group(states, "drift")
-    return recovery.group_reports(1)[0].id
 
 
 def test_who_cannot_be_told_of_progress_keeps_nobody_from_being_recovered(
@@ -181,28 +167,14 @@ def test_a_check_that_raises_fails_a_group_and_ends_it(place: Place) -> None:
     def check(state: Any) -> None:
         raise ValueError("a bug in the check")
 
+    recovery = sync.recovery.Recovery(store, validate=[check])
     with pytest.raises(RecoveryFailedError, match="a bug in the check"):
-        sync.recovery.Recovery(store, validate=[check]).recover_group(states, "state_corruption")
-    assert [one.status for one in sync.recovery.Recovery(store).group_reports()] == ["failed"]
+        recovery.recover_group(states, "state_corruption")
+    assert [recovery.reports(state)[0].status for state in states] == ["failed"] * 2
     for state in states:
         state.set("plan", "the work of a week")
     assert sync.recovery.boot(place.open()).items == []
     assert [state.get("plan") for state in states] == ["the work of a week"] * 2
-
-
-def test_whatever_is_raised_ends_a_group(store: sync.Store, monkeypatch: Any) -> None:
-    states = team(store)
-    recovery = sync.recovery.Recovery(store)
-
-    def broken(*_: Any) -> Any:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(recovery._together._moments, "look", broken)
-    with pytest.raises(RuntimeError, match="a bug"):
-        recovery.recover_group(states, "drift")
-    (report,) = recovery.group_reports()
-    assert (report.status, report.why) == ("failed", "RuntimeError: a bug")
-    assert recovery.resume_groups() == []
 
 
 @pytest.mark.parametrize("at", ["2026-01-01T00:00:00Z", "lunch", 5.5, -1, 10**9, NAIVE])
@@ -210,18 +182,14 @@ def test_what_is_no_time_is_refused_before_anything_is_kept(store: sync.Store, a
     states = team(store)
     recovery = sync.recovery.Recovery(store)
     with pytest.raises(InvalidInputError, match="the time to return to"):
-        recovery.recover_group(states, "drift", at=at)
-    with pytest.raises(InvalidInputError, match="the time to return to"):
         recovery.recover(states[0], "drift", at=at)
     with pytest.raises(InvalidInputError, match="the time to return to"):
         recovery.plan(states[0], "drift", at=at)
-    assert recovery.group_reports() == []
     assert recovery.reports(states[0]) == []
 
 
 def test_what_was_asked_for_and_is_not_there_is_refused(store: sync.Store) -> None:
     state = agent(store)
-    states = team(store)
     recovery = sync.recovery.Recovery(store)
     early = datetime.now(UTC) - timedelta(days=1)
     for what in ({"at": early}, {"point": "nope"}, {"point": 99}, {"point": "other@3"}):
@@ -229,45 +197,10 @@ def test_what_was_asked_for_and_is_not_there_is_refused(store: sync.Store) -> No
             recovery.recover(state, **what)
         with pytest.raises(MissingError):
             recovery.plan(state, **what)
-    with pytest.raises(PointNotFoundError):
-        recovery.recover_group(states, at=early)
     with pytest.raises(InvalidInputError, match="either point or at"):
         recovery.recover(state, point="good", at=datetime.now(UTC))
     assert recovery.reports(state) == []
-    assert recovery.group_reports() == []
     assert state.get("plan") == "odd"
-
-
-def test_one_of_a_group_is_not_taken_up_over_what_was_done_since(place: Place) -> None:
-    store = place.open()
-    states = team(store)
-    id_ = half_begun(store, states)
-    states[0].set("plan", "the work of a week")
-    (report,) = sync.recovery.Recovery(place.open()).resume_groups()
-    assert (report.id, report.status) == (id_, "failed")
-    assert "others wrote to agent:a since it began" in report.why
-    assert [state.get("plan") for state in states] == ["the work of a week", "odd"]
-
-
-def test_a_group_that_cannot_be_ended_keeps_no_other_from_its_end(
-    store: sync.Store, monkeypatch: Any
-) -> None:
-    states = team(store)
-    first = half_begun(store, states)
-    others = [agent(store, "c")]
-    sync.checkpoints.CheckpointGroups(store).create(others, "alone")
-    second = half_begun(store, others)
-    recovery = sync.recovery.Recovery(store)
-    take_up = recovery._together._take_up
-
-    def broken(id_: str) -> None:
-        if id_ == second:  # the newest, which is looked at first
-            raise KeyError("what is kept of it makes no sense")
-        take_up(id_)
-
-    monkeypatch.setattr(recovery._together, "_take_up", broken)
-    (report,) = recovery.resume_groups()
-    assert (report.id, report.success) == (first, True)
 
 
 def test_what_an_abandoned_one_had_put_back_stands_and_is_told(place: Place) -> None:
@@ -287,8 +220,6 @@ def test_one_that_nobody_wants_any_more_is_abandoned(place: Place) -> None:
     store = place.open()
     state = agent(store)
     killed(store, state, "locate_checkpoint")
-    states = team(store)
-    group = half_begun(store, states)
     recovery = sync.recovery.Recovery(store)
     (left,) = recovery.reports(state)
     with (
@@ -298,29 +229,23 @@ def test_one_that_nobody_wants_any_more_is_abandoned(place: Place) -> None:
         recovery.abandon(left.id)
     done = recovery.abandon(left.id, "mended by hand")
     assert (done.status, done.why) == ("failed", "abandoned: mended by hand")
-    assert recovery.abandon(group).status == "failed"
-    for id_ in (left.id, group, "nope"):
+    for id_ in (left.id, "nope"):
         with pytest.raises(MissingError, match="is unfinished"):
             recovery.abandon(id_)
     assert recovery.resume(state) == []
-    assert recovery.resume_groups() == []
     assert state.get("plan") == "odd"
 
 
-def test_alarms_tell_of_those_that_never_end_and_of_groups(store: sync.Store) -> None:
+def test_alarms_tell_of_those_that_never_end(store: sync.Store) -> None:
     state = agent(store)
     killed(store, state, "locate_checkpoint")
-    states = team(store)
-    half_begun(store, states)
     recovery = sync.recovery.Recovery(store)
     found = recovery.statistics()
-    assert (found.recoveries, found.running, found.alarms) == (2, 2, ())
-    alarms = recovery.statistics(slow=0).alarms
-    assert len(alarms) == 2
-    assert any(one.startswith("agent:7: ") and "has not ended for" in one for one in alarms)
-    assert any(one.startswith("a group of 2 agents: ") for one in alarms)
-    assert recovery.statistics("agent:a").recoveries == 1
-    recovery.resume_groups()
+    assert (found.recoveries, found.running, found.alarms) == (1, 1, ())
+    (alarm,) = recovery.statistics(slow=0).alarms
+    assert alarm.startswith("agent:7: ")
+    assert "has not ended for" in alarm
+    recovery.resume(state)
     assert recovery.statistics().succeeded == 1
     with pytest.raises(InvalidInputError, match="slow"):
         recovery.statistics(slow=-1)

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from store_kit import Hands, Place
+from store_kit import Place
 
-import holdfast
 from holdfast import sync
 from holdfast.agents import Message, Task
 from holdfast.errors import (
     CheckpointNotFoundError,
     HoldfastError,
-    InvalidInputError,
-    LeaseLostError,
     LeaseNotFoundError,
-    PointNotFoundError,
     RecoveryFailedError,
     ScopeNotFoundError,
 )
-from holdfast.recovery import agent_group as together
 from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.commit.core import Core
 from holdfast.store.history.handle import StoreHandle
-from holdfast.store.names.face import given
 from holdfast.store.open import open_core
 
 NAMES = ("planner", "searcher", "writer")
@@ -56,6 +51,12 @@ def work(states: list[sync.State]) -> None:
     sync.agents.Mailbox(writer).process(lambda mail: pass_on(mail, None))
 
 
+def taken_back(reports: dict[Any, Any]) -> dict[str, int]:
+    """How many letters were taken out of whose inbox."""
+    steps = {str(scope): report.steps[-1][1].result for scope, report in reports.items()}
+    return {scope: n for scope, one in steps.items() if (n := one["letters_taken_back"])}
+
+
 def done(states: list[sync.State]) -> list[list[str]]:
     """What each has done."""
     return [state.get("done") for state in states]
@@ -73,9 +74,9 @@ def test_a_fork_is_taken_for_a_member_only_if_its_group_is_named(store: sync.Sto
     for state in (a, b):
         state.set("x", 2)
     recovery = sync.recovery.Recovery(store)
-    report = recovery.recover_group([a, b], "state_corruption")
+    reports = recovery.recover_group([a, b], "state_corruption")
     assert [state.get("x") for state in (a, b)] == [1, 1]
-    assert "agent:b" in report.passed["with a fork"]
+    assert "agent:b" in reports[a.scope].passed["with a fork"]
     recovery.recover_group([a, b], "state_corruption", point="with a fork")
     assert [state.get("x") for state in (a, b)] == [1, "of the fork"]
 
@@ -86,10 +87,16 @@ def test_a_group_goes_back_to_one_moment_and_its_letters_come_once(store: sync.S
     work(states)
     sync.agents.Mailbox(states[1]).send("from outside")
     assert done(states) == [["find it"], ["find it!"], ["find it!!"]]
-    report = sync.recovery.Recovery(store).recover_group(states, "state_corruption")
-    assert report.success
-    assert report.strategy == "newest_valid"
-    assert dict(report.unsent) == {"agent:searcher": 1, "agent:writer": 1}
+    reports = sync.recovery.Recovery(store).recover_group(states, "state_corruption")
+    assert list(reports) == [state.scope for state in states]
+    assert len({report.id for report in reports.values()}) == 1
+    for report in reports.values():
+        assert (report.success, report.strategy) == (True, "newest_valid")
+        assert report.procedure == "group_recovery"
+    assert taken_back(reports) == {"agent:searcher": 1, "agent:writer": 1}
+    kept = sync.recovery.Recovery(store)
+    assert {state.scope: kept.reports(state)[0] for state in states} == reports
+    assert [one.status for one in kept.notices()] == ["succeeded"] * 3
     assert done(states) == [[], [], []]
     assert [one.content for one in sync.agents.Mailbox(states[1]).waiting()] == ["from outside"]
     work(states)
@@ -113,7 +120,7 @@ def test_without_a_moment_that_is_good_for_all_nothing_is_changed(store: sync.St
     with pytest.raises(RecoveryFailedError, match=r"changed nothing.*it has done nothing"):
         recovery.recover_group(states, "state_corruption")
     assert done(states) == before
-    assert recovery.group_reports()[0].status == "failed"
+    assert [recovery.reports(state)[0].status for state in states] == ["failed"] * 3
     store.agent("other").set("done", [])
     with pytest.raises(RecoveryFailedError, match="of a group with all of them"):
         sync.recovery.Recovery(store).recover_group([*states, store.agent("other")], "drift")
@@ -122,62 +129,14 @@ def test_without_a_moment_that_is_good_for_all_nothing_is_changed(store: sync.St
 def test_what_cannot_be_meant_is_refused_and_leaves_no_report(store: sync.Store) -> None:
     states = team(store)
     recovery = sync.recovery.Recovery(store)
-    for point in ("nope", 3, "main@99"):
+    for point in ("nope", "main@99"):
         with pytest.raises(CheckpointNotFoundError, match="checkpoint of a group called"):
             recovery.recover_group(states, "drift", point=point)
     with pytest.raises(ScopeNotFoundError, match="agent:nobody"):
         recovery.recover_group([*states, "agent:nobody"], "drift")
-    assert recovery.group_reports() == []
     assert recovery.statistics().recoveries == 0
-    report = recovery.recover_group(states, "drift", point="together")
-    assert "served: named" in str(report)
-
-
-@pytest.mark.parametrize("face", ["blocking", "async"])
-def test_a_check_that_hangs_ends_the_recovery_of_a_group(
-    place: Place, face: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And what it writes later is refused, and its members can be recovered at once."""
-    store = place.open()
-    states = team(store)
-    states[1].set("done", ["odd"])
-    begun, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
-    refused: list[type[BaseException]] = []
-    wait_for = together.wait_for
-
-    def wait(looked: Any, seconds: float) -> None:
-        assert begun.wait(60)  # the time is over while the check is made, and not before
-        wait_for(looked, seconds)
-
-    def hang(state: Any) -> None:
-        begun.set()
-        assert goes_on.wait(60)
-        try:
-            state.set("note", "too late")
-        except HoldfastError as error:
-            refused.append(type(error))
-        ended.set()
-
-    monkeypatch.setattr(together, "wait_for", wait)
-    try:
-        with pytest.raises(RecoveryFailedError, match=r"changed nothing.*more than 0\.05 s"):
-            if face == "blocking":
-                recovery = sync.recovery.Recovery(store, validate=[hang])
-                recovery.recover_group(states, "state_corruption", timeout=0.05)
-            else:
-                checked = holdfast.recovery.Recovery(given(store), validate=[hang])
-                asyncio.run(checked.recover_group(states, "state_corruption", timeout=0.05))
-    finally:
-        goes_on.set()
-    assert ended.wait(60)
-    assert refused == [LeaseLostError]
-    assert done(states) == [[], ["odd"], []]
-    recovery = sync.recovery.Recovery(store)
-    assert recovery.group_reports()[0].status == "failed"
-    assert recovery.recover_group(states, "state_corruption").success
-    assert done(states) == [[], [], []]
-    with pytest.raises(InvalidInputError, match="timeout"):
-        recovery.recover_group(states, "state_corruption", timeout=-1)
+    reports = recovery.recover_group(states, "drift", point="together")
+    assert "served: named" in str(reports[states[0].scope])
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -200,82 +159,13 @@ def test_a_group_may_be_named_by_itself_or_by_a_checkpoint_of_any_agent(
     for point in (made[which], *made[which].checkpoints, made[which].name):
         a.set("n", "odd")
         b.set("n", "odd")
-        report = recovery.recover_group([a, b], "drift", point=point)
-        assert dict(report.points) == dict(zip(("agent:a", "agent:b"), ids[which], strict=True))
+        reports = recovery.recover_group([a, b], "drift", point=point)
+        assert [one.restored_from for one in reports.values()] == ids[which]
         assert a.get("n") == b.get("n") == made[which].name
     with pytest.raises(CheckpointNotFoundError, match="no part of a group"):
         recovery.recover_group([a, b], "drift", point=a.checkpoint("alone"))
     with pytest.raises(CheckpointNotFoundError, match="of a group called"):
         recovery.recover_group([a, b], "drift", point=ids[0][0])
-
-
-def test_a_named_group_or_a_time_can_be_asked_for(store: sync.Store) -> None:
-    states = team(store)
-    work(states)
-    item = states[2].item("done")
-    assert item is not None
-    sync.checkpoints.CheckpointGroups(store).create(states, "later")
-    for state in states:
-        state.set("done", "nonsense")
-    recovery = sync.recovery.Recovery(store)
-    recovery.recover_group(states, "drift", at=item.time)
-    assert done(states) == [["find it"], ["find it!"], ["find it!!"]]
-    recovery.recover_group(states, "drift", point="together")
-    assert done(states) == [[], [], []]
-    assert [one.strategy for one in recovery.group_reports()] == ["named", "point_in_time"]
-
-
-def test_a_change_of_several_is_on_one_side_of_a_time_whatever_clocks_say(place: Place) -> None:
-    """The machine that moves the money is two seconds ahead, so by each agent's own history it did
-    so before the time for one of them, and after it for the other."""
-    right, ahead = Hands(), Hands()
-    ahead.wall += 2
-    store, other = place.open(clock=right.clock), place.open(clock=ahead.clock)
-    states = [store.agent("a"), store.agent("b"), store.agent("c")]
-    for state in states:
-        state.set("money", 100)
-    sync.agents.Mailbox(states[0]).send("first")
-    right.move(10)
-    ahead.move(10)
-    a, b, c = (other.agent(one) for one in "abc")
-    with other.change() as change:  # which is divided only once that of a and b is undone
-        change[b].set("money", 50)
-        change[c].set("money", 150)
-    with other.change() as change:
-        change[a].set("money", 50)
-        change[b].set("money", 100)
-    with sync.agents.Mailbox(a).next() as mail:
-        mail.change.set("did", mail.content)
-        mail.send(b, "second")
-    right.move(1)
-    for name in "ac":
-        store.agent(name).set("note", "by the right clock, so before the time")
-    right.move(5)
-    report = sync.recovery.Recovery(store).recover_group(states, "drift", at=right.time(11.5))
-    assert [state.get("money") for state in states] == [100, 100, 100]
-    assert states[0].get("did") is None
-    assert [one.content for one in sync.agents.Mailbox(states[0]).waiting()] == ["first"]
-    assert not sync.agents.Mailbox(states[1]).waiting()
-    assert "agent:a by 3 entries" in report.why
-    assert "agent:c by 2 entries" in report.why
-    assert store.verify().ok
-
-
-def test_a_time_before_which_only_a_part_of_a_first_change_lies_is_refused(place: Place) -> None:
-    right, ahead = Hands(), Hands()
-    ahead.wall += 2
-    store, other = place.open(clock=right.clock), place.open(clock=ahead.clock)
-    store.agent("a").set("money", 100)
-    with other.change() as change:
-        change[other.agent("a")].set("money", 50)
-        change[other.agent("b")].set("money", 50)
-    right.move(1)
-    store.agent("b").set("note", "by the right clock")
-    recovery = sync.recovery.Recovery(store)
-    with pytest.raises(PointNotFoundError, match="its first entry is of a change of several"):
-        recovery.recover_group(["agent:a", "agent:b"], "drift", at=right.time(1))
-    assert recovery.group_reports() == []
-    assert [store.agent(one).get("money") for one in "ab"] == [50, 50]
 
 
 def test_a_task_that_was_handed_over_since_has_one_owner(store: sync.Store) -> None:
@@ -287,19 +177,19 @@ def test_a_task_that_was_handed_over_since_has_one_owner(store: sync.Store) -> N
     sync.checkpoints.CheckpointGroups(store).create(states, "with the task")
     handovers = sync.agents.Handovers(store)
     handovers.hand_over(planner, searcher, "t1", reason="it searches")
-    assert sync.recovery.Recovery(store).recover_group(states, "state_corruption").success
+    sync.recovery.Recovery(store).recover_group(states, "state_corruption")
     owners = [state for state in states if sync.agents.AgentState(state).ids("tasks") == ["t1"]]
     assert owners == [searcher]
     assert str(handovers.owner(planner, "t1")) == "agent:searcher"
 
 
-def test_one_that_ends_at_any_commit_is_all_or_none_and_is_ended_by_another(place: Place) -> None:
+def test_one_that_ends_at_any_commit_is_all_or_none(place: Place) -> None:
+    """And there is nothing to go on with: it is asked for again, or it was done."""
     for nth in itertools.count(1):
         with place.open() as store:
             states = team(store)
             work(states)
             before = done(states)
-            known = len(sync.recovery.Recovery(store).group_reports())
         storage = Faulty(place.storage())
         dying = sync.Store(StoreHandle(open_core(place.url, storage=storage, **place.options())))
         storage.plan = (Fault("commit", storage.calls["commit"] + nth, onward=True),)
@@ -313,29 +203,44 @@ def test_one_that_ends_at_any_commit_is_all_or_none_and_is_ended_by_another(plac
             storage.plan = ()
             storage.close()
         if ended:
-            assert nth > 5
+            assert nth > 4
             return
         with place.open() as store:
             states = [store.agent(name) for name in NAMES]
             assert done(states) in (before, [[], [], []]), nth
             for one in store.leases():
-                try:
+                with suppress(LeaseNotFoundError):
                     store.break_lease(one.name)
-                except LeaseNotFoundError:
-                    continue
             recovery = sync.recovery.Recovery(store)
-            begun = len(recovery.group_reports()) > known
-            if nth % 2:
-                recovery.resume_groups()
-            else:
-                sync.recovery.boot(store)
-            if not begun:
-                recovery.recover_group(states, "drift")  # it had not begun
-            assert recovery.group_reports(1)[0].success
-            assert recovery.resume_groups() == []
+            back = done(states) != before
+            assert all(bool(recovery.reports(state)) == back for state in states)
+            sync.recovery.boot(store)
+            if not back:
+                recovery.recover_group(states, "drift")
+            assert all(recovery.reports(state)[0].success for state in states)
             assert done(states) == [[], [], []]
             work(states)
             assert done(states) == [["find it"], ["find it!"], ["find it!!"]], nth
             assert store.verify().findings == []
             for name in NAMES:
-                store.delete(f"agent:{name}")
+                store.erase(f"agent:{name}")
+
+
+def test_what_others_write_meanwhile_is_told_as_lost_and_nothing_is_divided(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = team(store)
+    run, writes = Core.run, [lambda: states[2].set("done", ["late"])]
+
+    def overtaken(core: Core, change: Any) -> Any:
+        if len(change.targets) > 3 and writes:
+            write = threading.Thread(target=writes.pop())
+            write.start()
+            write.join()
+        return run(core, change)
+
+    monkeypatch.setattr(Core, "run", overtaken)
+    reports = sync.recovery.Recovery(store).recover_group(states, "drift")
+    assert not writes
+    assert done(states) == [[], [], []]
+    assert [one.lost for one in reports.values()] == ["nothing", "nothing", "1 entries after it"]

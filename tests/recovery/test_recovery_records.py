@@ -25,7 +25,6 @@ from holdfast.errors import (
 )
 from holdfast.recovery import AgentFailure, RecoveryReport, records
 from holdfast.recovery import recovery as engine
-from holdfast.recovery import run as running
 from holdfast.recovery.procedure import STANDARD
 from holdfast.recovery.records import RUNNING, Record, Records, RecoveryStepResult, recovered_agents
 from holdfast.recovery.watchdog import Sighting
@@ -243,7 +242,7 @@ def test_a_recovery_whose_procedure_is_lost_is_ended_and_undone(place: Place) ->
     failure = AgentFailure("agent_crash").check()
     record = records.begin(failure, recovery.select(failure))
     record.keep()  # and its process was killed
-    drop(records, record.key + "/procedure")
+    drop(records, f"$recovery/{record.id}/procedure")
     reports = sync.recovery.Recovery(place.open()).resume("agent:7")
     assert [(one.id, one.status) for one in reports] == [(record.id, "rolled_back")]
     assert "damaged" in reports[0].why
@@ -257,25 +256,6 @@ def drop(records: Records, key: str) -> None:
     plan = parts.plan()
     assert plan is not None
     records.handle.core.run(plan[0])
-
-
-def test_damage_of_what_groups_and_the_scrubber_keep_stops_neither(place: Place) -> None:
-    store = place.open()
-    for name in "ab":
-        store.agent(name).set("plan", 1)
-    sync.checkpoints.CheckpointGroups(store).create([store.agent("a"), store.agent("b")], "both")
-    sync.recovery.Recovery(store).recover_group([store.agent("a"), store.agent("b")], "agent_crash")
-    sync.recovery.Scrubber(store).slice()
-    damage(place, "custom:$recovery", -1)
-    store = place.open()
-    assert sync.recovery.Scrubber(store).slice() is not None
-    place.close()
-    damage(place, "custom:$recovery", -1)
-    store = place.open()
-    assert (
-        sync.recovery.Recovery(store).recover_group(["agent:a", "agent:b"], "agent_crash").success
-    )
-    assert sync.recovery.Recovery(store).resume_groups() == []
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -298,21 +278,22 @@ def test_mending_the_list_of_notices_keeps_what_can_be_read(place: Place, lost: 
 def test_what_is_noted_while_another_thread_keeps_things_is_kept(
     store: sync.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps side by side: one keeps all that is held while the result of another comes in."""
+    """One keeps all that is held while the result of another comes in."""
     record = Records(StoreHandle(store._core), Scope("agent", "7")).begin(AgentFailure(), STANDARD)
-    written = records.write
+    run = Core.run
     come_in = [RecoveryStepResult(step, True, {}, "", 0.0, 1) for step in ("other", "third")]
     threads: list[threading.Thread] = []
 
-    def write(*given: Any, **more: Any) -> None:
-        written(*given, **more)
+    def write(core: Core, change: Any) -> Any:
+        written = run(core, change)
         if come_in:
             one = come_in.pop()
             threads.append(threading.Thread(target=record.note_result, args=("steps", one, True)))
             threads[-1].start()
             threads[-1].join(0.3)  # long enough to come in, if nothing keeps it from that
+        return written
 
-    monkeypatch.setattr(records, "write", write)
+    monkeypatch.setattr(Core, "run", write)
     record.note_result("steps", RecoveryStepResult("one", True, {}, "", 0.0, 1))
     record.note(message="more")
     for thread in threads:
@@ -329,13 +310,13 @@ def spoiled(store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int, time
     state.set("plan", 2)
     done: list[str] = []
     writes: list[int] = []
-    written = records.write
+    planned = records.planned
 
-    def write(*given: Any, **more: Any) -> None:
+    def plan(*given: Any, **more: Any) -> Any:
         writes.append(1)
         if first <= len(writes) < first + times:
             raise Unavailable("not now")
-        written(*given, **more)
+        return planned(*given, **more)
 
     def own(context: Any, action: Any) -> None:
         done.append("own")
@@ -350,38 +331,27 @@ def spoiled(store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int, time
         order=["newest_valid"],
         procedures=[made | {"retries": 2, "backoff": 1}],
     )
-    monkeypatch.setattr(records, "write", write)
-    monkeypatch.setattr(running, "OUTAGE", 60.0)
+    monkeypatch.setattr(records, "planned", plan)
     return recovery, state, done, writes
 
 
 @pytest.mark.parametrize("first", range(2, 10))
-def test_a_short_outage_ends_no_recovery(
+def test_an_outage_is_raised_and_leaves_a_recovery_to_be_resumed(
     store: sync.Store, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    """Whatever is to be kept just then: it goes on, and does nothing twice that was done."""
-    recovery, state, done, writes = spoiled(store, monkeypatch, first, 1)
-    report = recovery.recover(state, "p")
+    """Whatever is to be kept just then: who goes on does nothing twice that was done."""
+    recovery, state, done, writes = spoiled(store, monkeypatch, first, 1000)
+    with pytest.raises(Unavailable, match="not now"):
+        recovery.recover(state, "p")
+    assert recovery.reports(state)[0].status == "running"
+    writes.extend([1] * 1000)
+    (report,) = recovery.resume(state)
     assert (report.status, state.get("plan")) == ("succeeded", 1)
     assert done == ["own", "own"]
     last = [one.success for _, one in report.steps if one.attempt == report.attempts]
     assert last == [True] * 5
     assert [one.status for one in recovery.notices()] == ["succeeded"]
-    assert len(writes) >= 8
     assert store.verify().ok
-
-
-def test_a_long_outage_is_raised_and_leaves_a_recovery_to_be_resumed(
-    store: sync.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recovery, state, _, writes = spoiled(store, monkeypatch, 4, 1000)
-    monkeypatch.setattr(running, "OUTAGE", 0.2)
-    with pytest.raises(Unavailable, match="not now"):
-        recovery.recover(state, "p")
-    assert recovery.reports(state)[0].status == "running"
-    writes.extend([1] * 1000)
-    assert [one.status for one in recovery.resume(state)] == ["succeeded"]
-    assert [one.status for one in recovery.notices()] == ["succeeded"]
 
 
 def see(change: Any, notice: holdfast.recovery.RecoveryNotice) -> None:

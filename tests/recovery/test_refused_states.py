@@ -76,7 +76,6 @@ def test_defaults_are_what_is_left_if_every_state_is_refused(store: sync.Store) 
         "journal",
         "keys",
         "newest_valid",
-        "timeline",
         "copy",
     ]
     for one in ("main@2", "main@4", "main@6"):
@@ -224,49 +223,20 @@ def test_a_check_gets_a_state_that_everything_can_be_made_of(store: sync.Store, 
 
 def test_a_check_sees_the_sticky_keys_of_now(store: sync.Store) -> None:
     """A restore leaves them alone, so what they were then is no reason to refuse a state."""
-    states = [store.agent("7"), store.agent("8")]
-    for one in states:
-        one.declare(holdfast.Sticky("sent/"))
-        one.set("n", 0)
-    sync.checkpoints.CheckpointGroups(store).create(states, "good")
-    for one in states:
-        one.set("sent/1", True)
-        one.set("n", -1)
+    state = store.agent("7")
+    state.declare(holdfast.Sticky("sent/"))
+    state.set("n", 0)
+    state.checkpoint("good")
+    state.set("sent/1", True)
+    state.set("n", -1)
 
     def check(now: Any) -> bool:
-        now.set("checked", True)
         return now.get("sent/1") is True and now.get("n") == 0
 
     recovery = recoverer(store, "validate_state", validate=[check])
-    assert recovery.plan(states[0], "drift").strategy == "newest_valid"
-    assert recovery.recover(states[0], "drift").strategy == "newest_valid"
-    recovery.recover_group(states, "drift")
-    assert [one.get("n") for one in states] == [0, 0]
-    assert not states[1].exists("checked")  # what was written in a trial went with it
-
-
-def test_a_trial_that_a_killed_process_left_is_no_timeline_to_return_to(store: sync.Store) -> None:
-    state = store.agent("7")
-    state.set("n", 0)
-    state.fork("recovery-trial-0123456789ab")
-    state.set("n", 1)
-    recovery = recoverer(store, "validate_state", order=["timeline"], validate=[lambda now: True])
-    with pytest.raises(HoldfastError, match="there is no other timeline"):
-        recovery.recover(state, "drift")
-    recoverer(store, validate=[lambda now: True]).recover_group([state], "agent_crash")
-    assert [one.name for one in state.timelines()] == ["main"]
-
-
-def test_a_timeline_of_a_users_own_is_no_trial_whatever_its_name(store: sync.Store) -> None:
-    state = store.agent("7")
-    state.set("n", 0)
-    state.checkpoint("good")
-    state.fork("recovery-trial-ann").set("n", "the work of a day")
-    recoverer(store, "validate_state", validate=[lambda now: True]).recover(state, "drift")
-    assert state.on("recovery-trial-ann").get("n") == "the work of a day"
-    recovery = recoverer(store, order=["timeline"])
-    assert recovery.recover(state, "drift").success
-    assert state.get("n") == "the work of a day"
+    assert recovery.plan(state, "drift").strategy == "newest_valid"
+    assert recovery.recover(state, "drift").strategy == "newest_valid"
+    assert state.get("n") == 0
 
 
 @pytest.mark.parametrize("way", ["check", "step"])
@@ -321,9 +291,8 @@ def test_a_check_that_cannot_be_made_is_said_by_plans_and_groups(store: sync.Sto
     recovery = recoverer(store, "validate_state", validate=[check])
     with pytest.raises(Unavailable, match="could not be made: ConnectionError: nobody answers"):
         recovery.plan(states[0], "drift")
-    with pytest.raises(RecoveryFailedError, match="could not be made: ConnectionError"):
+    with pytest.raises(Unavailable, match="could not be made: ConnectionError"):
         recovery.recover_group(states, "drift")
-    assert recovery.group_reports()[0].status == "failed"
     for odd in ([1], {"x": 1}, 1.5):
         with pytest.raises(InvalidInputError, match="a group of checkpoints, its name or id"):
             recovery.recover_group(states, "drift", point=odd)

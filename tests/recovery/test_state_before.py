@@ -81,7 +81,9 @@ def test_what_others_write_between_two_attempts_stands(store: sync.Store) -> Non
             thread.start()
             thread.join()
 
-    with pytest.raises(RecoveryFailedError, match="others wrote meanwhile, and that stands: mine"):
+    with pytest.raises(
+        RecoveryFailedError, match="is not undone: other than before are the keys mine"
+    ):
         recovery.recover(state, "p", progress=others)
-    assert recovery.reports(state)[0].status == "rolled_back"
+    assert recovery.reports(state)[0].status == "failed"
     assert state.items() == [("k", 3), ("mine", "theirs")]

@@ -111,9 +111,8 @@ def test_what_is_refused_once_the_step_is_given_up(store: sync.Store, how: Any) 
     assert state.get("plan") == (1 if how in OWN else 2)
 
 
-@pytest.mark.parametrize("others", [False, True])
 def test_what_a_step_finds_out_late_does_not_count(
-    store: sync.Store, others: bool, monkeypatch: pytest.MonkeyPatch
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = store.agent("7")
     state.set("plan", 1)
@@ -121,14 +120,14 @@ def test_what_a_step_finds_out_late_does_not_count(
     state.set("plan", 2)
     hangs, second, over = threading.Event(), threading.Event(), threading.Event()
     late, come = list[threading.Thread](), list[bool]()
-    looked, result, begin = steps.unreadable, run._Work._result, run._Work.__init__
+    looked, wait, execute = steps.unreadable, run.wait, run.Running._execute
 
-    def begun(work: Any, *given: Any) -> None:
+    def waiting(futures: Any, seconds: float) -> Any:
         """The time of the step that hangs is over at once; the others have theirs."""
-        begin(work, *given)
         if not hangs.is_set():
             assert hangs.wait(SECONDS)
-            work.end = work._begun
+            return None
+        return wait(futures, seconds)
 
     def hangs_once(handle: Any) -> Any:
         found = looked(handle)
@@ -138,24 +137,21 @@ def test_what_a_step_finds_out_late_does_not_count(
             assert second.wait(SECONDS)
         return found
 
-    def ended(work: Any, *given: Any) -> Any:
+    def executed(running: Any, *given: Any) -> Any:
+        made = execute(running, *given)
         if threading.current_thread() in late:
             over.set()
-        return result(work, *given)
+        return made
 
     def fails(context: Any, action: Any) -> None:
         """In the second attempt, once the state is put back."""
-        if others:
-            thread = threading.Thread(target=lambda: state.set("theirs", True))
-            thread.start()
-            thread.join(SECONDS)
         second.set()
         come.append(over.wait(SECONDS))
         raise RuntimeError("it does not work")
 
-    monkeypatch.setattr(run._Work, "__init__", begun)
+    monkeypatch.setattr(run, "wait", waiting)
     monkeypatch.setattr(steps, "unreadable", hangs_once)
-    monkeypatch.setattr(run._Work, "_result", ended)
+    monkeypatch.setattr(run.Running, "_execute", executed)
     recovery = sync.recovery.Recovery(store, steps={"fails": fails})
     locate = {"type": "locate_checkpoint", "action": {"strategies": ["newest_valid"]}}
     done = [{"type": "backup_current"}, locate, {"type": "restore_state"}, {"type": "fails"}]
@@ -164,7 +160,7 @@ def test_what_a_step_finds_out_late_does_not_count(
         recovery.recover(state, "odd")
     assert come == [True]
     assert recovery.reports(state)[0].status == "rolled_back"
-    assert dict(state.items()) == {"plan": 2} | ({"theirs": True} if others else {})
+    assert dict(state.items()) == {"plan": 2}
 
 
 def test_what_a_step_says_late_is_told_to_nobody(store: sync.Store) -> None:

@@ -50,7 +50,7 @@ def recover(store: sync.Store, kind: str) -> str:
     """Recover `b`, or both agents; what `b` lost."""
     recovery = sync.recovery.Recovery(store)
     if kind == "group":
-        return recovery.recover_group(TEAM, "corruption_detected").lost["agent:b"]
+        return recovery.recover_group(TEAM, "corruption_detected")[store.agent("b").scope].lost
     return recovery.recover("agent:b", kind).lost
 
 

@@ -15,7 +15,9 @@ Glossary of this layer:
 - **Report**: what was found, tried, done and lost (`report`), under a checkpoint, which is
   signed if the signer is there; also as a page.
 - **Configuration**: how an agent's state is to be kept, as one document (`configuration`);
-  setting it up (`managed`) says what is in force.
+  setting it up (`managed`) says what is in force, and starts what runs beside the agent.
+- **Part**: one job of what runs beside an agent; the supervisor (`supervisor`) starts it again.
+- **Alert**: what is out of bounds, told by several ways, until it resolves (`alerts`).
 - **Health**: how well a store is, with reasons and next steps (`health`).
 """
 
@@ -25,16 +27,18 @@ from holdfast.exports import lazy
 
 __all__ = [
     "AgentFailure",
+    "Alert",
     "Answered",
     "BackupPlace",
     "BootItem",
     "BootReport",
+    "Channel",
     "Concern",
     "Configuration",
-    "GroupRecoveryReport",
     "Healed",
     "Health",
     "Managed",
+    "PartStatus",
     "Procedure",
     "Quarantined",
     "Recovery",
@@ -45,6 +49,7 @@ __all__ = [
     "RecoveryStep",
     "RecoveryStepResult",
     "RecoveryTarget",
+    "RunningStatus",
     "ScrubStatus",
     "Scrubbed",
     "Scrubber",
@@ -66,12 +71,12 @@ HOMES = {
     "holdfast.recovery.quarantine": "Quarantined",
     "holdfast.recovery.records": "RecoveryStepResult",
     "holdfast.recovery.recovery": "Recovery",
-    "holdfast.recovery.report": (
-        "GroupRecoveryReport RecoveryPlan RecoveryReport RecoveryStatistics"
-    ),
+    "holdfast.recovery.report": "RecoveryPlan RecoveryReport RecoveryStatistics",
     "holdfast.recovery.scrub": "ScrubStatus Scrubbed Scrubber",
+    "holdfast.recovery.alerts": "Alert Channel",
     "holdfast.recovery.configuration": "BackupPlace Configuration",
-    "holdfast.recovery.managed": "Managed SetUp set_up",
+    "holdfast.recovery.managed": "Managed RunningStatus SetUp set_up",
+    "holdfast.recovery.supervisor": "PartStatus",
     "holdfast.recovery.strategies": "RecoveryTarget UnfitTarget",
     "holdfast.recovery.watchdog": "Answered Unanswered Watchdog",
 }

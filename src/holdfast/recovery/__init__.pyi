@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import HoldfastError
+from holdfast.recovery.alerts import Alert as Alert
+from holdfast.recovery.alerts import Channel as Channel
 from holdfast.recovery.boot_recovery import BootItem as BootItem
 from holdfast.recovery.boot_recovery import BootReport as BootReport
 from holdfast.recovery.configuration import BackupPlace as BackupPlace
@@ -16,6 +18,7 @@ from holdfast.recovery.failures import AgentFailure as AgentFailure
 from holdfast.recovery.heal import Healed as Healed
 from holdfast.recovery.health import Concern as Concern
 from holdfast.recovery.health import Health as Health
+from holdfast.recovery.managed import RunningStatus as RunningStatus
 from holdfast.recovery.managed import SetUp as SetUp
 from holdfast.recovery.managed_async import Managed as Managed
 from holdfast.recovery.managed_async import set_up as set_up
@@ -25,7 +28,6 @@ from holdfast.recovery.procedure import RecoveryStep as RecoveryStep
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.quarantine import Quarantined as Quarantined
 from holdfast.recovery.records import RecoveryStepResult as RecoveryStepResult
-from holdfast.recovery.report import GroupRecoveryReport as GroupRecoveryReport
 from holdfast.recovery.report import RecoveryPlan as RecoveryPlan
 from holdfast.recovery.report import RecoveryReport as RecoveryReport
 from holdfast.recovery.report import RecoveryStatistics as RecoveryStatistics
@@ -34,6 +36,7 @@ from holdfast.recovery.scrub import Scrubbed as Scrubbed
 from holdfast.recovery.scrub import ScrubStatus as ScrubStatus
 from holdfast.recovery.strategies import RecoveryTarget as RecoveryTarget
 from holdfast.recovery.strategies import UnfitTarget as UnfitTarget
+from holdfast.recovery.supervisor import PartStatus as PartStatus
 from holdfast.recovery.watchdog import Answered as Answered
 from holdfast.recovery.watchdog import Unanswered as Unanswered
 from holdfast.store.inner import Finding
@@ -48,12 +51,11 @@ class Recovery:
     `steps` are types of steps of your own: functions of the context and the step's action.
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
     with if nothing of it can be read. `validate` are functions that get a view of each state that
-    may be returned to, and then the recovered one (of a group: each agent as it would be, on a
-    timeline of its own): what is not None or True refuses it, and another is looked for.
+    may be returned to, and then the recovered one (of a group: each agent as it was then, alone):
+    what is not None or True refuses it, and another is looked for.
     `strategies` are ways of your own to a good state, and `order` pins the order in which they are
     tried: one for all kinds of failure, or a mapping from kinds to orders ("" for those that it
-    does not name). Groups take of an order what leads to one moment (`as_it_is`, `newest_valid`),
-    and from copies only rows that are damaged or lost.
+    does not name); groups go back to a group of checkpoints, whatever it says.
     `machines` are definitions by the names of machines: `failed_transition` settles an open
     transition of those as its arrow declares, where the agent stands, if that state is good.
 
@@ -77,14 +79,26 @@ class Recovery:
     def register(self, type: str, function: StepFunction) -> None:
         """Give a type of step of your own its function."""
     def set(self, procedure: Procedure | Mapping[str, Any]) -> Procedure:
-        """Add a procedure, or put it in place of the one of its id.
+        """Add a procedure here, or put it in place of the one of its id; `keep` does so for all.
 
         Refused with `ProcedureValidationError`, which lists everything that is wrong, and with
         `UnknownStepTypeError` if it has steps of a type that is not there.
         """
-    def procedures(self) -> list[Procedure]:
-        """All procedures, those set last first: the first that has a failure's trigger is used."""
-    def select(self, failure: AgentFailure, procedure: str | None = None) -> Procedure:
+    async def keep(self, procedure: Procedure | Mapping[str, Any], agent: Any = None) -> Procedure:
+        """Set a procedure for an agent, or for all, in the store: after a restart it is there, and
+        other processes see it. Checked as `set` does.
+        """
+    async def drop(self, id: str, agent: Any = None) -> None:
+        """Keep a procedure no longer that was kept for an agent, or for all."""
+    async def procedures(self, agent: Any = None) -> list[Procedure]:
+        """All procedures of an agent: the first that has a failure's trigger is used.
+
+        In front are those set here, the last first; then those that are kept for the agent, those
+        that are kept for all, and the built-in ones. Of one id the first is in force.
+        """
+    async def select(
+        self, failure: AgentFailure, procedure: str | None = None, agent: Any = None
+    ) -> Procedure:
         """The procedure of an id, or the one that answers a failure."""
     async def recover(
         self,
@@ -124,28 +138,16 @@ class Recovery:
         failure: AgentFailure | str = "unknown",
         *,
         point: Any = None,
-        at: Any = None,
         wait: float = 0,
-        timeout: float = ...,
-    ) -> GroupRecoveryReport:
+    ) -> dict[Scope, RecoveryReport]:
         """Bring several agents back to one moment: all of them in one commit, or none.
 
         The moment is the newest group of checkpoints (`CheckpointGroups.create`) with all of them
-        that is whole and passes every check, `point` (a group, its name, or a checkpoint of it),
-        the time `at`, or, for failures that leave the state alone, now. Letters that they sent each
-        other since, in the change in which they processed another, are taken back: they are sent
-        again. If there is no such moment, or reading and checking them takes more than `timeout`
-        seconds, `RecoveryFailedError`, and nothing was changed.
-        """
-    async def resume_groups(
-        self, agent: Any = None, *, wait: float = 0
-    ) -> list[GroupRecoveryReport]:
-        """Go on with recoveries of groups, of all or of those with an agent, whose process ended
-        in the middle.
-
-        Gives the report of each that ended, well or not. If somebody is at one, that is waited for
-        `wait` seconds, then it is left out. One whose agents were changed by others since it began
-        is ended as failed, and changes nothing.
+        that is whole and passes every check, or `point`: a group, its name or id, or a checkpoint
+        of it. Letters that they sent each other since, in the change in which they processed
+        another, are taken back: they are sent again. One that is damaged is recovered by itself
+        before that. Gives each one's report, all of one id; if there is no such moment,
+        `RecoveryFailedError`, and none was put back.
         """
     async def plan(
         self,
@@ -168,20 +170,18 @@ class Recovery:
         since it began is ended as failed, and changes nothing: recover the agent anew. Gives also
         reports of those that did not succeed.
         """
-    async def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
-        """End a recovery that was begun and never ended, of an agent or of a group.
+    async def abandon(self, id: str, reason: str = "") -> RecoveryReport:
+        """End a recovery that was begun and never ended.
 
-        The agents are left as they are, and nobody goes on with it; what it had put back stands,
+        The agent is left as it is, and nobody goes on with it; what it had put back stands,
         and the report says so. If somebody is at it, `LeaseHeldError`.
         """
     async def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""
     async def report(self, agent: Any, id: str) -> RecoveryReport:
         """What became of one recovery."""
-    async def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
-        """What became of the recoveries of groups, the newest first."""
     async def statistics(self, agent: Any = None, *, slow: float = ...) -> RecoveryStatistics:
-        """How recoveries went, of one agent or of all, with groups that it was part of.
+        """How recoveries went, of one agent or of all.
 
         Alarms tell of those that failed, took longer than `slow` seconds, or are still running
         after that time.
@@ -260,6 +260,8 @@ class Watchdog:
     alarms of `Drift` that stand for two looks (`drift`, `error_rate`), and a share of failed cycles
     above `error_rate`; a state that cannot be read; and all that a `scrubber` finds of states that
     cannot be read or have lost their newest entries, also if another was told of it before.
+    Of `states`, whoever runs them, the newest one is given to the checks of `recovery` (`validate`)
+    when it is another: one that they refuse is `validation_failed`.
     Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
     then `restart(id)` is called, for example `agents.spawn`, if somebody ran it. Or
@@ -278,6 +280,7 @@ class Watchdog:
         on_failure: Callable[[Scope, AgentFailure], Any] | None = None,
         restart: Callable[[str], Any] | None = None,
         scrubber: Scrubber | None = None,
+        states: Sequence[Scope] = (),
         error_rate: float = 0.5,
         interval: float = 5.0,
         lease: float = 30.0,
@@ -299,6 +302,10 @@ class Watchdog:
         """
     async def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
+    async def report(self, findings: Sequence[Finding]) -> None:
+        """Take note of damage that a scrubber found (`found=watchdog.report`), to be answered by
+        the watchdog that acts.
+        """
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self,
@@ -324,7 +331,7 @@ async def boot(
     Call it before anything works on these scopes (all, if none are given): agents that run under a
     lease are left alone, others cannot be told from those that were interrupted; leases of
     processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then
-    recoveries of groups go on, and for each scope: recoveries go on; a state that cannot be read
+    for each scope: recoveries go on; a state that cannot be read
     is recovered (`check=False`: not looked at); operations are undone, unless they were to be kept;
     transitions are settled as `machines` (definitions by the names of machines; those of `recovery`
     count, too) declare; effects

@@ -31,7 +31,7 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.context import Machines, interrupted, machines_on_loop
 from holdfast.recovery.failures import AgentFailure, log
-from holdfast.recovery.heal import copies_of, heal_directory
+from holdfast.recovery.heal import damage_of
 from holdfast.recovery.records import (
     ROLLED_BACK,
     SUCCEEDED,
@@ -46,7 +46,7 @@ from holdfast.recovery.records import (
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.run import LEASE
-from holdfast.recovery.watchdog import BOOT_OWNER, damage_of, lease_of
+from holdfast.recovery.watchdog import BOOT_OWNER, lease_of
 from holdfast.store.inner import Core, StoreHandle, handle_of, held
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import (
@@ -128,7 +128,7 @@ def boot(
     Call it before anything works on these scopes (all, if none are given): agents that run under a
     lease are left alone, others cannot be told from those that were interrupted; leases of
     processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then
-    recoveries of groups go on, and for each scope: recoveries go on; a state that cannot be read
+    for each scope: recoveries go on; a state that cannot be read
     is recovered (`check=False`: not looked at); operations are undone, unless they were to be kept;
     transitions are settled as `machines` (definitions by the names of machines; those of `recovery`
     count, too) declare; effects
@@ -197,13 +197,11 @@ class Booting:
         begun = time.monotonic()
         gone: list[Scope] = []
         if scopes is None:
-            self._heal_directory()
             scopes = every_scope(self._handle, self._unnamed)
             self._unlisted()
             there = set(scopes)
             gone = [one for one in recovered_agents(self._handle) if one not in there]
         with acting("boot"):
-            self._groups()  # before their members, who are looked at one by one
             for scope in scopes:
                 if is_own(scope):
                     continue  # recoveries are looked at with what they recover
@@ -231,16 +229,6 @@ class Booting:
         why = f"{error}; heal it from a copy: holdfast repair --copy URL"
         self._note(notices_scope(), "state", rowkinds.describe(key), "left", why)
 
-    def _heal_directory(self) -> None:
-        """Let scopes be there again whose rows in the directory a copy has."""
-        core, copies = self._handle.core, self._recovery._settings.copies
-        if not copies or not self._check:
-            return
-        with self._leaving(notices_scope(), "state", "directory", OSError):  # of a copy
-            for one in heal_directory(self._handle, [], copies_of(core, copies)):
-                why = "its row in the directory is healed from a copy"
-                self._note(notices_scope(), "state", one.place, "completed", why)
-
     def _unlisted(self) -> None:
         """Scopes without a row in the directory: to who asks by name they were never there.
 
@@ -254,17 +242,6 @@ class Booting:
                 "holdfast repair --copy URL"
             )
             self._note(notices_scope(), "state", f"scope {number:x}", "left", why)
-
-    def _groups(self) -> None:
-        with self._leaving(notices_scope(), "recovery", "of a group"):
-            for report in self._recovery.resume_groups():
-                for scope in report.agents:
-                    outcome = _OUTCOMES.get(report.status, "left")
-                    self._note(scope, "recovery", report.id, outcome, report.why, report)
-            for report in self._recovery.group_reports():
-                if report.finished_at is None:
-                    why = "somebody is at it, or died a moment ago"
-                    self._note(notices_scope(), "recovery", report.id, "left", why, report)
 
     def _scope(self, scope: Scope) -> None:
         """Look at a scope; what is to be done there is done under the lease of who runs it."""

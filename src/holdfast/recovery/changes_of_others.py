@@ -1,8 +1,8 @@
 """What others did to an agent while it was being recovered, and whether it is as it was before.
 
 Whatever a recovery writes names it as its correlation. So an entry behind the newest one of before
-that does not, or that a check wrote, is of somebody else: a recovery that is undone leaves it, and
-one that was killed is not taken up again over it.
+that does not, or that a check wrote, is of somebody else: nothing is undone over it, and a recovery
+that was killed is not taken up again over it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from holdfast.checkpoints.locate import Lineage
 from holdfast.errors import PrunedError, StateIntegrityError
-from holdfast.recovery.records import ID, Record, correlation_of
+from holdfast.recovery.records import ID, correlation_of
 from holdfast.storage.rows import each
 from holdfast.store.inner import (
     KEYED,
@@ -104,20 +104,6 @@ def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entr
         if not stays:
             return entry
     return None
-
-
-def theirs(handle: LineHandle, record: Record) -> dict[str, int]:
-    """Keys that others changed since the recovery began, each with the entry that did so last.
-
-    The empty one stands for all of them: somebody put the whole state back.
-    """
-    head = record.data.get("head")
-    found: dict[str, int] = {}
-    if head is not None:
-        for entry in of_others(handle, record.id, head):
-            for key in entry.keys or ("",):
-                found.setdefault(key, entry.sequence)
-    return found
 
 
 def changed_since(handle: LineHandle, head: int) -> list[str]:

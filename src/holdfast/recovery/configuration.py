@@ -1,4 +1,4 @@
-"""What an agent's state management is to be, as one document: six sections, all checked at once.
+"""What an agent's state management is to be, as one document: its sections, all checked at once.
 
 What a document asks for and this version cannot do (another engine, another cache, peers) is
 told apart from what is wrong with it: such a document can be read, and says what is not available.
@@ -6,12 +6,16 @@ told apart from what is wrong with it: such a document can be read, and says wha
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from holdfast.checkpoints.policy.policy import Policy, invalid, is_number, milliseconds
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
+from holdfast.recovery.alerts import LAG, RATE, THRESHOLDS, Channel
 from holdfast.recovery.procedure import Procedure, twice
 from holdfast.storage.server import take_options
 from holdfast.store.inner import LONGEST
@@ -25,6 +29,10 @@ IN_BUCKETS = ("bucket", "prefix", "region", "endpoint")
 LEVELS = ("low", "medium", "high")
 EVENTUAL = ("eventual_consistency", "eventual")
 """How replicas follow: what is written is there a moment later."""
+INSTEAD = "replicas follow the store: write eventual_consistency, or give enabled: false"
+NEWEST = "timestamp_wins"
+"""How conflicts are resolved: one store is written to, and its newest entry is what counts."""
+DAY, MINUTE = 86_400.0, 60.0
 _SECTIONS = {"checkpoint": "checkpointing", "sync": "synchronization", "audit": "monitoring"}
 """Other names of sections."""
 Check = Callable[[Any], bool]
@@ -61,11 +69,12 @@ FIELDS: dict[str, dict[str, str]] = {
         "recovery": "how the agent is recovered",
         "synchronization": "which replicas follow the store; also called `sync`",
         "integrity": "how much is checked, and when",
-        "monitoring": "what is noted; also called `audit`",
+        "monitoring": "what is noted, watched and told; also called `audit`",
+        "intervals": "how often what runs beside the agent does its work",
     },
     "storage": {
         "primary": "the store",
-        "backup": "where `managed.backups` keeps backups of it",
+        "backup": "where backups of it are kept, and how often one is made",
         "cache": "a cache in front of a store on a server",
     },
     "storage.primary": {
@@ -85,42 +94,72 @@ FIELDS: dict[str, dict[str, str]] = {
         "endpoint": "of `s3`: the address of a server that is not Amazon's",
         "encryption": "`true` refuses to back up a plain store",
         "path": "of `file`: the folder",
+        "interval": "how often one is made, a duration; a day if left out",
+        "keep": "how many of the newest stay; all if left out",
+        "scopes": "of `file`: for which scopes, as `[agent:*]`; signed exports of their newest "
+        "checkpoints are made, `keep` of each stay. Left out: backups of the store",
     },
     "storage.cache": {
         "type": "`redis`, or `memory`, which makes no difference",
         "connection": "the URL of the server",
         "ttl": "how long the cache keeps what it holds, a duration; an hour if left out",
     },
-    "checkpointing": {"policies": "a list of policies, each as `Policy.of` takes it"},
+    "checkpointing": {
+        "policies": "a list of policies, each as `Policy.of` takes it",
+        "optimizer": "what adapts the intervals of policies; without it nothing does",
+    },
+    "checkpointing.optimizer": {
+        "enabled": "`true` (default) or `false`",
+        "interval": "how often it looks, a duration; an hour if left out",
+        "bounds": "by the ids of policies, the least and the most interval: "
+        "`{time_based: [1m, 1h]}`",
+    },
     "recovery": {"procedures": "a list of procedures, each as `Procedure.of` takes it"},
     "synchronization": {
         "enabled": "`true` or `false`",
-        "replicas": "the URLs of the replicas",
-        "strategy": "`eventual_consistency`",
-        "conflict_resolution": "makes no difference: one store is written to",
+        "replicas": "the URLs of the replicas; else the argument `replicas`, or HOLDFAST_REPLICAS, "
+        "names them",
+        "strategy": "`eventual_consistency`: replicas follow",
+        "conflict_resolution": "`timestamp_wins`: one store is written to, its newest entry counts",
         "replication_factor": "how many stores, this one included, must hold a checkpoint",
         "consistency_level": "`eventual`",
     },
     "integrity": {
         "verification_level": "what is verified when the agent is set up: `high` all that is "
         "stored of it, `medium` its newest state, `low` (default) what is read, as always",
-        "tamper_detection": "`true`; it cannot be switched off",
+        "tamper_detection": "`true`: the store is verified in the background, see "
+        "`scrub_interval`; what is read is verified in any case",
         "signature_verification": "`true`; it cannot be switched off",
         "hash_algorithm": "`SHA-256`",
         "scrub_interval": "how often a slice of the store is verified in the background, a "
-        "duration of a day at most; never if left out",
+        "duration of a day at most; with `tamper_detection` a minute if left out, else never",
     },
     "monitoring": {
         "metrics_enabled": "`true`; an open store counts, which cannot be switched off",
         "audit_logging": "`true`; the journal cannot be switched off",
         "performance_tracking": "`true`; an open store times, which cannot be switched off",
-        "alert_thresholds": "not available yet",
+        "alert_thresholds": "what is watched: an alert fires above it, and resolves below",
+        "notify": "who is told of alerts and of recoveries: a list of channels, each with a "
+        "`webhook` (and its `secret`, `file:PATH` or `env:NAME`), a `command` (a list) or a "
+        "`letter` (the id of an agent)",
+    },
+    "monitoring.alert_thresholds": {
+        "checkpoint_failure_rate": "the share of checkpoints that fail, from 0 to 1, in 5 minutes",
+        "recovery_time": "how long a recovery may take, a duration",
+        "sync_lag": "how far a replica may be behind, a duration",
+    },
+    "intervals": {
+        "watchdog": "between two looks for agents that failed; 5 s if left out",
+        "retention": "between two runs of retention; a minute if left out",
+        "expiry": "between two sweeps of keys that expired; a minute if left out",
+        "alerts": "between two looks at thresholds; 5 s if left out",
+        "lease": "after which another process takes over from one that is gone; 30 s if left out",
     },
 }
 """The sections of a document, the fields of each, and what they mean."""
 ALWAYS = {
-    "tamper_detection": "",
-    "signature_verification": "",
+    "tamper_detection": ": what is read is verified, which",
+    "signature_verification": ": what is signed is verified, which",
     "metrics_enabled": ": an open store counts, which",
     "audit_logging": ": the journal is kept, which",
     "performance_tracking": ": an open store times, which",
@@ -129,21 +168,32 @@ ALWAYS = {
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(("encryption", "enabled", *ALWAYS), _FLAG),
     **dict.fromkeys(("timeout", "ttl"), _LENGTH),
-    **dict.fromkeys(("policies", "procedures"), ("a list", _is_list)),
-    **dict.fromkeys(("replication_factor", "alert_thresholds"), ("", lambda _: True)),
+    **dict.fromkeys(("policies", "procedures", "notify"), ("a list", _is_list)),
+    "replication_factor": ("", lambda _: True),
+    "bounds": _PART,
+    "scopes": (
+        "a list of scopes, or of patterns of scopes",
+        lambda it: _is_list(it) and bool(it) and all(type(one) is str and one for one in it),
+    ),
+    "keep": ("a whole number of 1 or more", lambda it: type(it) is int and it >= 1),
+    RATE: ("a share from 0 to 1", lambda it: is_number(it) and 0 <= it <= 1),
+    "conflict_resolution": (f"{NEWEST}: one store is written to", lambda it: it == NEWEST),
     "replicas": ("a list of URLs", lambda some: _is_list(some) and all(map(_TEXT[1], some))),
     "durability": _one_of("full", "normal"),
     "verification_level": _one_of(*LEVELS),
     "hash_algorithm": _one_of("SHA-256"),
     "pool_size": ("a whole number of 1 or more", lambda it: type(it) is int and it >= 1),
-    "scrub_interval": (f"{_LENGTH[0]}, and a day at most", _is_in_a_day),
+    **dict.fromkeys(
+        ("scrub_interval", "interval", "recovery_time", "sync_lag", *FIELDS["intervals"]),
+        (f"{_LENGTH[0]}, and a day at most", _is_in_a_day),
+    ),
 }
 """What fields are to be that are neither sections nor texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackupPlace:
-    """Where a configuration has backups go; the arguments of `Backups`.
+    """Where a configuration has backups go, and when; the arguments of `Backups`.
 
     What may hold credentials, though it should not, is never shown.
     """
@@ -152,19 +202,44 @@ class BackupPlace:
     region: str | None = None
     endpoint: str | None = field(default=None, repr=False)
     encryption: bool = False
+    interval: float = DAY
+    """Seconds between two of them."""
+    keep: int | None = None
+    scopes: tuple[str, ...] = ()
+    """Patterns of scopes of which the newest checkpoints are exported, instead of backups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
     """Which replicas a configuration has; the arguments of `Replicas`."""
 
-    urls: tuple[str, ...] = field(repr=False)
+    urls: tuple[str, ...] = field(default=(), repr=False)
     factor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class OptimizerPlan:
+    """How the intervals of policies are adapted; milliseconds in `bounds`, as in policies."""
+
+    bounds: Mapping[str, tuple[float, float]]
+    interval: float = HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Seconds between two turns of what runs beside an agent."""
+
+    watchdog: float = 5.0
+    retention: float = MINUTE
+    expiry: float = MINUTE
+    alerts: float = 5.0
+    lease: float = 30.0
+    """After which another process takes over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
-    """What an agent's state management is to be; made with `of` or `from_yaml`."""
+    """What an agent's state management is to be; made with `load`, `of` or `from_yaml`."""
 
     agent_id: str
     url: str = field(default="sqlite:", repr=False)
@@ -183,10 +258,33 @@ class Configuration:
     state is; low: what is read, as always."""
     scrub_interval: float | None = None
     """Seconds between two slices of a background check of the store; None: there is none."""
+    optimizer: OptimizerPlan | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """What alerts are watched, and above what they fire: a share, or seconds."""
+    channels: tuple[Channel, ...] = ()
+    """Who is told of alerts and of recoveries."""
+    intervals: Intervals = field(default_factory=Intervals)
     unavailable: tuple[str, ...] = ()
     """What it asks for and is not there; `set_up` refuses it."""
     notes: tuple[str, ...] = ()
     """What it says that makes no difference here."""
+
+    @classmethod
+    def load(cls, source: Configuration | Mapping[str, Any] | str | Path) -> Configuration:
+        """The configuration in a file (.yaml, .yml, .toml or .json), or of plain data."""
+        if isinstance(source, Configuration):
+            return source
+        if not isinstance(source, str | Path):
+            return cls.of(source)
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+            kind = Path(source).suffix.lower()
+            if kind == ".toml":
+                return cls.of(tomllib.loads(text))
+            return cls.of(json.loads(text)) if kind == ".json" else cls.from_yaml(text)
+        except (OSError, ValueError) as error:  # ValueError: no text, no TOML, no JSON
+            said = error.strerror if isinstance(error, OSError) else error
+            raise ConfigurationError([f"{source} cannot be read: {said}"]) from None
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Configuration:
@@ -261,9 +359,10 @@ class _Reading:
             name: primary[name] for name in ("key", "signer", "durability") if name in primary
         }
         replication = self._synchronization(parts["synchronization"])
-        if parts["monitoring"].get("alert_thresholds"):
-            self._unavailable.append("monitoring.alert_thresholds")
-        scrubs = milliseconds(integrity.get("scrub_interval"))
+        scrubs = _seconds(integrity.get("scrub_interval"))
+        if scrubs is None and integrity.get("tamper_detection"):
+            scrubs = MINUTE
+        lengths = {name: _seconds(value) for name, value in parts["intervals"].items()}
         return Configuration(
             agent,
             **opened,
@@ -274,7 +373,11 @@ class _Reading:
             policies=self._each(parts["checkpointing"], "checkpointing.policies", _policy),
             procedures=self._each(parts["recovery"], "recovery.procedures", Procedure.of),
             verification=integrity.get("verification_level", "low"),
-            scrub_interval=scrubs / 1000 if scrubs is not None else None,
+            scrub_interval=scrubs,
+            optimizer=self._optimizer(parts["checkpointing"]),
+            thresholds=self._thresholds(parts["monitoring"], replication),
+            channels=self._channels(parts["monitoring"]),
+            intervals=Intervals(**lengths),
             unavailable=tuple(self._unavailable),
             notes=tuple(self._notes),
         )
@@ -311,7 +414,7 @@ class _Reading:
             if not check(data[one]):
                 self.problems.append(f"{place} is {what}")
             elif one in ALWAYS and not data[one]:
-                self.problems.append(f"{place}{ALWAYS[one]} cannot be switched off")
+                self.problems.append(f"{place}{ALWAYS[one]} cannot be switched off: write true")
             else:
                 good[one] = data[one]
         return good
@@ -375,7 +478,7 @@ class _Reading:
         if kind not in BACKUPS:
             self._unavailable.append(f"{place}.type{_word(kind)}")
             return None
-        mine, others = ("bucket", ("path",)) if kind == "s3" else ("path", IN_BUCKETS)
+        mine, others = ("bucket", ("path", "scopes")) if kind == "s3" else ("path", IN_BUCKETS)
         for name in others:
             if name in data:
                 self.problems.append(f"{place}.{name} does not belong to type {kind}")
@@ -389,7 +492,58 @@ class _Reading:
             data.get("region"),
             data.get("endpoint"),
             data.get("encryption", False),
+            _seconds(data.get("interval", DAY * 1000)),
+            data.get("keep"),
+            tuple(data.get("scopes", ())),
         )
+
+    def _optimizer(self, data: Mapping[str, Any]) -> OptimizerPlan | None:
+        """What adapts intervals, if it is there and on."""
+        place = "checkpointing.optimizer"
+        found = self._section(data.get("optimizer", {"enabled": False}), place)
+        bounds: dict[str, tuple[float, float]] = {}
+        for name, pair in found.get("bounds", {}).items():
+            ends = [milliseconds(end) for end in pair] if _is_list(pair) else []
+            if len(ends) == 2 and all(map(_is_length, ends)) and ends[0] <= ends[1]:
+                bounds[str(name)] = (ends[0], ends[1])
+            else:
+                self.problems.append(f"{place}.bounds.{name} is two durations, the shorter first")
+        if not found.get("enabled", True):
+            return None
+        if not found.get("bounds"):
+            self.problems.append(f"{place}.bounds is missing: nothing else is adapted")
+        return OptimizerPlan(bounds, _seconds(found.get("interval", HOUR * 1000)))
+
+    def _thresholds(
+        self, data: Mapping[str, Any], replication: Replication | None
+    ) -> dict[str, float]:
+        place = "monitoring.alert_thresholds"
+        found = self._section(data.get("alert_thresholds", {}), place)
+        if LAG in found and replication is None:
+            self._notes.append(f"{place}.{LAG}: synchronization is not enabled, so nothing lags")
+        return {
+            name: found[name] if name == RATE else _seconds(found[name])
+            for name in THRESHOLDS
+            if name in found
+        }
+
+    def _channels(self, data: Mapping[str, Any]) -> tuple[Channel, ...]:
+        made = []
+        for number, one in enumerate(data.get("notify", []), 1):
+            place = f"monitoring.notify {number}"
+            known = ("webhook", "secret", "command", "letter")
+            if not isinstance(one, Mapping) or one.keys() - known:
+                self.problems.append(f"{place} is a mapping of {', '.join(known)}")
+                continue
+            words = one.get("command", [])
+            texts = [text for name, text in one.items() if name != "command"]
+            if not _is_list(words) or not all(isinstance(text, str) for text in (*texts, *words)):
+                self.problems.append(f"{place}: command is a list of texts, all else is a text")
+                continue
+            channel = Channel(**{**one, "command": tuple(words)})
+            self.problems += [f"{place}: {text}" for text in channel.problems()]
+            made.append(channel)
+        return tuple(made)
 
     def _cache(self, storage: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of `open` for the cache."""
@@ -431,17 +585,7 @@ class _Reading:
             return None
         for name in ("strategy", "consistency_level"):
             if data.get(name, EVENTUAL[1]) not in EVENTUAL:
-                self._unavailable.append(f"{place}.{name}: replicas follow: eventual")
-        if "conflict_resolution" in data:
-            self._notes.append(
-                f"{place}.conflict_resolution: one store is written to, so that there are none"
-            )
-        if not urls:
-            self._unavailable.append(
-                f"{place}: there are no replicas; name them in {place}.replicas, or give "
-                "enabled: false"
-            )
-            return None
+                self._unavailable.append(f"{place}.{name}{_word(data[name])}: {INSTEAD}")
         return Replication(tuple(urls), factor)
 
     def _each(
@@ -456,6 +600,11 @@ class _Reading:
                 self.problems += [f"{place} {number}: {text}" for text in problems]
         self.problems += twice(place, made)
         return tuple(made)
+
+
+def _seconds(length: Any) -> Any:
+    """A duration as seconds; None for None."""
+    return None if length is None else milliseconds(length) / 1000
 
 
 def _word(kind: str) -> str:

@@ -206,43 +206,30 @@ class Context:
     """One recovery as its steps see it."""
 
     def __init__(self, store: StoreHandle, record: Record, settings: Settings) -> None:
-        self._store = store
+        self.store = store
+        """The store that the agent is in."""
         self.record = record
         self.settings = settings
         self.agent: Scope = record.agent
         self.failure: AgentFailure = record.failure
+        self.copies = settings.copies
+        """Other stores that may hold the agent."""
+        self.defaults = settings.defaults
+        """What an agent begins with, if nothing of it can be had again."""
+        self.strategies = settings.strategies
+        """All strategies, by name."""
         self.results: dict[str, RecoveryStepResult] = {}
         """Of this attempt, by the ids of steps."""
 
     @property
     def handle(self) -> LineHandle:
         """The main timeline of the agent, as it is now."""
-        return self._store.line(self.agent)
-
-    @property
-    def store(self) -> StoreHandle:
-        """The store that the agent is in."""
-        return self._store
+        return self.store.line(self.agent)
 
     @property
     def state(self) -> State:
         """The agent's state, on the blocking face."""
         return State(self.handle)
-
-    @property
-    def copies(self) -> Sequence[Any]:
-        """Other stores that may hold the agent."""
-        return self.settings.copies
-
-    @property
-    def defaults(self) -> Mapping[str, Any] | None:
-        """What an agent begins with, if nothing of it can be had again."""
-        return self.settings.defaults
-
-    @property
-    def strategies(self) -> Mapping[str, Strategy]:
-        """All strategies, by name."""
-        return self.settings.strategies
 
     def order(self, action: Mapping[str, Any]) -> tuple[str, ...]:
         """The order of strategies of a step that looks for a state.
@@ -277,10 +264,9 @@ class Context:
 
     def first_head(self) -> int:
         """The newest entry when the recovery began, or now if that could not be read."""
-        known = self.record.data.get("first", self.record.data.get("head"))
-        return int(known) if known is not None else int(self.handle.place()[2])
+        known = self.record.data.first
+        return known if known is not None else int(self.handle.place()[2])
 
     def barred(self, strategy: str = "") -> list[Mapping[str, Any]]:
         """What failed in earlier attempts: of one strategy, or of all."""
-        known = self.record.data.get("bad", ())
-        return [one for one in known if strategy in ("", one["strategy"])]
+        return [one for one in self.record.data.bad if strategy in ("", one["strategy"])]

@@ -20,26 +20,28 @@ log = logging.getLogger("holdfast.recovery")
 """Where recoveries tell of what they pass over, and go on."""
 PREFIX = BESIDE + "/"
 """What recoveries write, in scopes of their own and in those of agents."""
-LAST = str(Owned(PREFIX).part("last", restore=Owned.STAY))
+OWNED = Owned(PREFIX)
+LAST = str(OWNED.part("last", restore=Owned.STAY))
 """In the agent's scope: the recovery that it went through last. No restore takes it back.
 
 Only that is sticky. How far a consumer of notices has read is kept under the same prefix, and goes
 back together with what the consumer wrote: else it would never get again what it has lost."""
+KEPT_ALERTS, KEPT_PROCEDURES = OWNED.part("alerts/"), OWNED.part("procedures/")
+"""In the scope of notices: what is out of bounds, and what was set for an agent, or for all."""
 SEVERITIES = ("low", "medium", "high", "critical")
 
-NEWEST, NAMED, TIME, KEYS, JOURNAL, TIMELINE, COPY, DEFAULTS, NOTHING = (
+NEWEST, NAMED, TIME, KEYS, JOURNAL, COPY, DEFAULTS, NOTHING = (
     "newest_valid",
     "named",
     "point_in_time",
     "keys",
     "journal",
-    "timeline",
     "copy",
     "defaults",
     "as_it_is",
 )
 """Names of the strategies; `strategies` says what each does."""
-ORDER = (NAMED, TIME, NOTHING, KEYS, JOURNAL, NEWEST, TIMELINE, COPY, DEFAULTS)
+ORDER = (NAMED, TIME, NOTHING, KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
 """The stated order: what was asked for by name or time, then whatever loses least."""
 
 
@@ -52,9 +54,9 @@ class Kind:
     about: str
 
 
-_RESTART = (NOTHING, JOURNAL, KEYS, NEWEST, TIMELINE, COPY, DEFAULTS)
-_ROLLBACK = (NEWEST, JOURNAL, TIMELINE, COPY, DEFAULTS)
-_REPAIR = (KEYS, JOURNAL, NEWEST, TIMELINE, COPY, DEFAULTS)
+_RESTART = (NOTHING, JOURNAL, KEYS, NEWEST, COPY, DEFAULTS)
+_ROLLBACK = (NEWEST, JOURNAL, COPY, DEFAULTS)
+_REPAIR = (KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
 
 FAILURES: dict[str, Kind] = {
     "agent_crash": Kind("high", _RESTART, "its process ended without saying so"),

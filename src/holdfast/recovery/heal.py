@@ -27,16 +27,17 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery.failures import DAMAGED, AgentFailure
-from holdfast.recovery.lost_entries import Tails
+from holdfast.recovery.lost_entries import Tails, tail_text
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope
-from holdfast.recovery.strategies import unreadable
+from holdfast.recovery.strategies import check_state, unreadable
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Around
 from holdfast.store.inner import (
     Core,
     Finding,
     Ledger,
+    LineHandle,
     StoreHandle,
     begun_at,
     core_of,
@@ -56,7 +57,8 @@ from holdfast.store.names.scope import Scope
 #
 # The row of a correlation is empty. The row of the timeline `main` is the same in every scope.
 # That of another timeline says where it starts, as its first entry does, and its name, which
-# stands nowhere else: so it is made only for who asks for it, under a name that says so.
+# stands nowhere else: without a copy that has it, it is made under a name that says so, for without
+# one nobody reaches the timeline, and no scope with such a row can be forked.
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -82,14 +84,11 @@ def standing(core: Core, scope: Scope) -> list[bytes]:
     return [key for ledger in found for key in (ledger.tombstone, ledger.next_epoch())]
 
 
-def made_again(
-    core: Core, scope: Scope, keys: Iterable[bytes], *, rename: bool
-) -> dict[bytes, bytes]:
-    """Those of a scope's damaged or missing rows that can be made again; with `rename` timelines
-    other than main, too, under another name."""
+def made_again(core: Core, scope: Scope, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Those of a scope's damaged or missing rows that can be made again."""
     whole = [key for key in keys if rowkinds.row_kind(key) is not None]
     found = {key: b"" for key in whole if key[:1] == b"R"}
-    lines = [key for key in whole if key[:1] == b"T" and (rename or not rowkinds.line_of(key))]
+    lines = [key for key in whole if key[:1] == b"T"]
     ledgers = ledgers_of(core, scope) if lines else {}
     for key in lines:
         ledger = ledgers.get(rowkinds.scope_of(key))
@@ -111,13 +110,11 @@ def _line(core: Core, ledger: Ledger, number: int) -> tuple[object, ...] | None:
     return (name, *begun)
 
 
-def name_lost(core: Core, scope: Scope, key: bytes) -> str:
+def _name_lost(core: Core, scope: Scope, key: bytes) -> str:
     """What is lost with the row of a timeline that was made again, for people."""
-    ledger = ledgers_of(core, scope).get(rowkinds.scope_of(key))
-    name = (
-        readable_timelines(core, ledger).get(rowkinds.line_of(key)) if ledger is not None else None
-    )
-    return f"the name of timeline {rowkinds.line_of(key)}, which is called {name!r} now"
+    number, ledger = rowkinds.line_of(key), ledgers_of(core, scope)[rowkinds.scope_of(key)]
+    name = readable_timelines(core, ledger).get(number)
+    return f"the name of timeline {number}, which is called {name!r} now"
 
 
 # rows of a scope
@@ -188,22 +185,17 @@ def heal_all(
     scope: Scope,
     findings: Sequence[Finding],
     copies: Sequence[Core],
-    *,
-    rename: bool = False,
 ) -> tuple[list[Finding], list[Healed]]:
     """Heal the rows of a scope that findings of `verify` are about, as far as a copy has them, or
-    they can be made again: what is still wrong, and what is no more.
-
-    With `rename`, a timeline whose name no copy has gets another.
-    """
+    they can be made again: what is still wrong, and what is no more."""
     core = store.core
     absent = standing(core, scope)  # before anything is read or sealed
-    left, rows, named = _healing(core, scope, findings, copies, rename)
+    left, rows, named = _healing(core, scope, findings, copies)
     Quarantine(store, scope).add([named.get(key) or _missing(scope, key) for key in rows])
     done = []
     for key, (row, copy) in rows.items():
         if replace(core, key, row, absent):
-            lost = name_lost(core, scope, key) if copy is None and rowkinds.is_fork(key) else ""
+            lost = _name_lost(core, scope, key) if copy is None and rowkinds.is_fork(key) else ""
             done.append(Healed(scope, key.hex(), rowkinds.describe(key), copy, lost))
     if done:
         core.lost()  # what is held of the scope was read around the damage
@@ -214,42 +206,39 @@ def would_heal(
     core: Core, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
 ) -> tuple[list[Finding], dict[bytes, bytes]]:
     """What `heal_all` would leave, and the rows that it would put in; nothing is written."""
-    left, rows, _ = _healing(core, scope, findings, copies, rename=True)
+    left, rows, _ = _healing(core, scope, findings, copies)
     return left, {key: row for key, (row, _) in rows.items()}
 
 
 def _healing(
-    core: Core, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core], rename: bool
+    core: Core, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
 ) -> tuple[list[Finding], _Rows, dict[bytes, Finding]]:
     """What healing would leave, the rows that it puts in, and what was wrong with damaged ones.
 
-    A damaged row hides what is behind it: what is wrong is looked for again after each time. Names
-    of timelines are given up (`rename`) only when all else is done: until then a copy may have it.
+    A damaged row hides what is behind it: what is wrong is looked for again after each time.
     """
     check_copies(core, copies)
     left = list(findings)
     rows: _Rows = {}
     named: dict[bytes, Finding] = {}
-    for last in (False, True) if rename else (False,):
-        while left:
-            known = {bytes.fromhex(one.row): one for one in left if one.row}
-            more: _Rows = {}
-            with _healed(core, rows) as seen:
-                # Each copy, and at last none, for what can be made again.
-                for number, other in (*enumerate(copies), (None, None)):
-                    wanted = [key for key in known if key not in more]
-                    given = (
-                        made_again(seen, scope, wanted, rename=last)
-                        if other is None
-                        else _candidates(seen, other, wanted)
-                    )
-                    good = _fitting(seen, scope, given)
-                    more |= {key: (row, number) for key, row in good.items()}
-            if not more:
-                break
-            rows, named = rows | more, known | named
-            with _healed(core, rows) as seen:
-                left = _still(seen, scope)
+    while left:
+        known = {bytes.fromhex(one.row): one for one in left if one.row}
+        more: _Rows = {}
+        with _healed(core, rows) as seen:
+            # Each copy, and at last none, for what can be made again.
+            for number, other in (*enumerate(copies), (None, None)):
+                wanted = [key for key in known if key not in more]
+                if other is None:
+                    given = made_again(seen, scope, wanted)
+                else:
+                    given = _candidates(seen, other, wanted)
+                good = _fitting(seen, scope, given)
+                more |= {key: (row, number) for key, row in good.items()}
+        if not more:
+            break
+        rows, named = rows | more, known | named
+        with _healed(core, rows) as seen:
+            left = _still(seen, scope)
     return left, rows, named
 
 
@@ -505,6 +494,18 @@ BUDGET = 10.0
 """Seconds in which damage is looked for, unless a step says otherwise."""
 
 
+def damage_of(handle: LineHandle, tails: Tails) -> AgentFailure | None:
+    """What is wrong with the newest state of a scope; damage that is past harms nobody now."""
+    try:
+        check_state(handle, handle.timeline, handle.place()[2])
+    except StateIntegrityError as error:  # the newest state; what is past harms nobody
+        return AgentFailure("corruption_detected", str(error)[:1000])
+    tail = tails.lost(handle.scope)
+    if tail is not None:  # nothing in what is left of it shows that
+        return AgentFailure("structure_invalid", f"lost: {tail_text(tail)}")
+    return None
+
+
 def is_called_for(failure: AgentFailure, tail: Tail | None, why: str | None) -> bool:
     """Whether damage is to be looked for; `why` the newest state cannot be read, if it cannot."""
     return tail is not None or failure.kind in DAMAGED or why is not None
@@ -520,8 +521,7 @@ def set_aside(
 ) -> dict[str, Any]:
     """Set aside what is damaged or lost, as much as is found in the time, and heal it.
 
-    A timeline whose name is lost gets another, for without one nobody reaches it, and no scope with
-    such a row can be forked; `lost_rows` says so, for people.
+    `lost_rows` says, for people, which timelines have lost their names.
 
     Of entries that stay lost, what else was written with them would stand in the way of what is
     written next: it goes, or their numbers are taken if other timelines may lead to it.
@@ -538,7 +538,7 @@ def set_aside(
         found = verify_store(store.core, agent, budget=budget).findings
     result["quarantined"] = aside.add(found, recovery)
     try:
-        left, healed = heal_all(store, agent, found, copies, rename=True)
+        left, healed = heal_all(store, agent, found, copies)
         result["healed"] = [one.row for one in healed]
         result["lost_rows"] = [one.lost for one in healed if one.lost] + _unreachable(left)
     except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing

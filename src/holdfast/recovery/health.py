@@ -11,8 +11,9 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from holdfast.agents.effect_book import EffectBook
@@ -20,8 +21,7 @@ from holdfast.agents.handover import Handovers
 from holdfast.agents.machines.machine_records import Looker, machines_of
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.recovery.agent_group import Together
-from holdfast.recovery.context import Settings
+from holdfast.recovery.alerts import firing
 from holdfast.recovery.failures import grouped
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, every_scope, is_own
@@ -115,11 +115,14 @@ POINTS = {
     "unfinished_transition": 10,
     "unknown_effect": 10,
     "unsigned": 10,
+    "hook_left_out": 10,
+    "alert": 10,
     "not_all_looked_at": 5,
     "old_checkpoint": 5,
     "unfinished_pruning": 5,
     "signer_with_store": 5,
     "unanswered_handover": 3,
+    "dropped_events": 3,
     "retention_due": 3,
     "in_quarantine": 3,
     "unfinished_values": 2,
@@ -175,7 +178,7 @@ def health_of(
     found = list(_damage(store, report.findings))
     found += _left_over(report)
     found += _losses(report)
-    found += _groups(store, agent)
+    found += _alerts(store)
     known = {one.scope for one in found}
     looked = True
     end = time.monotonic() + budget
@@ -184,6 +187,7 @@ def health_of(
             looked = False
             break
         found += (one for one in _of_scope(store, scope) if not _told(one, known))
+    found += _hooks(store)
     found += _secrets(store)
     found += [
         Concern(kind, "", what, points, step) for kind, what, points, step in placement.concerns()
@@ -259,7 +263,7 @@ def _is_dealt_with(store: StoreHandle, scope: Scope, findings: list[Finding]) ->
 def _losses(report: Report) -> Iterator[Concern]:
     """What a recovery has reported as lost: that is answered, and stays true."""
     for one in report.losses:
-        step = "nothing; `holdfast recovery list` has the recovery that told of it"
+        step = "nothing; `holdfast verify` names the entry that tells of it"
         yield _concern("known_loss", one.scope, f"lost, and answered: {one.what}", step)
 
 
@@ -269,9 +273,8 @@ def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
     if known or not readable(handle):
         return _concern("damaged_state", scope, what, f"holdfast repair {scope}")
     step = (
-        f"holdfast repair {scope} --copy URL; if no copy of the store has it, it cannot be mended, "
-        f"and its newest state is whole: holdfast quarantine release {scope} ID says that this is "
-        "known"
+        f"holdfast repair {scope} --copy URL; if no copy of the store has it, its newest state is "
+        f"whole all the same: holdfast repair {scope} --accept-loss states the rest as lost"
     )
     return _concern("damaged_past", scope, what, step)
 
@@ -285,39 +288,22 @@ def _left_over(report: Report) -> Iterator[Concern]:
         yield _concern("unfinished_pruning", "", what, "holdfast retention run SCOPE")
 
 
-def _groups(store: StoreHandle, agent: Scope | None) -> Iterator[Concern]:
-    try:
-        known = Together(store, Settings()).reports(None)
-    except StateIntegrityError:
-        return  # told of as damage
-    newer: set[Scope] = set()
-    for one in known:  # the newest first
-        mine = agent is None or agent in one.agents
-        if one.finished_at is None and mine:
-            what = f"recovery {one.id} of {one.about} has not ended; unless somebody is at it"
-            step = f"holdfast recovery boot, or holdfast recovery abandon {one.id}"
-            yield _concern("unfinished_recovery", "", what, step)
-        elif one.status == FAILED and mine:
-            left = [
-                scope
-                for scope in one.agents
-                if scope not in newer and not _answered_since(store, scope, one.started_at)
-            ]
-            if left and (agent is None or agent in left):
-                what = f"recovery {one.id} of {one.about} did not succeed"
-                step = f"holdfast recovery show {agent or left[0]}"
-                yield _concern("failed_recovery", "", what, step)
-        newer.update(one.agents)
+def _alerts(store: StoreHandle) -> Iterator[Concern]:
+    """What is out of bounds, parts that died, as whoever watches keeps it, and events lost."""
+    with suppress(StateIntegrityError):  # told of as damage
+        for one in firing(store):
+            yield _concern("alert", "", str(one), "mend what it names; then it resolves")
+    if dropped := store.core.meter.read().count("events", outcome="dropped"):
+        what = f"{dropped} events of this process's log did not fit into its queue"
+        yield _concern("dropped_events", "", what, "Events(queue=…), or log.write, which waits")
 
 
-def _answered_since(store: StoreHandle, scope: Scope, time: datetime) -> bool:
-    """Whether a member of a group was recovered by itself since, or is no more."""
-    newest = Records(store, scope).all(1)
-    try:
-        gone = not store.line(scope).place()[2]
-    except StateIntegrityError:  # told of as damage
-        gone = False
-    return gone or bool(newest and newest[0].data["started_at"] > time)
+def _hooks(store: StoreHandle) -> Iterator[Concern]:
+    """Hooks of this process by which changes went, for they had failed too often."""
+    left_out = store.core.meter.read().by("hooks", "hook", outcome="passed_over")
+    for name, count in left_out.items():
+        what = f"the hook {name} failed again and again, and was not asked about {count} changes"
+        yield _concern("hook_left_out", "", what, "mend the hook; it is asked again by itself")
 
 
 def _secrets(store: StoreHandle) -> Iterator[Concern]:

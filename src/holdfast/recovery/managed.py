@@ -1,44 +1,147 @@
-"""Setting an agent up by a configuration, in one call, and saying what is in force: blocking face.
+"""Setting an agent up by a configuration, in one call, and all that runs beside it: blocking face.
 
-with set_up(Configuration.from_yaml(text), initial={"task": None}) as managed:
-    managed.state.set("task", {"id": 1})
-    print(managed.report)
+with set_up("agents.yaml", initial={"task": None}) as running:
+    running.state.set("task", {"id": 1})
+    print(running.status())
 """
 
 from __future__ import annotations
 
+import builtins
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
+from holdfast.access.audit import Audit
+from holdfast.agents.loop.loop import Loop
 from holdfast.agents.machines.definition import MachineDefinition
+from holdfast.agents.state.agent_state import AgentState
+from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.policy.policy import Policy
+from holdfast.checkpoints.retention import Retention
+from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.errors import (
     ConfigurationError,
     Conflict,
     InvalidInputError,
+    NotConfirmedError,
+    ScopeNotFoundError,
     StateIntegrityError,
+    Unavailable,
 )
-from holdfast.recovery.configuration import Configuration
+from holdfast.recovery.alerts import (
+    LAG,
+    RATE,
+    TIME,
+    Alert,
+    Alerts,
+    FailureRate,
+    Look,
+    Tell,
+    firing,
+    recovery_time,
+    sync_lag,
+)
+from holdfast.recovery.configuration import BackupPlace, Configuration, OptimizerPlan
 from holdfast.recovery.context import StepFunction
+from holdfast.recovery.intervals import adapt_intervals
 from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.recovery import Recovery
+from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.scrub import Scrubber
-from holdfast.recovery.strategies import unreadable
-from holdfast.storage import shown
-from holdfast.store.inner import Core, LineHandle, Operation, StoreHandle, core_of, verify_store
+from holdfast.recovery.strategies import refusal, unreadable
+from holdfast.recovery.supervisor import (
+    FAILING,
+    AgentPart,
+    Chore,
+    PartPlan,
+    PartStatus,
+    Supervisor,
+)
+from holdfast.recovery.watchdog import Sightings, Watchdog
+from holdfast.store.inner import (
+    Core,
+    LineHandle,
+    Operation,
+    StoreHandle,
+    core_of,
+    handle_of,
+    moment,
+    verify_store,
+)
 from holdfast.store.names.background import Closable
+from holdfast.store.names.items import Checkpoint, Entry
+from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.open import open_core
-from holdfast.store.state import State
+from holdfast.store.state import State, View
 from holdfast.store.store import Store
 
 if TYPE_CHECKING:
     from holdfast.backup.backups import Backups
+    from holdfast.checkpoints.create import CheckpointResult
+    from holdfast.checkpoints.restore_request import RestoreResult
+    from holdfast.replicas.replica_sync import SyncReport
     from holdfast.replicas.replicas import Replicas
+
+LONGEST_NAME = 200
+"""Characters of a folder's name; what is longer is named by its hash."""
+REPLICAS = "HOLDFAST_REPLICAS"
+"""Names the places of replicas, with spaces between them, where a document names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a program has for an agent beside the document; see `set_up`."""
+
+    steps: Mapping[str, StepFunction] | None = None
+    machines: Mapping[str, MachineDefinition] | None = None
+    agents: Mapping[str, Any] = field(default_factory=dict)
+    validate: Sequence[Callable[[Any], Any]] = ()
+    replicas: Sequence[str | Path] = ()
+    on_alert: Tell | None = None
+    start: bool = True
+    run: Callable[[State, Any], tuple[Callable[[], Any], Callable[[Any], Any]]] = field(
+        default=lambda state, make: (lambda: Loop(state, make, signals=()), lambda done: done)
+    )
+    """How a loop is made of an agent, and waited for: in which the faces differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStatus:
+    """How an agent that was set up, and all that runs beside it, is now."""
+
+    agent_id: str
+    current_state: str
+    """Its newest entry, TIMELINE@NUMBER; empty if it cannot be told."""
+    checkpoint: str
+    """Its newest checkpoint; empty if there is none."""
+    parts: tuple[PartStatus, ...]
+    alerts: tuple[Alert, ...]
+    """Those that fire, whichever process watches."""
+    unanswered: tuple[str, ...]
+    """Failures that were found and are not answered yet."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing fails, no alert fires, and every failure is answered."""
+        failing = any(one.state == FAILING for one in self.parts)
+        return not (failing or self.alerts or self.unanswered)
+
+    def __str__(self) -> str:
+        at = f"at {self.current_state or 'no state'}, checkpoint {self.checkpoint or 'none'}"
+        lines = [f"agent:{self.agent_id} {at}: {'well' if self.ok else 'not well'}"]
+        lines += [f"  {one}" for one in self.parts]
+        lines += [f"  alert {one}" for one in self.alerts]
+        return "\n".join([*lines, *(f"  failure {one}" for one in self.unanswered)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,68 +198,305 @@ class SetUp:
 
 
 class Managed(Closable):
-    """An agent that was set up: its store, its state, and what takes care of them."""
+    """An agent that was set up: its store, its state, and what takes care of them.
 
-    def __init__(
-        self,
-        store: Store,
-        config: Configuration,
-        steps: Mapping[str, StepFunction] | None,
-        machines: Mapping[str, MachineDefinition] | None,
-    ) -> None:
+    All that can be done with the agent's state is here: `checkpoint`, `restore`, `list`,
+    `validate`, `recover`, `synchronise`, `history` and `status`, with its policies in force.
+    """
+
+    def __init__(self, store: Store, config: Configuration, beside: Beside) -> None:
         self.store = store
         self.state: State = store.agent(config.agent_id)
         self.backups = backups_of(config, store)
-        self.replicas = replicas_of(config, store)
-        """What keeps replicas up to date, in the background, if the configuration names any."""
+        self.replicas = replicas_of(config, store, beside.replicas)
+        """What keeps replicas up to date, in the background, if there are any."""
         self._trouble = first_sync(self.replicas)
         """What is wrong with any of them."""
-        copies = self.replicas.copies() if self.replicas is not None else []
+        self._copies = self.replicas.copies() if self.replicas is not None else []
         self.recovery = Recovery(
-            store, procedures=config.procedures, steps=steps, copies=copies, machines=machines
+            store,
+            steps=beside.steps,
+            copies=self._copies,
+            validate=[sensible, *beside.validate],
+            machines=beside.machines,
         )
         self.scrubber: Scrubber | None = None
         """What checks the store in the background, if the configuration asks for that."""
         if config.scrub_interval is not None:
-            self.scrubber = Scrubber(store, interval=config.scrub_interval, copies=copies)
+            self.scrubber = self._scrubber(config.scrub_interval)
         self.policies = Policies(store)
+        sync = self.replicas.hold if self.replicas is not None else None
+        self.checkpoints = Checkpoints(self.state, sync=sync)
         self.report: SetUp
         self._own = False
+        self._supervisor = Supervisor(core_of(store), parts_of(self, config, beside))
+
+    def _scrubber(self, interval: float) -> Scrubber:
+        def found(findings: Any) -> None:
+            watchdog = self._supervisor.part("watchdog")
+            if watchdog is None:
+                raise Unavailable("the watchdog does not run just now")
+            watchdog.report(findings)
+
+        return Scrubber(self.store, interval=interval, copies=self._copies, found=found)
 
     def close(self) -> None:
-        """Watch no longer; a store that was opened for it is closed."""
+        """Stop all that runs beside the agent, each after what it is at; a store that was opened
+        for it is closed."""
         with ExitStack() as ends:  # each of them, whatever becomes of the others
             if self._own:
                 ends.callback(self.store.close)
             ends.callback(self.policies.close)
-            if self.scrubber is not None:
-                ends.callback(self.scrubber.stop)
-            if self.replicas is not None:
-                ends.callback(self.replicas.stop)
+            ends.callback(self._supervisor.stop)
+
+    # the agent's state
+
+    def checkpoint(self, request: Any = "", **fields: Any) -> CheckpointResult:
+        """Make a checkpoint, as `Checkpoints.create` does; `sync=True` waits for the replicas."""
+        return self.checkpoints.create(request, **fields)
+
+    def restore(self, request: Any = None, **fields: Any) -> RestoreResult:
+        """Return to a point, as `Checkpoints.restore` does."""
+        return self.checkpoints.restore(request, **fields)
+
+    def list(self, *, limit: int | None = None, **where: Any) -> builtins.list[Checkpoint]:
+        """Checkpoints of the agent, the newest first, as `Checkpoints.find` does."""
+        return self.checkpoints.find(limit=limit, **where)
+
+    def validate(self) -> builtins.list[str]:
+        """What is wrong with the agent's newest state: damage, or what a check refuses."""
+        handle = handle_of(self.state)
+        damaged = unreadable(handle)
+        if damaged is not None:
+            return [damaged]
+        head = handle.place()[2]
+        checks = self.recovery._settings.validate
+        why = refusal(checks, View(handle.view(head))) if head else "there is no state yet"
+        return [why] if why is not None else []
+
+    def recover(self, failure: Any = "unknown", **more: Any) -> RecoveryReport:
+        """Bring the agent back to a good state, as `Recovery.recover` does."""
+        return self.recovery.recover(self.state, failure, **more)
+
+    def synchronise(self) -> SyncReport:
+        """Bring all replicas up to now."""
+        if self.replicas is None:
+            raise InvalidInputError(
+                "there are no replicas: name them in synchronization.replicas of the document"
+            )
+        return self.replicas.sync()
+
+    def history(self, *, limit: int | None = None) -> builtins.list[Entry]:
+        """What was written to the agent, the newest first, with who and why."""
+        return self.state.log(limit=limit)
+
+    def status(self) -> RunningStatus:
+        """How the agent and all that runs beside it are now."""
+        store, scope = handle_of(self.store), self.state.scope
+        current = checkpoint = ""
+        with suppress(StateIntegrityError, ScopeNotFoundError):
+            current = f"main@{handle_of(self.state).place()[2]}"
+            checkpoint = next((one.id for one in self.list(limit=1)), "")
+        open_ = [f"{one.agent}: {one.failure.kind}: {one.error}" for one in Sightings(store).all()]
+        parts = self._supervisor.status()
+        return RunningStatus(
+            scope.id, current, checkpoint, parts, tuple(firing(store)), tuple(open_)
+        )
+
+
+def sensible(view: Any) -> str | None:
+    """A check: what is kept of the agent's components is as their types and rules want it."""
+    return "; ".join(AgentState(view).problems()[:5]) or None
+
+
+# ---- what runs beside it ------------------------------------------------------------------------
+
+
+def parts_of(managed: Managed, config: Configuration, beside: Beside) -> dict[str, PartPlan]:
+    """The table of what runs beside an agent: each part is started, watched and stopped alike."""
+    store, core, every = managed.store, core_of(managed.store), config.intervals
+    scope, lease = managed.state.scope, config.intervals.lease
+
+    def chore(name: str, interval: float, work: Callable[[], Any]) -> Callable[[], Chore]:
+        return lambda: Chore(core, name, interval, work, lease)
+
+    def watchdog() -> Watchdog:
+        return Watchdog(
+            store, managed.recovery, states=[scope], interval=every.watchdog, lease=lease
+        )
+
+    def scheduler() -> Scheduler:
+        return Scheduler(store, policies=managed.policies, lease=lease)
+
+    def retain() -> None:
+        # What has to be confirmed stays; `health` says so.
+        with suppress(ScopeNotFoundError, NotConfirmedError):
+            Retention(store).run(scope)
+
+    table = {
+        "alerts": PartPlan(
+            "thresholds watched, and told of",
+            chore("alerts", every.alerts, alerts_of(managed, config, beside).look),
+        ),
+        "audit": PartPlan("reads of sensitive values noted", lambda: Audit(store)),
+        "watchdog": PartPlan("failures found, and recovered", watchdog),
+        "scheduler": PartPlan("checkpoints of policies and schedules", scheduler),
+        "retention": PartPlan(
+            "old checkpoints removed", chore("retention", every.retention, retain)
+        ),
+        "expiry": PartPlan("expired keys removed", chore("expiry", every.expiry, store.sweep)),
+    }
+    if config.scrub_interval is not None:
+        interval = config.scrub_interval
+
+        def scrubber() -> Scrubber:
+            managed.scrubber = managed._scrubber(interval)
+            return managed.scrubber
+
+        table["scrubbing"] = PartPlan("the store verified, and healed", scrubber)
+    if managed.replicas is not None:
+        follow = chore("replicas", 1.0, lambda: _follow(managed.replicas))
+        table["replicas"] = PartPlan("replicas brought up to date", follow)
+    if config.backup is not None:
+        every_backup, keep = config.backup.interval, config.backup.keep
+        made = partial(_back_up, managed, every_backup, keep)
+        if config.backup.scopes:
+            made = partial(_export_scopes, managed, config.backup, config.key)
+        work = chore("backups", every_backup, made)
+        table["backups"] = PartPlan("backups made", work)
+    if (plan := config.optimizer) is not None:
+        adapt = chore("optimizer", plan.interval, partial(_adapt, managed, plan))
+        table["optimizer"] = PartPlan("intervals of policies adapted", adapt)
+    for id, make in beside.agents.items():
+        state = store.agent(id)
+        agent = partial(AgentPart, core, state.scope, *beside.run(state, make))
+        table[f"agent {id}"] = PartPlan("run here", agent)
+    return table
+
+
+def _adapt(managed: Managed, plan: OptimizerPlan) -> None:
+    scope = managed.state.scope
+    recent = managed.recovery.reports(scope, 10)
+    adapt_intervals(managed.store, managed.policies, scope, plan.bounds, recent, plan.interval)
+
+
+def _follow(replicas: Any) -> None:
+    wrong = [f"{one.url}: {one.error}" for one in replicas.sync().replicas if one.error]
+    if wrong:
+        raise Unavailable("; ".join(wrong))
+
+
+def _back_up(managed: Managed, interval: float, keep: int | None) -> float:
+    """Make a backup, if the newest is old enough; seconds until the next is due."""
+    backups, core = managed.backups, core_of(managed.store)
+    assert backups is not None
+    mine = [one.created for one in backups.list() if one.lineage == core.lineage.hex()]
+    age = moment(core.clock.claimed()) - max(mine) if mine else timedelta.max
+    left = timedelta(seconds=interval) - age if mine else timedelta(0)
+    if left > timedelta(0):
+        return left.total_seconds()
+    backups.create("scheduled")
+    if keep is not None:
+        backups.prune(keep)
+    return interval
+
+
+def _export_scopes(managed: Managed, plan: BackupPlace, key: str | None) -> float:
+    """Export the newest checkpoint of each scope that a plan is for; seconds until the next turn.
+
+    A folder for each scope, files by the numbers of entries: a clock that jumps makes none old.
+    """
+    from holdfast.checkpoints.export import export_checkpoint
+
+    fit = Patterns(plan.scopes).fit
+    if core_of(managed.store).ring is not None:
+        key = key or os.environ.get("HOLDFAST_KEY")
+    for info in managed.store.scopes().items:
+        state = managed.store.scope(info.scope)
+        newest = state.checkpoints(limit=1) if fit(str(info.scope)) else []
+        if not newest:
+            continue
+        name = quote(str(info.scope), safe="")
+        if len(name) > LONGEST_NAME:
+            name = hashlib.sha256(name.encode()).hexdigest()
+        folder = Path(plan.url.removeprefix("dir:")) / name
+        path = folder / f"{newest[0].sequence:012}.holdfast"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            export_checkpoint(state, path, at=newest[0], key=key)
+        if plan.keep is not None:
+            for old in sorted(folder.glob("*.holdfast"))[: -plan.keep]:
+                old.unlink()
+    return plan.interval
+
+
+def alerts_of(managed: Managed, config: Configuration, beside: Beside) -> Alerts:
+    """What watches the thresholds of a document, and the parts; refused if it could not tell."""
+    limits, looks = config.thresholds, list[Look]()
+    if RATE in limits:
+        looks.append(FailureRate(managed.store, limits[RATE]))
+    if TIME in limits:
+        newest = partial(managed.recovery.reports, managed.state.scope, 1)
+        looks.append(recovery_time(managed.store, newest, limits[TIME]))
+    if LAG in limits and config.replication is not None:
+        wanted = (config.replication.factor or 2) - 1
+        looks.append(sync_lag(managed.replicas, wanted, limits[LAG]))
+    told = {"callback": beside.on_alert} if beside.on_alert is not None else {}
+    alerts = Alerts(managed.store, looks, config.channels, told)
+
+    def parts() -> Iterator[tuple[str, str]]:
+        """Parts that fail, and ways to tell that do not serve: of those the others are told."""
+        for one in managed._supervisor.status():
+            if one.state == FAILING:
+                yield f"part/{one.name}", f"{one.error}; started again {one.restarts} times"
+        yield from ((f"channel/{name}", why) for name, why in alerts.errors.items())
+
+    looks.append(parts)
+    return alerts
+
+
+# ---- setting up ---------------------------------------------------------------------------------
 
 
 def set_up(
-    config: Configuration,
+    config: Configuration | Mapping[str, Any] | str | Path,
     *,
     store: Store | None = None,
     initial: Mapping[str, Any] | None = None,
     steps: Mapping[str, StepFunction] | None = None,
     machines: Mapping[str, MachineDefinition] | None = None,
+    agents: Sequence[Any] | Mapping[str, Any] = (),
+    validate: Sequence[Callable[[Any], Any]] = (),
+    replicas: Sequence[str | Path] = (),
+    on_alert: Tell | None = None,
+    start: bool = True,
 ) -> Managed:
-    """Set an agent up as a configuration says: its store, policies, procedures, first state.
+    """Set an agent up as a configuration says, and start all that runs beside it.
 
-    The store is opened, or made, by the configuration, unless an open one is given. The policies
-    are the agent's own from then on; one that it has already in the same words is not written
-    again, and one that the configuration does not name is left. `initial` is written if the agent
-    is not there, in one change with the policies: of several who set it up at once one writes it,
-    and the others take what is there. `steps` are the types of steps of your own that the
-    procedures use, `machines` definitions by the names of machines, by which an open transition is
-    settled. What is not available is refused with `ConfigurationError` before anything is touched.
+    `config` is a file (.yaml, .toml, .json), the same as plain data, or a `Configuration`. The
+    store is opened, or made, by it, unless an open one is given. The policies are the agent's own
+    from then on, the procedures are kept for it; one that it has already in the same words is not
+    written again, and one that the configuration does not name is left. `initial` is written if
+    the agent is not there, in one change with the policies: of several who set it up at once one
+    writes it, and the others take what is there. What is not available is refused with
+    `ConfigurationError` before anything is touched.
+
+    Then the parts run until it is closed: policies and schedules, retention, backups, replicas,
+    the watchdog, scrubbing, expiry, audit and alerts; with `start=False` none of them but policies.
+    Of several processes one does each job. A part that dies is started again.
+
+    `agents` is what is run here in a `Loop`: a list of one class or function that makes the agent
+    of the document, or several by their ids. `steps` are types of steps of your own that procedures
+    use, `machines` definitions by the names of machines, by which an open transition is settled;
+    `validate` are functions that get a view of the state: what they refuse is recovered from.
+    `replicas` are their URLs where the document names none. `on_alert` is called with each event.
     """
-    check_set_up(config, initial, store, Store)
+    config = Configuration.load(config)
+    made = Beside(steps, machines, agents_of(config, agents), validate, replicas, on_alert, start)
+    check_set_up(config, initial, store, Store, made)
     opened = store if store is not None else Store(StoreHandle(open_core(**opening(config))))
     try:
-        managed = set_up_in(opened, config, initial, steps, machines, given=store is not None)
+        managed = set_up_in(opened, config, initial, made, given=store is not None)
     except BaseException:  # a store that was opened for it is not left open
         if store is None:
             opened.close()
@@ -165,45 +505,81 @@ def set_up(
     return managed
 
 
+def agents_of(config: Configuration, given: Any) -> dict[str, Any]:
+    """Agents by their ids."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    if not isinstance(given, list | tuple) or len(given) > 1:
+        raise InvalidInputError(
+            "agents is a list of one class or function, which makes the agent of the document, or "
+            "several by their ids: {'planner': make_planner, 'writer': make_writer}"
+        )
+    return dict.fromkeys((config.agent_id,), given[0]) if given else {}
+
+
 def set_up_in(
     store: Store,
     config: Configuration,
     initial: Mapping[str, Any] | None,
-    steps: Mapping[str, StepFunction] | None,
-    machines: Mapping[str, MachineDefinition] | None,
+    beside: Beside,
     *,
     given: bool,
 ) -> Managed:
     """The same in an open store, which stays open; `given` says that it was open before."""
-    managed = Managed(store, config, steps, machines)
+    managed = Managed(store, config, beside)
     try:
         managed.report = put_in_force(managed, config, initial, given=given)
-        if managed.scrubber is not None:
-            managed.scrubber.start()
-        if managed.replicas is not None:
-            managed.replicas.start()
+        if beside.start:
+            managed._supervisor.start()
+            if not managed.report.success:  # what is damaged now is answered as if just found
+                _harmed(managed)
     except BaseException:  # also a cancelled start: nothing goes on behind it
+        managed._supervisor.stop()
         managed.policies.close()
         raise
     return managed
 
 
+def _harmed(managed: Managed) -> None:
+    watchdog = managed._supervisor.part("watchdog")
+    with suppress(ScopeNotFoundError):  # what is left of it nobody can name
+        findings = verify_store(core_of(managed.store), managed.state.scope).findings
+        if watchdog is not None:
+            watchdog.report(findings)
+
+
 def backups_of(config: Configuration, store: Store) -> Backups | None:
     """The backups of a store at the place that a configuration names."""
-    if config.backup is None:
+    if (place := config.backup) is None:
         return None
     from holdfast.backup.backups import Backups
 
-    return Backups(store, **asdict(config.backup))
+    return Backups(
+        store,
+        place.url,
+        region=place.region,
+        endpoint=place.endpoint,
+        encryption=place.encryption,
+    )
 
 
-def replicas_of(config: Configuration, store: Store) -> Replicas | None:
-    """The replicas that a configuration names."""
+def places_of(config: Configuration, given: Sequence[str | Path]) -> Sequence[str | Path]:
+    """Where replicas are: as the document says, else the program, else the environment."""
     if config.replication is None:
+        return ()
+    return config.replication.urls or given or os.environ.get(REPLICAS, "").split()
+
+
+def replicas_of(
+    config: Configuration, store: Store, given: Sequence[str | Path]
+) -> Replicas | None:
+    """The replicas that a configuration wants, if their places are known."""
+    places = places_of(config, given)
+    if config.replication is None or not places:
         return None
     from holdfast.replicas.replicas import Replicas
 
-    return Replicas(store, config.replication.urls, factor=config.replication.factor)
+    return Replicas(store, places, factor=config.replication.factor)
 
 
 def first_sync(replicas: Replicas | None) -> tuple[str, ...]:
@@ -224,10 +600,10 @@ def opening(config: Configuration) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names}
 
 
-def check_set_up(config: object, initial: object, store: object, kind: type) -> None:
+def check_set_up(
+    config: Configuration, initial: object, store: object, kind: type, beside: Beside
+) -> None:
     """Refuse what cannot be set up, as far as that is known before a store is opened."""
-    if not isinstance(config, Configuration):
-        raise InvalidInputError("set_up takes a Configuration: Configuration.of(data)")
     if initial is not None and not isinstance(initial, Mapping):
         raise InvalidInputError("initial is a mapping of keys to values")
     for key in initial or ():
@@ -238,12 +614,14 @@ def check_set_up(config: object, initial: object, store: object, kind: type) -> 
             "store is an open one of the same face: that of holdfast.sync for "
             "holdfast.sync.recovery.set_up, that of holdfast.open for holdfast.recovery.set_up"
         )
-    _check_backup(config, store)
-    if config.replication is not None:
-        from holdfast.replicas.replicas import check_urls
+    _check_encryption(config, store)
+    _check_backup(config)
+    if config.replication is not None and (places := places_of(config, beside.replicas)):
+        from holdfast.replicas.replicas import check_factor, check_urls
 
         try:
-            check_urls(config.replication.urls)
+            urls = check_urls(places)
+            check_factor(config.replication.factor, len(urls), "replication_factor")
         except InvalidInputError as error:
             raise ConfigurationError([f"synchronization.replicas: {error}"]) from None
     if store is None:
@@ -252,19 +630,30 @@ def check_set_up(config: object, initial: object, store: object, kind: type) -> 
         raise ConfigurationError(["storage.primary.key: the store that was given is not encrypted"])
 
 
-def _check_backup(config: Configuration, store: Any) -> None:
+def _check_encryption(config: Configuration, store: Any) -> None:
+    """Refuse what asks for an encrypted store where it would be plain, before one is made."""
+    if store is None:
+        plain = not (config.key or os.environ.get("HOLDFAST_KEY"))
+    else:
+        plain = core_of(store).ring is None
+    asks = [
+        f"checkpointing.policies {one.id}: encryption"
+        for one in config.policies
+        if one.demands_encryption
+    ]
+    if config.backup is not None and config.backup.encryption:
+        asks.append("storage.backup.encryption")
+    if plain and asks:
+        way = "the store is plain: give storage.primary.key, or HOLDFAST_KEY, when it is made"
+        raise ConfigurationError([f"{one}: {way}; or ask for none" for one in asks])
+
+
+def _check_backup(config: Configuration) -> None:
     """Refuse backups that cannot be made, before a store is made for them."""
     if config.backup is None:
         return
     from holdfast.backup.place import Place
 
-    if store is None:
-        plain = not (config.key or os.environ.get("HOLDFAST_KEY"))
-    else:
-        plain = core_of(store).ring is None
-    if config.backup.encryption and plain:
-        problem = "the backup of a plain store is plain; give storage.primary.key, or false"
-        raise ConfigurationError([f"storage.backup.encryption: {problem}"])
     try:
         Place(config.backup.url, region=config.backup.region, endpoint=config.backup.endpoint)
     except InvalidInputError as error:
@@ -283,6 +672,9 @@ def put_in_force(
     policies._check(config.policies)
     found = _looked_at(core, scope, config.verification)
     created, broken, findings = found.new, found.broken, found.findings
+    for one in config.procedures:
+        recovery._checked(one)  # all of them, before any is kept
+    recovery._book.set(list(config.procedures), scope)
     current, in_force = 0, tuple[str, ...]()
     if not broken:
         try:
@@ -302,15 +694,28 @@ def put_in_force(
         policies=in_force,
         backup=config.backup.url if config.backup is not None else "",
         recovery_configured=True,
-        procedures=tuple(one.id for one in recovery.procedures()),
-        sync_enabled=config.replication is not None,
-        replicas=tuple(shown(one) for one in config.replication.urls) if config.replication else (),
+        procedures=tuple(one.id for one in recovery.procedures(scope)),
+        sync_enabled=managed.replicas is not None,
+        replicas=managed.replicas.urls if managed.replicas is not None else (),
         verification=config.verification,
         scrub_interval=config.scrub_interval,
         findings=findings,
-        notes=(*config.notes, *managed._trouble, *(config.passed_over() if given else ())),
+        notes=(
+            *config.notes,
+            *_lacking(managed, config),
+            *managed._trouble,
+            *(config.passed_over() if given else ()),
+        ),
         initialized_at=core.clock.claimed() // 1000,
     )
+
+
+def _lacking(managed: Managed, config: Configuration) -> tuple[str, ...]:
+    """That replicas are wanted whose places nobody named."""
+    if config.replication is None or managed.replicas is not None:
+        return ()
+    how = f"name them in synchronization.replicas, by replicas=, or in {REPLICAS}"
+    return (f"synchronization: nothing is copied yet, for no replicas are named; {how}",)
 
 
 class _Found(NamedTuple):

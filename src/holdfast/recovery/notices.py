@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.agents.agent_keys import again, own_change, run_parts
 from holdfast.recovery.failures import PREFIX
 from holdfast.recovery.records import NOTICES, notices_scope
-from holdfast.store.inner import StoreHandle, handle_of
+from holdfast.store.inner import StoreHandle, again, handle_of, own_change, run_parts
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.threads import called
 from holdfast.store.state import State

@@ -8,20 +8,24 @@ erased with its scope.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.recovery.failures import PREFIX, log
-from holdfast.recovery.records import scope_of, write
-from holdfast.store.inner import Finding, LineHandle, StoreHandle, moment
+from holdfast.recovery.failures import log
+from holdfast.recovery.records import book_of, scope_of
+from holdfast.store.inner import BookPage, Finding, StoreHandle, moment
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.face import faced, writes
 from holdfast.store.names.scope import Scope
 
-PLACE = PREFIX + "quarantine/"
+PLACE = "quarantine/"
 MOST_ROWS = 1000
 """That one recovery sets aside: who has more damage than this needs a copy of the whole store."""
 
@@ -48,6 +52,20 @@ class Quarantined:
     """SHA-256 of the row as it was found, in hexadecimal; empty if it was missing."""
 
 
+class QuarantinedRow(Struct, kw_only=True):
+    """What is kept of it."""
+
+    place: str
+    kind: str
+    why: str
+    content: bytes | None
+    recovery: str
+    found_at: datetime
+    released_at: datetime | None = None
+    reason: str = ""
+    digest: str = ""
+
+
 @faced
 class Quarantine:
     """The damaged rows of one agent that were set aside."""
@@ -55,23 +73,16 @@ class Quarantine:
     def __init__(self, store: StoreHandle, agent: Scope) -> None:
         self.agent = agent
         self._core = store.core
-        self._handle: LineHandle = store.line(scope_of(agent))
+        self._book = book_of(store.line(scope_of(agent)), QuarantinedRow)
 
     @writes
     def add(self, findings: Iterable[Finding], recovery: str = "") -> list[str]:
         """Set aside what findings of `verify` are about; the ids of what was not there before."""
         rows = {one.row: one for one in findings if one.row and one.kind != "signature"}
         contents = self._core.storage.get([bytes.fromhex(row) for row in rows]) if rows else []
-        known: dict[str, list[str]] = {}
-        for key in self._handle.reader.keys(PLACE, None, "") if rows else ():
-            known.setdefault(key[len(PLACE) :].partition(".")[0], []).append(key)
         now = moment(self._core.clock.claimed())
         new: list[str] = []
         for found, content in zip(rows.values(), contents, strict=True):
-            digest = _digest_of(content)
-            before = known.get(found.row, [])
-            if any(self._digest(key) == digest for key in before):
-                continue
             if len(new) == MOST_ROWS:
                 log.warning(
                     "%s: more than %d rows are damaged: the others are not set aside",
@@ -79,31 +90,30 @@ class Quarantine:
                     MOST_ROWS,
                 )
                 break
-            new.append(f"{found.row}.{len(before) + 1}" if before else found.row)
-            kept: dict[str, Any] = {
-                "place": found.place,
-                "kind": found.kind,
-                "why": found.message[:1000],
-                "content": content,
-                "recovery": recovery,
-                "found_at": now,
-                "digest": digest,
-            }
-            write(self._handle, {PLACE + new[-1]: kept})
+            row = QuarantinedRow(
+                place=found.place,
+                kind=found.kind,
+                why=found.message[:1000],
+                content=content,
+                recovery=recovery,
+                found_at=now,
+                digest=_digest_of(content),
+            )
+            id_ = self._book.step(partial(_added, found.row, row))
+            new += [id_] if id_ else []
         return new
 
     def list(self) -> list[Quarantined]:
         """All that was set aside, released ones included."""
-        found = self._handle.reader.items(PLACE, None, "", False)
-        return [self._read(key[len(PLACE) :], value) for key, value in found]
+        return [self._read(id, row) for id, row in self._book.all(PLACE).items()]
 
     def get(self, id: str) -> Quarantined:
         """One of them."""
         check_text(id, "the id of a damaged row", 200, least=1)
-        value = self._value(PLACE + id)
-        if value is None:
+        row = self._book.get(PLACE + id)
+        if row is None:
             raise MissingError(f"{self.agent}: nothing was set aside as {id!r}; `list` has them")
-        return self._read(id, value)
+        return self._read(PLACE + id, row)
 
     @writes
     def release(self, id: str, reason: str = "") -> Quarantined:
@@ -111,29 +121,33 @@ class Quarantine:
 
         One that was released before stays as it is, with the reason and time of then.
         """
-        found = self.get(id)
+        self.get(id)
         check_text(reason, "the reason", 2000)
-        if found.released_at is not None:
-            return found
         now = moment(self._core.clock.claimed())
-        kept = {name: getattr(found, name) for name in Quarantined.__slots__[2:]}
-        more = {"content": None, "released_at": now, "reason": reason}
-        write(self._handle, {PLACE + id: kept | more})
+
+        def released(page: BookPage[QuarantinedRow]) -> None:
+            row = page.get(PLACE + id)
+            if row is not None and row.released_at is None:
+                digest = row.digest or _digest_of(row.content)
+                row = replace(row, content=None, released_at=now, reason=reason, digest=digest)
+                page.put(PLACE + id, row)
+
+        self._book.step(released)
         return self.get(id)
 
-    def _value(self, key: str) -> Any:
-        return self._handle.reader.get(key, None, None, False)
+    def _read(self, id: str, row: QuarantinedRow) -> Quarantined:
+        first = row.digest or _digest_of(row.content)  # it was not kept from the beginning
+        return Quarantined(id[len(PLACE) :], self.agent, **{**asdict(row), "digest": first})
 
-    def _digest(self, key: str) -> str | None:
-        """Of a row that was set aside; None if that is damaged in its turn."""
-        try:
-            return self._read("", self._value(key)).digest
-        except StateIntegrityError:  # then it is set aside once more
+
+def _added(name: str, row: QuarantinedRow, page: BookPage[QuarantinedRow]) -> str | None:
+    """The id under which a damaged row is kept; None if one is kept that is not dealt with."""
+    with suppress(StateIntegrityError):  # damaged in its turn: then it is set aside once more
+        kept = page.get(PLACE + name)
+        if kept is not None and kept.released_at is None:
             return None
-
-    def _read(self, id: str, value: Mapping[str, Any]) -> Quarantined:
-        first = {"digest": _digest_of(value["content"])}  # it was not kept from the beginning
-        return Quarantined(id, self.agent, **{**first, **value})
+    page.put(PLACE + name, row)
+    return name
 
 
 def _digest_of(content: bytes | None) -> str:

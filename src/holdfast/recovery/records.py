@@ -12,10 +12,11 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct, structs
 
 from holdfast.checkpoints.create import plan_release
 from holdfast.errors import (
@@ -29,18 +30,18 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.failures import PREFIX, AgentFailure, log
+from holdfast.recovery.failures import OWNED, PREFIX, AgentFailure, log
 from holdfast.recovery.procedure import Procedure
 from holdfast.store.inner import (
     RECOVERIES,
     Body,
+    Book,
     Change,
     ChangeParts,
     Core,
     Held,
     Ledger,
     LineHandle,
-    Meter,
     Plan,
     Stage,
     StoreHandle,
@@ -54,17 +55,20 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.scope import BESIDE, Scope, beside
+from holdfast.store.state import State
 
-# What steps of recoveries come to.
+Tail = dict[str, list[int]]
+"""Timelines that lost entries: the first and the last of them."""
+
+# What steps of recoveries come to, and what is kept of a recovery.
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryStepResult:
+class RecoveryStepResult(Struct, frozen=True):
     """What became of one step; an error becomes a result that says so."""
 
     step: str
     success: bool
-    result: Mapping[str, Any]
+    result: dict[str, Any]
     error: str
     seconds: float
     attempt: int
@@ -72,7 +76,7 @@ class RecoveryStepResult:
     """Left out, because a step that it depends on had failed."""
     verdict: str = ""
     """refused: a check refused the state; hopeless: there is no state left to try"""
-    validation: Mapping[str, bool] = field(default_factory=dict)
+    validation: dict[str, bool] = {}
     """For each field that the step's `validation` names, whether the result held that value; empty
     if it names none, or the step came to no result."""
     executed_at: datetime | None = None
@@ -83,14 +87,47 @@ class RecoveryStepResult:
         """How it ended, for people."""
         return "done" if self.success else "left out" if self.skipped else self.error
 
-    def data(self) -> dict[str, Any]:
-        """Plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
+
+class RecoveryRecord(Struct, kw_only=True):
+    """What is kept of a recovery; its procedure and what its steps came to are keys behind it."""
+
+    agent: str
+    failure: dict[str, Any]
+    status: str
+    attempt: int = 1
+    started_at: datetime
+    finished_at: datetime | None = None
+    why: str = ""
+    message: str = ""
+    """What the notice of its end says besides."""
+    signed: bool | None = None
+    gone: Tail | None = None
+    """The newest entries that were lost before it began, by timeline, if any were."""
+    first: int | None = None
+    """The newest entry when it began; None if that could not be read."""
+    head: int | None = None
+    """What an attempt that failed is put back to."""
+    scope: bytes | None = None
+    """The id of the scope that it is about: another may get its name. None if there was none."""
+    root: str | None = None
+    """Of the recovered state."""
+    bad: list[dict[str, Any]] = []
+    """States that a check refused: what was found, why, and in which attempt."""
+    refusal: str = ""
+    """Why the last of them was."""
+    unread: str = ""
+    """What stands in place of a state before that could not be read; empty if it was read."""
+    unread_lost: str | None = None
+    """What was lost with that."""
+    # Kept by earlier versions, and not asked any more.
+    absent: bool = False
+    lost: str | None = None
 
 
 # Reading what is kept of recoveries past what of it is damaged.
 
 _T = TypeVar("_T")
+_S = TypeVar("_S", bound=Struct)
 
 
 def readable(items: Iterable[Any], read: Callable[[Any], _T]) -> list[_T]:
@@ -109,14 +146,6 @@ def pass_over(what: object, error: Exception) -> None:
     log.warning("%s: what is kept of recoveries is damaged, and passed over: %s", what, error)
 
 
-# The checkpoint that signs how a recovery ended, made in the commit that ends it.
-
-
-def signed_as(recovery: str) -> str:
-    """The name of the checkpoint that signs how a recovery ended, which its tag says."""
-    return f"recovery {recovery}"
-
-
 def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
     """Let the entry that a change makes in a scope be followed by a checkpoint, in its commit."""
     target = next(one for one in change.targets if one.scope == handle.scope)
@@ -131,16 +160,6 @@ def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
 
 
 # An agent that was deleted or erased, also while it is recovered, does not come back by that.
-
-
-def is_erased(record: Record, core: Core, there: LineHandle, erased: set[bytes]) -> bool:
-    """Whether what a copy has was erased here; `erased` are scopes that bore the agent's name.
-
-    If nothing had the name again when the recovery began, nothing of the name comes back, from
-    whatever store.
-    """
-    gone = record.absent or core.known(record.agent) is None
-    return bool(erased) and (gone or there.history.points.line().ledger.id in erased)
 
 
 def stays_erased(agent: Scope) -> str:
@@ -204,12 +223,8 @@ def _is_of(one: Held, recovery: str) -> bool:
 
 OWNER = BESIDE
 PROCEDURE = "/procedure"
-Tail = dict[str, list[int]]
-"""Timelines that lost entries: the first and the last of them."""
 ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 NOTICES = PREFIX + "notices"
-GROUPS = PREFIX + "group/"
-"""Recoveries of groups, which are kept beside the notices."""
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 FOUND = ("strategy", "point", "copy")
 """What names a state that was found."""
@@ -277,41 +292,50 @@ def notices_scope() -> Scope:
     return Scope("custom", OWNER)
 
 
-def planned(
-    handle: LineHandle,
-    values: Mapping[str, Any],
-    *,
-    drop: str | None = None,
-    notices: Iterable[Mapping[str, Any]] = (),
-    sign: Plan | None = None,
-    along: Iterable[Target] = (),
-    reason: str | None = None,
-) -> Change:
-    """Set keys that this layer owns, drop one, and add notices, in one change.
+class Noted(NamedTuple):
+    """What is kept of one recovery in a change: records and results by ids, and its procedure."""
 
-    A checkpoint that is to sign it is made in the same commit, and what else is planned of another
-    scope: none of it is there without the rest.
+    handle: LineHandle
+    values: Mapping[str, Any]
+    sign: Plan | None = None
+
+
+def planned(
+    store: StoreHandle,
+    pages: Iterable[Noted],
+    *,
+    notices: Iterable[Mapping[str, Any]] = (),
+    along: Iterable[Target] = (),
+) -> Change:
+    """Keep what is noted of recoveries, and add notices, in one change.
+
+    It is no step of a book: a checkpoint that signs it is made in the same commit, and so is what
+    is planned of the agent itself; none of it is there without the rest.
     """
-    store = StoreHandle(handle.core)
-    parts = ChangeParts(store, cause_now(reason=reason), None, owner=True)
-    part = parts.part(handle)
-    if drop is not None:
-        part.delete(drop)
-    for key, value in values.items():
-        part.set(key, value)
+    parts = ChangeParts(store, cause_now(), None, owner=True)
+    signs = []
+    for handle, values, sign in pages:
+        part = parts.part(handle)
+        for id_, value in values.items():
+            if isinstance(value, Struct):
+                book_of(handle, type(value)).page(part).put(id_, value)
+            else:
+                part.set(PREFIX + id_, value)  # a procedure, which is a document of its own
+        if sign is not None:
+            signs.append((handle, sign))
     for notice in notices:
         parts.part(store.line(notices_scope())).append(NOTICES, notice)
     plan = parts.plan()
     assert plan is not None
-    if sign is not None:
+    for handle, sign in signs:
         sign_along(handle, plan[0], sign)
     plan[0].targets.extend(along)
     return plan[0]
 
 
-def write(handle: LineHandle, values: Mapping[str, Any], **more: Any) -> None:
-    """The same, done at once."""
-    handle.core.run(planned(handle, values, **more))
+def book_of(handle: LineHandle, kind: type[_S]) -> Book[_S]:
+    """The records of one kind in a scope that keeps recoveries."""
+    return Book(State(handle), OWNED, kind)
 
 
 def new_id(now: datetime, newest: str = "") -> str:
@@ -326,78 +350,51 @@ def new_id(now: datetime, newest: str = "") -> str:
     return f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
 
 
-def notice_of(
-    agent: str, recovery: str, failure: AgentFailure, status: str, message: str = ""
-) -> dict[str, Any]:
-    """What dependent systems are told of the end of a recovery."""
-    return {
-        "agent": agent,
-        "recovery": recovery,
-        "failure": failure.kind,
-        "severity": failure.severity,
-        "status": status,
-        "message": message,
-    }
-
-
-def counted(meter: Meter, data: Mapping[str, Any]) -> None:
-    """Tell a meter of a recovery, of one agent or of a group, that came to an end."""
-    seconds = (data["finished_at"] - data["started_at"]).total_seconds()
-    meter.add(
-        RECOVERIES, (AgentFailure.of(data["failure"]).kind, data["status"]), max(0.0, seconds)
-    )
-
-
 class Record:
     """One recovery, as it is kept."""
 
-    def __init__(self, handle: LineHandle, agent: Scope, id: str, data: Mapping[str, Any]) -> None:
+    def __init__(self, handle: LineHandle, agent: Scope, id: str, data: RecoveryRecord) -> None:
         self.handle = handle
         self.agent = agent
         self.id = id
-        self.data: dict[str, Any] = dict(data)
+        self.data = data
         self._held: dict[str, Any] = {}
-        """Results that are kept with whatever is written next."""
+        """What is kept with whatever is written next."""
         self._lock = threading.RLock()
         """Steps keep what is held from threads of their own, beside the one that takes results."""
 
     @property
-    def key(self) -> str:
-        """Where it is kept."""
-        return PREFIX + self.id
-
-    @property
     def status(self) -> str:
         """running, succeeded, rolled_back or failed"""
-        return str(self.data["status"])
+        return self.data.status
 
     @property
     def failure(self) -> AgentFailure:
         """What it answers."""
-        return AgentFailure.of(self.data["failure"])
+        return AgentFailure.of(self.data.failure)
 
     @cached_property
     def procedure(self) -> Procedure:
         """The procedure, as it was when the recovery began; one without steps if it is lost."""
-        kept = self.handle.reader.get(self.key + PROCEDURE, None, None, False)
+        kept = self.handle.reader.get(PREFIX + self.id + PROCEDURE, None, None, False)
         return Procedure.of(kept) if kept is not None else Procedure("lost", (), ())
 
     @property
     def attempt(self) -> int:
         """Which attempt is made, from 1."""
-        return int(self.data["attempt"])
+        return self.data.attempt
 
     def begin(self) -> None:
         """Have it kept, with the first thing that is written of it or for it; the procedure apart,
         for it does not change with what is noted."""
         with self._lock:
-            self._held[self.key + PROCEDURE] = self.procedure.data()
+            self._held[self.id + PROCEDURE] = self.procedure.data()
             self.note(hold=True)
 
     @property
     def kept(self) -> bool:
         """Whether anything of it is kept."""
-        return self.key + PROCEDURE not in self._held
+        return self.id + PROCEDURE not in self._held
 
     def keep(self) -> None:
         """Keep that it was begun, if nothing is kept of it yet."""
@@ -414,41 +411,25 @@ class Record:
             for lease in leases_now():
                 if lease.core is self.handle.core:
                     lease.check()
-            self.data.update(fields)
-            self._held[self.key] = self.data
+            self.data = structs.replace(self.data, **fields)
+            self._held[self.id] = self.data
             if not hold:
                 self.flush()
 
     @property
     def gone(self) -> Tail | None:
         """The newest entries that were lost before it began, by timeline, if any were."""
-        return self.data.get("gone")
-
-    @property
-    def absent(self) -> bool:
-        """Whether there was no such scope when it began; whatever it makes is not the agent."""
-        return bool(self.data.get("absent"))
-
-    @property
-    def scope_id(self) -> bytes | None:
-        """The id of the scope that it is about: another one may get its name. None if there was
-        none, and none was made yet."""
-        return self.data.get("scope")
-
-    @property
-    def unread(self) -> str:
-        """What stands in place of a state before that could not be read; empty if it was read."""
-        return str(self.data.get("unread", ""))
+        return self.data.gone
 
     def bars(self, found: Mapping[str, Any]) -> bool:
         """Whether what a step found names a state, and none that an earlier attempt was refused."""
-        known = [one for one in self.data.get("bad", ()) if one["attempt"] != self.attempt]
+        known = [one for one in self.data.bad if one["attempt"] != self.attempt]
         named = all(name in found for name in FOUND)
         return named and not any(all(one[name] == found[name] for name in FOUND) for one in known)
 
     def bar(self, found: Mapping[str, Any], why: str) -> None:
         """Note that a check refused a state, which its strategy is not to find again."""
-        known = [one for one in self.data.get("bad", ()) if one["attempt"] != self.attempt]
+        known = [one for one in self.data.bad if one["attempt"] != self.attempt]
         one = {name: found[name] for name in FOUND}
         self.note(bad=[*known, one | {"why": why[:500], "attempt": self.attempt}])
 
@@ -460,7 +441,7 @@ class Record:
         has failed.
         """
         self.end_with_agent()
-        self._finish(status, why, gone=False)
+        self._finish(status, why)
 
     def end_with_agent(self) -> None:
         """End it as failed, and raise, if its agent was deleted or erased since it began.
@@ -468,59 +449,69 @@ class Record:
         Of an erased one nothing is kept: what was written of it since goes, and nobody is told.
         """
         core = self.handle.core
-        why = ended_since(core, self.agent, self.scope_id)
+        why = ended_since(core, self.agent, self.data.scope)
         if not why:
             return
-        if self.scope_id in erased_ids(core, self.agent):
+        if self.data.scope in erased_ids(core, self.agent):
             self._held = {}
-            self.data |= {"status": FAILED, "why": why, "finished_at": moment(core.clock.claimed())}
             if scope_now(core, self.handle.scope) is not None:
                 erase_scope(StoreHandle(core), self.handle.scope)
-            counted(core.meter, self.data)
+            now = moment(core.clock.claimed())
+            self.data = structs.replace(self.data, status=FAILED, why=why, finished_at=now)
+            self.ended()
         else:
-            self._finish(FAILED, why, gone=True)
+            self._finish(FAILED, why)
         raise RecoveryFailedError(f"{self.agent}: recovery {self.id} failed: {why}", self.id)
 
-    def _finish(self, status: str, why: str, *, gone: bool) -> None:
-        now, before = moment(self.handle.core.clock.claimed()), dict(self.data)
-        signed = self.handle.core.signer is not None
+    def _finish(self, status: str, why: str) -> None:
+        before = self.data
         for along in (self._letting_go(status), None):
-            self.note(hold=True, status=status, why=why[:4000], finished_at=now, signed=signed)
             try:
-                self.flush(self._signed(status), self.notice(), along)
+                self.flush(self.ending(status, why).sign, self.notice(), along)
                 break
             except HoldfastError as error:
                 self.data = before  # it has not ended: nothing else may say so
                 self.note(hold=True)
-                if not gone:
-                    self.end_with_agent()
                 if along is None or not isinstance(error, _HELD):
                     raise
                 # The agent is damaged; that may keep no recovery from its end.
                 log.warning("%s: its state before is still held", self.agent, exc_info=True)
-        counted(self.handle.core.meter, self.data)
+        self.ended()
+
+    def ending(self, status: str, why: str) -> Noted:
+        """What is kept when it ends in that way, under a signature."""
+        now, signed = moment(self.handle.core.clock.claimed()), self.handle.core.signer is not None
+        self.note(hold=True, status=status, why=why[:4000], finished_at=now, signed=signed)
+        sign = self.handle.plan_checkpoint(f"recovery {self.id}", "recovery", [status], "", None)
+        return Noted(self.handle, self._held, sign)
+
+    def ended(self) -> None:
+        """Tell the meter that it came to its end, which is kept."""
+        self._held = {}
+        assert self.data.finished_at is not None
+        seconds = (self.data.finished_at - self.data.started_at).total_seconds()
+        labels = (self.failure.kind, self.status)
+        self.handle.core.meter.add(RECOVERIES, labels, max(0.0, seconds))
 
     def _letting_go(self, status: str) -> Plan | None:
         line = StoreHandle(self.handle.core).line(self.agent)
-        since = self.data.get("first", self.data.get("head")) or 0
-        plan = letting_go(line, self.id, since, status)
-        if plan is None and status == SUCCEEDED:  # of an agent that is there then
-            return Change([Target(self.agent, create=False)]), lambda _: None
-        return plan
+        return letting_go(line, self.id, self.data.first or self.data.head or 0, status)
 
     def notice(self) -> dict[str, Any]:
         """What dependent systems are told of its end."""
-        message = self.data.get("message", "")
-        return notice_of(str(self.agent), self.id, self.failure, self.status, message)
-
-    def _signed(self, status: str) -> Plan:
-        return self.handle.plan_checkpoint(signed_as(self.id), "recovery", [status], "", None)
+        return {
+            "agent": str(self.agent),
+            "recovery": self.id,
+            "failure": self.failure.kind,
+            "severity": self.failure.severity,
+            "status": self.status,
+            "message": self.data.message,
+        }
 
     def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
-        place = f"{self.key}/{result.attempt:03}/{part}/{result.step}"
         with self._lock:
-            self._held[place] = result.data()
+            self._held[f"{self.id}/{result.attempt:03}/{part}/{result.step}"] = result
             if not hold:
                 self.flush()
 
@@ -533,27 +524,32 @@ class Record:
         """Keep what was held back, in one change, with what is planned of another scope."""
         with self._lock:
             if self._held or along is not None:  # a step beside may have kept it meanwhile
-                values = self._held or {self.key: self.data}
+                page = Noted(self.handle, self._held or {self.id: self.data}, sign)
                 notices = [notice] if notice is not None else []
                 targets = along[0].targets if along is not None else ()
-                write(self.handle, values, sign=sign, notices=notices, along=targets)
+                store = StoreHandle(self.handle.core)
+                store.core.run(planned(store, [page], notices=notices, along=targets))
                 self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
         """What the steps of this attempt came to so far, as it is kept."""
         if not self.kept:
             return {}
-        prefix = f"{self.key}/{self.attempt:03}/{part}/"
-        found = self.handle.reader.items(prefix, None, "", False)
-        return {value["step"]: RecoveryStepResult(**value) for _, value in found}
+        found = book_of(self.handle, RecoveryStepResult).all(f"{self.id}/{self.attempt:03}/{part}/")
+        return {one.step: one for one in found.values()}
 
     def all_results(self) -> list[tuple[str, RecoveryStepResult]]:
         """(part, result) of every step of every attempt, in the order in which they are done."""
-        found = self.handle.reader.items(self.key + "/", None, "", False)
-        rows = [(key.split("/", 4), value) for key, value in found]
+        results = [
+            (part, result)
+            for number in range(1, self.attempt + 1)
+            for id_, result in book_of(self.handle, RecoveryStepResult)
+            .all(f"{self.id}/{number:03}/")
+            .items()
+            for part in [id_.split("/", 3)[2]]
+        ]
         steps = [(part, step.key) for part, steps in self.procedure.parts() for step in steps]
         order = {key: number for number, key in enumerate(steps)}
-        results = [(parts[3], RecoveryStepResult(**one)) for parts, one in rows if len(parts) == 5]
         # Those that the procedure does not name undo it: they come last.
         return sorted(
             results, key=lambda it: (it[1].attempt, order.get((it[0], it[1].step), len(order)))
@@ -567,43 +563,38 @@ class Records:
         self.agent = agent
         self._store = store
         self.handle = store.line(scope_of(agent))
+        self._book = book_of(self.handle, RecoveryRecord)
 
     def begin(
         self, failure: AgentFailure, procedure: Procedure, gone: Tail | None = None
     ) -> Record:
         """A new one, which is kept before anything is done, or with the first thing that is."""
-        record = self.draft(failure, procedure)
-        record.data["gone"] = gone
+        now, newest = moment(self.handle.core.clock.claimed()), ""
         with suppress(StateIntegrityError):  # then they are mended, or nothing can be kept
-            record.id = new_id(record.data["started_at"], next(iter(self._ids()), ""))
+            newest = next(iter(self._ids()), "")
+        record = self.draft(failure, procedure, new_id(now, newest))
+        record.data.gone = gone
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
-            head = self._store.line(self.agent).place()[2]
-            record.data |= {"head": head, "first": head}
-            record.data["absent"] = not head and self._store.core.known(self.agent) is None
+            record.data.head = record.data.first = self._store.line(self.agent).place()[2]
         with suppress(StateIntegrityError):  # its row is damaged, so is its id
             there = self._store.core.known(self.agent)
-            record.data["scope"] = there.id if there is not None else None
+            record.data.scope = there.id if there is not None else None
         record.begin()
         return record
 
-    def draft(self, failure: AgentFailure, procedure: Procedure) -> Record:
+    def draft(self, failure: AgentFailure, procedure: Procedure, id: str = "") -> Record:
         """A new one that is not kept yet."""
         now = moment(self.handle.core.clock.claimed())
-        id_ = new_id(now)
-        said = {
-            "agent": str(self.agent),
-            "failure": failure.data(),
-            "status": RUNNING,
-            "attempt": 1,
-            "started_at": now,
-        }
-        record = Record(self.handle, self.agent, id_, said)
+        data = RecoveryRecord(
+            agent=str(self.agent), failure=failure.data(), status=RUNNING, started_at=now
+        )
+        record = Record(self.handle, self.agent, id or new_id(now), data)
         record.procedure = procedure
         return record
 
     def get(self, id: str) -> Record:
         """One that was begun."""
-        data = self.handle.reader.get(PREFIX + id, None, None, False)
+        data = self._book.get(id)
         if data is None:
             raise MissingError(f"{self.agent} has had no recovery {id!r}; `reports` lists them")
         return Record(self.handle, self.agent, id, data)

@@ -27,7 +27,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     StateIntegrityError,
 )
-from holdfast.recovery.agent_group import TIMEOUT, Together, named_group
+from holdfast.recovery.agent_group import Together, named_group
 from holdfast.recovery.changes_of_others import first_of_others, standing
 from holdfast.recovery.context import (
     ANY,
@@ -49,7 +49,7 @@ from holdfast.recovery.failures import (
     kind_of,
     log,
 )
-from holdfast.recovery.heal import as_if_healed, copies_of
+from holdfast.recovery.heal import as_if_healed, copies_of, damage_of
 from holdfast.recovery.health import BUDGET, Health, Placement, health_of
 from holdfast.recovery.lost_entries import Tails, depth_for
 from holdfast.recovery.notices import PAGE, RecoveryNotice, deliver, notices
@@ -64,6 +64,7 @@ from holdfast.recovery.procedure import (
     RecoveryStep,
     twice,
 )
+from holdfast.recovery.procedure_book import ProcedureBook
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
@@ -77,12 +78,12 @@ from holdfast.recovery.records import (
     given_scope,
     is_own,
     notices_scope,
+    pass_over,
     readable,
     recovered_agents,
 )
 from holdfast.recovery.report import (
     SLOW,
-    GroupRecoveryReport,
     RecoveryPlan,
     RecoveryReport,
     RecoveryStatistics,
@@ -128,12 +129,11 @@ class Recovery:
     `steps` are types of steps of your own: functions of the context and the step's action.
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
     with if nothing of it can be read. `validate` are functions that get a view of each state that
-    may be returned to, and then the recovered one (of a group: each agent as it would be, on a
-    timeline of its own): what is not None or True refuses it, and another is looked for.
+    may be returned to, and then the recovered one (of a group: each agent as it was then, alone):
+    what is not None or True refuses it, and another is looked for.
     `strategies` are ways of your own to a good state, and `order` pins the order in which they are
     tried: one for all kinds of failure, or a mapping from kinds to orders ("" for those that it
-    does not name). Groups take of an order what leads to one moment (`as_it_is`, `newest_valid`),
-    and from copies only rows that are damaged or lost.
+    does not name); groups go back to a group of checkpoints, whatever it says.
     `machines` are definitions by the names of machines: `failed_transition` settles an open
     transition of those as its arrow declares, where the agent stands, if that state is good.
 
@@ -169,11 +169,9 @@ class Recovery:
         self._settings = Settings.of(
             core, STRATEGIES, strategies, order, copies, defaults, validate, machines
         )
-        self._together = Together(self._handle, self._settings)
         self._tails = Tails(self._handle)
+        self._book = ProcedureBook(self._handle)
         self._procedures: dict[str, Procedure] = {}
-        for one in BUILT_IN:
-            self.set(one)
         if problems := twice("procedures", [self.set(one) for one in procedures]):
             raise ProcedureValidationError(problems)
 
@@ -188,11 +186,17 @@ class Recovery:
 
     @here
     def set(self, procedure: Procedure | Mapping[str, Any]) -> Procedure:
-        """Add a procedure, or put it in place of the one of its id.
+        """Add a procedure here, or put it in place of the one of its id; `keep` does so for all.
 
         Refused with `ProcedureValidationError`, which lists everything that is wrong, and with
         `UnknownStepTypeError` if it has steps of a type that is not there.
         """
+        made = self._checked(procedure)
+        self._procedures.pop(made.id, None)
+        self._procedures[made.id] = made
+        return made
+
+    def _checked(self, procedure: Procedure | Mapping[str, Any]) -> Procedure:
         made = procedure if isinstance(procedure, Procedure) else Procedure.of(procedure)
         made.check(self.steps)
         problems = list(action_problems(made, self.steps, self._settings.strategies))
@@ -202,29 +206,58 @@ class Recovery:
             problems.append(f"it cannot be kept: {error}")
         if problems:
             raise ProcedureValidationError(problems)
-        self._procedures.pop(made.id, None)
-        self._procedures[made.id] = made
         return made
 
-    @here
-    def procedures(self) -> list[Procedure]:
-        """All procedures, those set last first: the first that has a failure's trigger is used."""
-        return list(reversed(self._procedures.values()))
+    @writes
+    def keep(self, procedure: Procedure | Mapping[str, Any], agent: Any = None) -> Procedure:
+        """Set a procedure for an agent, or for all, in the store: after a restart it is there, and
+        other processes see it. Checked as `set` does."""
+        made = self._checked(procedure)
+        self._book.set([made], given_scope(self._handle, agent) if agent is not None else None)
+        return made
 
-    @here
-    def select(self, failure: AgentFailure, procedure: str | None = None) -> Procedure:
+    @writes
+    def drop(self, id: str, agent: Any = None) -> None:
+        """Keep a procedure no longer that was kept for an agent, or for all."""
+        check_text(id, "the id of a procedure", 200, least=1)
+        self._book.remove(id, given_scope(self._handle, agent) if agent is not None else None)
+
+    def procedures(self, agent: Any = None) -> list[Procedure]:
+        """All procedures of an agent: the first that has a failure's trigger is used.
+
+        In front are those set here, the last first; then those that are kept for the agent, those
+        that are kept for all, and the built-in ones. Of one id the first is in force.
+        """
+        scope = given_scope(self._handle, agent) if agent is not None else None
+        return list(reversed(self._known(scope).values()))
+
+    def _known(self, scope: Scope | None) -> dict[str, Procedure]:
+        found = {one.id: one for one in BUILT_IN}
+        kept: dict[str, Procedure] = {}
+        try:
+            kept = self._book.all(scope)
+        except StateIntegrityError as error:  # whoever recovers mends it before: here is a look
+            pass_over(notices_scope(), error)
+        for more in (kept, self._procedures):
+            for id, one in more.items():
+                found.pop(id, None)
+                found[id] = one
+        return found
+
+    def select(
+        self, failure: AgentFailure, procedure: str | None = None, agent: Any = None
+    ) -> Procedure:
         """The procedure of an id, or the one that answers a failure."""
+        known = self._known(given_scope(self._handle, agent) if agent is not None else None)
         if procedure is not None:
             check_text(procedure, "the id of a procedure", 200)
-            if procedure not in self._procedures:
+            if procedure not in known:
                 raise ProcedureNotFoundError(
-                    f"there is no procedure {procedure!r}; there are {', '.join(self._procedures)}"
+                    f"there is no procedure {procedure!r}; there are {', '.join(known)}"
                 )
-            return self._procedures[procedure]
-        for one in self.procedures():
-            if failure.kind in one.triggers:
-                return one
-        return self._procedures["standard_recovery"]
+            return self._checked(known[procedure])  # its steps may be of a type of others' own
+        fits = (one for one in reversed(known.values()) if failure.kind in one.triggers)
+        return self._checked(next(fits, known["standard_recovery"]))
 
     def _asked(
         self, failure: AgentFailure | str, point: Any = None, at: Any = None
@@ -232,12 +265,14 @@ class Recovery:
         """A failure as a caller names it, checked."""
         return given_failure(self._handle.core.codec, failure, point, at)
 
-    def _answering(self, failure: AgentFailure, procedure: str | None) -> Procedure:
+    def _answering(
+        self, failure: AgentFailure, procedure: str | None, agent: Scope | None = None
+    ) -> Procedure:
         """The same, as it is done: the functions in `validate` are asked by each procedure.
 
         A point that none of its steps could return to is refused.
         """
-        found = self.select(failure, procedure)
+        found = self.select(failure, procedure, agent)
         if failure.names_state and not any(self._may_restore(step) for step in found.steps):
             raise InvalidInputError(
                 f"the procedure {found.id!r} restores nothing, so it does not return to a point or "
@@ -292,14 +327,14 @@ class Recovery:
         *,
         looked: bool = False,
     ) -> RecoveryReport:
+        if not is_own(scope):
+            self._mend_notices()  # where its procedure is kept, and its end will be told
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
         if not copies_of(self._handle.core, self._settings.copies):
             check_writable(self._handle, scope)
         if progress is not None:
             check_function(progress, "progress")
-        if not is_own(scope):
-            self._mend_notices()  # where its end will be told
         safe_point()
         with recovering(self._store, scope, wait):
             if not looked:
@@ -335,7 +370,7 @@ class Recovery:
     def _chosen(self, scope: Scope, asked: AgentFailure, procedure: str | None) -> Procedure:
         """What answers a failure; of records themselves, what changes nothing but damage."""
         if not is_own(scope):
-            return self._answering(asked, procedure)
+            return self._answering(asked, procedure, scope)
         if procedure is not None or asked.point is not None or asked.at is not None:
             raise InvalidInputError(
                 f"{scope} keeps what recoveries did: it is mended where it is damaged, and neither "
@@ -418,47 +453,38 @@ class Recovery:
         failure: AgentFailure | str = "unknown",
         *,
         point: Any = None,
-        at: Any = None,
         wait: float = 0,
-        timeout: float = TIMEOUT,
-    ) -> GroupRecoveryReport:
+    ) -> dict[Scope, RecoveryReport]:
         """Bring several agents back to one moment: all of them in one commit, or none.
 
         The moment is the newest group of checkpoints (`CheckpointGroups.create`) with all of them
-        that is whole and passes every check, `point` (a group, its name, or a checkpoint of it),
-        the time `at`, or, for failures that leave the state alone, now. Letters that they sent each
-        other since, in the change in which they processed another, are taken back: they are sent
-        again. If there is no such moment, or reading and checking them takes more than `timeout`
-        seconds, `RecoveryFailedError`, and nothing was changed.
+        that is whole and passes every check, or `point`: a group, its name or id, or a checkpoint
+        of it. Letters that they sent each other since, in the change in which they processed
+        another, are taken back: they are sent again. One that is damaged is recovered by itself
+        before that. Gives each one's report, all of one id; if there is no such moment,
+        `RecoveryFailedError`, and none was put back.
         """
-        check_seconds(timeout, "timeout")
-        asked = self._asked(failure, point, at)
+        asked = self._asked(failure, point)
         asked = replace(asked, point=named_group(asked.point))
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         for scope in scopes:
             check_there(self._handle, scope)
+        together = Together(self._handle, self._settings, scopes, asked)
+        together.check_asked()
+        for scope in scopes:
+            if (damage := damage_of(self._handle.line(scope), self._tails)) is not None:
+                self._recover(scope, damage.check(), None, wait)
         self._mend_notices()
-        return self._together.recover(scopes, asked, wait, timeout, self._end_unfinished)
-
-    @calls()
-    @writes(threads=WAITING)
-    def resume_groups(self, agent: Any = None, *, wait: float = 0) -> list[GroupRecoveryReport]:
-        """Go on with recoveries of groups, of all or of those with an agent, whose process ended
-        in the middle.
-
-        Gives the report of each that ended, well or not. If somebody is at one, that is waited for
-        `wait` seconds, then it is left out. One whose agents were changed by others since it began
-        is ended as failed, and changes nothing.
-        """
-        member = given_scope(self._handle, agent) if agent is not None else None
-        check_seconds(wait, "wait")
-        self._mend_notices()
-        return self._together.resume(wait, member)
+        with together.leases(wait):
+            for scope in scopes:
+                self._end_unfinished(scope)
+            return together.run()
 
     def _mend_notices(self) -> None:
-        """What is kept of groups, of notices and of scrubbing is in one scope."""
+        """What is kept of notices and of scrubbing is in one scope."""
         try:
             self._handle.line(notices_scope()).reader.tail(NOTICES, 1, False)
+            self._book.look()
         except StateIntegrityError as error:  # mended before it is written to
             self.recover(notices_scope(), AgentFailure("corruption_detected", str(error)[:1000]))
 
@@ -484,7 +510,7 @@ class Recovery:
         heals = any(step.type == "backup_current" for step in chosen.steps)
         copies = copies_of(self._handle.core, settings.copies) if heals else []
         with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed):
-            record.data["gone"] = Tails(store).lost(scope) if healed else tail
+            record.data.gone = Tails(store).lost(scope) if healed else tail
             context = Context(store, record, settings)
             looked = looked_for(context, locating)
             target = looked.target
@@ -530,18 +556,15 @@ class Recovery:
             return []  # somebody is at it
 
     @writes
-    def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
-        """End a recovery that was begun and never ended, of an agent or of a group.
+    def abandon(self, id: str, reason: str = "") -> RecoveryReport:
+        """End a recovery that was begun and never ended.
 
-        The agents are left as they are, and nobody goes on with it; what it had put back stands,
+        The agent is left as it is, and nobody goes on with it; what it had put back stands,
         and the report says so. If somebody is at it, `LeaseHeldError`.
         """
         check_text(id, "the id of a recovery", 100, least=1)
         check_text(reason, "the reason", 2000)
         why = f"abandoned: {reason}" if reason else "abandoned"
-        group = self._together.abandon(id, why)
-        if group is not None:
-            return group
         for scope in recovered_agents(self._handle):
             records = Records(self._handle, scope)
             if any(one.id == id for one in records.running()):
@@ -557,7 +580,7 @@ class Recovery:
         """Go on with one that another began, unless that would undo what was done since."""
         record.end_with_agent()
         handle = self._handle.line(record.agent)
-        other = first_of_others(handle, record.id, record.data.get("head"))
+        other = first_of_others(handle, record.id, record.data.head)
         if other is None:
             return self._go_on(record, progress)
         why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
@@ -565,7 +588,7 @@ class Recovery:
         return report_of(record)
 
     def _standing(self, record: Record) -> str:
-        return standing(self._handle.line(record.agent), record.id, record.data.get("head"))
+        return standing(self._handle.line(record.agent), record.id, record.data.head)
 
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         unknown = record.procedure.unknown(self.steps)
@@ -620,14 +643,8 @@ class Recovery:
                 return self.report(agent, error.recovery)
         return None
 
-    def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
-        """What became of the recoveries of groups, the newest first."""
-        check_limit(limit)
-        pages = readable([notices_scope()], lambda _: self._together.reports(limit))
-        return [one for page in pages for one in page]
-
     def statistics(self, agent: Any = None, *, slow: float = SLOW) -> RecoveryStatistics:
-        """How recoveries went, of one agent or of all, with groups that it was part of.
+        """How recoveries went, of one agent or of all.
 
         Alarms tell of those that failed, took longer than `slow` seconds, or are still running
         after that time.
@@ -636,8 +653,7 @@ class Recovery:
         wanted = given_scope(self._handle, agent) if agent is not None else None
         agents = [wanted] if wanted is not None else recovered_agents(self._handle)
         found = [one for scope in agents for one in self.reports(scope)]
-        groups = [one for one in self.group_reports() if wanted is None or wanted in one.agents]
-        return statistics_of([*found, *groups], slow, moment(self._handle.core.clock.claimed()))
+        return statistics_of(found, slow, moment(self._handle.core.clock.claimed()))
 
     # those who want to know
 

@@ -1,8 +1,8 @@
 """A procedure at work: its steps in order, each with its time, then its checks; undone if it fails.
 
-Steps run in threads, as many as run side by side. A step that takes too long is given up: nothing
-that it writes later is taken, and the recovery goes on or ends without it. Python cannot end the
-thread itself; it runs until it returns.
+Steps run in a thread. A step that takes too long is given up: nothing that it writes later is
+taken, and the recovery goes on or ends without it. Python cannot end the thread itself; it runs
+until it returns.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, TypeVar
+
+from msgspec.structs import replace
 
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -29,9 +31,8 @@ from holdfast.errors import (
     RecoveryFailedError,
     RecoveryValidationError,
     StateIntegrityError,
-    Unavailable,
 )
-from holdfast.recovery.changes_of_others import changed_since, named, theirs
+from holdfast.recovery.changes_of_others import changed_since, named
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.failures import log
 from holdfast.recovery.lost_entries import tell_tail
@@ -47,7 +48,7 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.recovery.strategies import UNANSWERED, VALIDATE
-from holdfast.store.inner import lease_name, leases_now, moment
+from holdfast.store.inner import announced, lease_name, leases_now, moment
 from holdfast.store.names.threads import called
 from holdfast.store.store import Store
 
@@ -111,13 +112,21 @@ class Slot:
 
 # a procedure at work
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
-"""Seconds between two attempts, at most; and at least, if storage does not answer."""
-OUTAGE = 30.0
-"""Seconds; after as long an outage of storage, leases are lost, too."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two attempts, at most."""
 BACKUP, LOCATE, RESTORE = "backup_current", "locate_checkpoint", "restore_state"
 Progress = Callable[[str, str], Any]
 """Gets the title of each step that ended, and how; may be async."""
+
+
+@dataclass(slots=True)
+class _Made:
+    """What came of the function of a step."""
+
+    result: dict[str, Any] = field(default_factory=dict)
+    checked: dict[str, bool] = field(default_factory=dict)
+    error: str = ""
+    verdict: str = ""
 
 
 class Running:
@@ -137,36 +146,23 @@ class Running:
         self._end = time.monotonic() + self.procedure.timeout / 1000
         self._broken: RecoveryStepResult | None = None
         """What the step came to that ended this attempt."""
-        self._slots: list[Slot] = []
-        self._idle: list[Slot] = []
+        self._slot: Slot | None = None
 
     def run(self) -> None:
         """Do it; raises `RecoveryFailedError` if it did not succeed, after it was undone.
 
-        If storage does not answer just when something is to be kept, it goes on from what was
-        done, as whoever takes up a recovery that was killed; it waits for `OUTAGE` in all.
+        If storage does not answer just when something is to be kept, that is raised, and whoever
+        resumes it goes on from what was done.
         """
-        pause, waited = max(self.procedure.backoff / 1000, SHORTEST_PAUSE), 0.0
-        while True:
-            try:
-                if waited:
-                    self.record.flush()  # what could not be kept before
-                self._attempts()
-                return
-            except Unavailable as error:
-                waited += pause
-                if waited > OUTAGE or time.monotonic() + pause >= self._end:
-                    raise
-                log.warning("%s: recovery %s waits: %s", self.context.agent, self.record.id, error)
-            finally:
-                self._close()
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        try:
+            self._attempts()
+        finally:
+            self._close()
 
     def _close(self) -> None:
-        for slot in self._slots:  # what is still being done is refused if it writes
-            slot.end()
-        self._slots, self._idle = [], []
+        if self._slot is not None:  # what is still being done is refused if it writes
+            self._slot.end()
+            self._slot = None
 
     def abandon(self, why: str) -> None:
         """End it without going on, and undo it; then it is over, and another can be begun.
@@ -180,7 +176,7 @@ class Running:
             undone = self._undo()
         finally:
             self._close()
-        text = f"{why}; it {undone}" if undone is not None else why + self._left()
+        text = f"{why}; it {undone}" if undone is not None else why
         self.record.finish(ROLLED_BACK if undone is None else FAILED, text)
 
     def _attempts(self) -> None:
@@ -195,11 +191,11 @@ class Running:
             if undone is not None:
                 self._fail(f"{why}; it {undone}")
             rest = 0.0 if refused else pause  # then another state is next
-            refusals = len(self.record.data.get("bad", ()))
+            refusals = len(self.record.data.bad)
             left = self.procedure.retries + 1 + refusals - self.record.attempt
             over = time.monotonic() + rest >= self._end
             if verdict == HOPELESS or (refused and self.context.failure.names_state):
-                refusal = str(self.record.data.get("refusal", why))
+                refusal = self.record.data.refusal or why
                 more = "" if refusal == why else f"; {why}"
                 self._give_up(refusal, f"no other state is left to try{more}")
             if left <= 0 or over:
@@ -210,11 +206,9 @@ class Running:
             self.record.note(attempt=self.record.attempt + 1)
 
     def _give_up(self, why: str, more: str) -> NoReturn:
-        text = f"{why}; {more}{self._left()}"
-        if self.record.unread:
-            self.record.note(hold=True, lost=self.record.data.get("unread_lost"))
-            stands = f"the state before could not be read: {self.record.unread} stands"
-            self._fail(f"{text}; {stands}")
+        text = f"{why}; {more}"
+        if stands := self.record.data.unread:
+            self._fail(f"{text}; the state before could not be read: {stands} stands")
         self.record.finish(ROLLED_BACK, text)
         kinds = (RecoveryValidationError, CriticalStepFailureError)
         kind = next((one for one in kinds if why.startswith(one.TEXT)), RecoveryFailedError)
@@ -229,21 +223,37 @@ class Running:
         self.context.results = self.record.done("steps")
         self._broken = None
         try:
-            self._part("steps", self.procedure.steps)
-            self._part("validation", self.procedure.validation)
+            results = self._part("steps", self.procedure.steps)
+            checked = self._part("validation", self.procedure.validation)
         except (CriticalStepFailureError, RecoveryValidationError) as error:
             # The attempt failed; it is undone by the caller.
             return str(error)
-        restoring = [step.key for step in self.procedure.steps if step.type == RESTORE]
-        results = self.context.results
-        if restoring and not any(results[key].success for key in restoring):
-            return f"nothing was restored: {restoring[0]}: {results[restoring[0]].error}"
+        if (missed := self._missed(results, checked)) is not None:
+            return missed
+        self.record.end_with_agent()
         if self.record.gone is not None:
-            self.record.end_with_agent()
             self.record.note()  # before it is told: then nobody finds it again
             tell_tail(self.context.handle, self.record.gone, self.record.id)
+        with suppress(StateIntegrityError):  # its procedure was to mend something else
+            self.record.note(hold=True, root=self.context.handle.root())
         self.record.finish(SUCCEEDED, "")
         return None
+
+    def _missed(
+        self, results: Mapping[str, RecoveryStepResult], checked: Mapping[str, RecoveryStepResult]
+    ) -> str | None:
+        """Why the procedure did not come to what it is for, though no critical step failed; None if
+        it did: a state is put back, if it restores one, and no check has refused it."""
+        for one in (*results.values(), *checked.values()):
+            if one.verdict == REFUSED:
+                self._broken = one
+                return f"{RecoveryValidationError.TEXT}: {one.step}: {one.error}"
+        steps = self.procedure.steps
+        meant = [step.key for step in steps if step.type == RESTORE] or list(results)
+        if any(results[key].success for key in meant):
+            return None
+        what = "restored" if any(step.type == RESTORE for step in steps) else "done"
+        return f"nothing was {what}: {meant[0]}: {results[meant[0]].error}"
 
     def _roll_back(self, refused: bool) -> str | None:
         """Undo the attempt; why that failed, None if it did not.
@@ -261,12 +271,14 @@ class Running:
         restoring = any(step.type == RESTORE for step in begun)
         if refused and restoring and self._broken is not None:
             self.record.bar(found, self._broken.error)
-        if self._nothing_to_put_back():
-            # A restore that failed behind its commit says nothing: then what was found does.
-            lost = (self.context.had(RESTORE) or found).get("lost", "nothing")
+        now = self.context.handle.place()[2]
+        unread = "why" in (self.context.had(BACKUP) or {}) and not self.procedure.rollback
+        if unread and now != self.record.data.head:
+            # The state before cannot be read, so what was made of it stands, and the next attempt
+            # goes on from that. A restore that failed behind its commit says nothing of it.
+            lost = (self.context.had(RESTORE) or found).get("lost")
             made = f"what {found.get('strategy', 'it')} made"
-            head = self.context.handle.place()[2]  # that is what later attempts are undone to
-            self.record.note(unread=made, unread_lost=lost, head=head)
+            self.record.note(unread=made, unread_lost=lost, head=now)
             return None
         return self._undo()
 
@@ -278,18 +290,13 @@ class Running:
         found = self.context.had(LOCATE)
         return found is not None and self.record.bars(found)
 
-    def _nothing_to_put_back(self) -> bool:
-        """Whether something was written over a state that could not be read."""
-        backup = self.context.had(BACKUP)
-        if backup is None or "why" not in backup or self.procedure.rollback:
-            return False
-        return bool(self.context.handle.place()[2] != self.record.data.get("head"))
-
     def _undo(self) -> str | None:
         steps = self.procedure.rollback
         known = all(step.type in self._types for step in steps)
+        core, about = self.context.store.core, {"scope": str(self.context.agent)}
         try:
-            self._part("rollback", steps if steps and known else ROLLBACK)
+            with announced(core, "rollback.", **about, recovery=self.record.id):
+                self._part("rollback", steps if steps and known else ROLLBACK)
         except CriticalStepFailureError as error:  # the undoing failed: told, and left as it is
             return f"could not be undone: {error}"
         return self._not_back()
@@ -299,80 +306,101 @@ class Running:
 
         Steps of a rollback may come to their end and put nothing back.
         """
-        head = self.record.data.get("head")
+        head = self.record.data.head
         try:
             if head is None:
                 raise StateIntegrityError("the state before is not known")
-            changed = changed_since(self.context.handle, head)
+            wrong = changed_since(self.context.handle, head)
         except (MissingError, StateIntegrityError) as error:  # nothing to compare with
             return f"is not known to be undone, for that cannot be compared: {error}"
-        left = theirs(self.context.handle, self.record)
-        wrong = [key for key in changed if key not in left and "" not in left]
         return f"is not undone: other than before are the keys {named(wrong)}" if wrong else None
-
-    def _left(self) -> str:
-        """What others wrote meanwhile, which stands."""
-        left = theirs(self.context.handle, self.record)
-        return f"; others wrote meanwhile, and that stands: {named(left)}" if left else ""
 
     def _text(self, why: str) -> str:
         return f"{self.context.agent}: recovery {self.record.id} failed: {why}"
 
     # the steps of one part
 
-    def _part(self, part: str, steps: tuple[RecoveryStep, ...]) -> None:
-        """Do the steps, those that depend on none of the others side by side."""
-        if not steps:
-            return
+    def _part(self, part: str, steps: tuple[RecoveryStep, ...]) -> dict[str, RecoveryStepResult]:
+        """Do the steps, each behind those that it waits for; one that was done before is not."""
         needs = self.procedure.needs(steps)
         done = self.record.done(part)
-        waiting = {step.key: step for step in steps if step.key not in done}
-        running: dict[Future[RecoveryStepResult], _Work] = {}
-        ended = ((step, done[step.key]) for step in steps if step.key in done)
-        broken = next((step for step, one in ended if step.critical and not one.success), None)
-        while running or (waiting and broken is None):
-            ready = [key for key in waiting if all(n in done for n in needs[key])]
-            for key in ready if broken is None else ():
-                step = waiting.pop(key)
-                lost = next((n for n in needs[key] if not done[n].success), None)
+        waiting = {step.key: step for step in steps}
+        while waiting:
+            # The first that can be done: a step waits for the one before it, or for those it names.
+            key = next(key for key in waiting if not waiting.keys() & set(needs[key]))
+            step = waiting.pop(key)
+            if key not in done:
+                # Only what names a step that failed is left out, not what comes after it.
+                lost = next((n for n in step.dependencies or () if not done[n].success), None)
                 if lost is None:
-                    work = self._begin(part, step)
-                    running[work.future] = work
-                    continue
-                text, attempt = f"{lost} failed", self.record.attempt
-                skipped = RecoveryStepResult(key, False, {}, text, 0.0, attempt, True)
-                if not self._take(part, step, skipped, done):
-                    broken = broken or step
-            if running:
-                step, result = self._next(running)
-                if not self._take(part, step, result, done):
-                    broken = broken or step
-        if broken is not None:
-            raise self._failure(part, broken, done[broken.key])
+                    result = self._do(part, step)
+                else:
+                    text, attempt = f"{lost} failed", self.record.attempt
+                    result = RecoveryStepResult(key, False, {}, text, 0.0, attempt, True)
+                done[key] = self._take(part, step, result)
+            if step.critical and not done[key].success:
+                raise self._failure(part, step, done[key])
+        return done
 
-    def _begin(self, part: str, step: RecoveryStep) -> _Work:
+    def _do(self, part: str, step: RecoveryStep) -> RecoveryStepResult:
         if step.type not in LOOKING and part != "rollback":
             self.record.end_with_agent()  # it would be brought back
         if not self._ours(step):
             self.record.flush()
         elif step.type != BACKUP:  # which keeps the beginning with the backup, in one commit
             self.record.keep()
-        if not self._idle:
-            self._idle.append(Slot())
-            self._slots += self._idle
-        return _Work(self, part, step, self._idle.pop())
+        begun, at = time.monotonic(), moment(self.context.store.core.clock.claimed())
+        seconds = step.timeout / 1000
+        if part != "rollback":  # there is always time to undo
+            seconds = min(seconds, max(0.0, self._end - begun))
+        self._slot = self._slot or Slot()
+        future = self._slot.do(lambda: self._execute(part, step))
+        wait([future], seconds)
+        made = _Made(error=f"it took more than {seconds:.3g} s")
+        if future.done():
+            made = future.result()
+        else:  # its time is over: what it writes from now on is refused
+            self._close()
+        return RecoveryStepResult(
+            step.key,
+            not made.error,
+            made.result,
+            made.error,
+            time.monotonic() - begun,
+            self.record.attempt,
+            verdict=made.verdict,
+            validation=made.checked,
+            executed_at=at,
+        )
 
-    def _next(
-        self, running: dict[Future[RecoveryStepResult], _Work]
-    ) -> tuple[RecoveryStep, RecoveryStepResult]:
-        """The next result: of a step that ended, or of one whose time is over."""
-        first = min(running.values(), key=lambda work: work.end)
-        ended = wait(running, max(0.0, first.end - time.monotonic()), FIRST_COMPLETED).done
-        work = running.pop(ended.pop() if ended else first.future)
-        if not work.future.done():
-            return work.step, work.give_up()
-        self._idle.append(work.slot)
-        return work.step, work.future.result()
+    def _execute(self, part: str, step: RecoveryStep) -> _Made:
+        """What a step comes to, in its thread."""
+        made = _Made()
+        try:
+            answer = called(self._types[step.type], self.context, step.action)
+            made.result = dict(answer) if isinstance(answer, Mapping) else {}
+            made.checked = {
+                name: name in made.result and made.result[name] == wanted
+                for name, wanted in step.validation.items()
+            }
+            for name in [name for name, good in made.checked.items() if not good]:
+                raise RecoveryValidationError(f"its result is not valid: {name}")
+        except LeaseLostError:
+            made.error = "it was given up"
+        except BaseException as wrong:  # also one that would end a process: here it ends a step
+            made.error = f"{type(wrong).__name__}: {wrong}"[:1000]
+            made.verdict = self._verdict(part, step, wrong)
+        return made
+
+    def _verdict(self, part: str, step: RecoveryStep, error: BaseException) -> str:
+        """What the error of a step says of the attempt, beside that it failed."""
+        if step.type == LOCATE and isinstance(error, CheckpointNotFoundError):
+            return HOPELESS
+        checks = part == "validation" or step.type == VALIDATE
+        said = isinstance(error, Exception | SystemExit)  # that of a check ends no process
+        if checks and said and not isinstance(error, UNANSWERED):
+            return REFUSED
+        return ""
 
     def _ours(self, step: RecoveryStep) -> bool:
         """Whether a step sees to it that results are kept before it changes something."""
@@ -388,12 +416,8 @@ class Running:
         return CriticalStepFailureError(text, self.record.id)
 
     def _take(
-        self,
-        part: str,
-        step: RecoveryStep,
-        result: RecoveryStepResult,
-        done: dict[str, RecoveryStepResult],
-    ) -> bool:
+        self, part: str, step: RecoveryStep, result: RecoveryStepResult
+    ) -> RecoveryStepResult:
         hold = self._ours(step) and not result.result.get("restored")
         try:
             self.record.note_result(part, result, hold)
@@ -401,11 +425,10 @@ class Running:
             text = f"its result cannot be kept: {error}"
             result = replace(result, success=False, result={}, error=text)
             self.record.note_result(part, result)
-        done[step.key] = result
         if part == "steps":
             self.context.results[step.key] = result
         self._tell(step.title, "done" if result.success else result.error)
-        return result.success or not step.critical
+        return result
 
     def _tell(self, step: str, what: str) -> None:
         """Tell whoever wants to know; if they cannot take it, the recovery goes on all the same."""
@@ -415,81 +438,3 @@ class Running:
             called(self._progress, step, what)
         except Exception:
             log.warning("%s: progress was not told", self.context.agent, exc_info=True)
-
-    # one step
-
-    def execute(self, step: RecoveryStep) -> dict[str, Any]:
-        """What a step comes to."""
-        answer = called(self._types[step.type], self.context, step.action)
-        return dict(answer) if isinstance(answer, Mapping) else {}
-
-    def verdict(self, part: str, step: RecoveryStep, error: BaseException) -> str:
-        """What the error of a step says of the attempt, beside that it failed."""
-        if step.type == LOCATE and isinstance(error, CheckpointNotFoundError):
-            return HOPELESS
-        checks = part == "validation" or step.type == VALIDATE
-        said = isinstance(error, Exception | SystemExit)  # that of a check ends no process
-        if checks and said and not isinstance(error, UNANSWERED):
-            return REFUSED
-        return ""
-
-    def left(self) -> float:
-        """Seconds until the procedure's time is over."""
-        return self._end - time.monotonic()
-
-
-class _Work:
-    """A step in its slot."""
-
-    def __init__(self, running: Running, part: str, step: RecoveryStep, slot: Slot) -> None:
-        self._running = running
-        self._part = part
-        self.step = step
-        self.slot = slot
-        self._checked: dict[str, bool] = {}
-        self._begun = time.monotonic()
-        self._executed_at = moment(running.context.store.core.clock.claimed())
-        seconds = step.timeout / 1000
-        if part != "rollback":  # there is always time to undo
-            seconds = min(seconds, max(0.0, running.left()))
-        self.end = self._begun + seconds
-        self.future = slot.do(self._run)
-
-    def _run(self) -> RecoveryStepResult:
-        running, step = self._running, self.step
-        result: dict[str, Any] = {}
-        error = verdict = ""
-        try:
-            result = running.execute(step)
-            self._checked = {
-                name: name in result and result[name] == wanted
-                for name, wanted in step.validation.items()
-            }
-            for name in [name for name, good in self._checked.items() if not good]:
-                raise RecoveryValidationError(f"its result is not valid: {name}")
-        except LeaseLostError:
-            error = "it was given up"
-        except BaseException as wrong:  # also one that would end a process: here it ends a step
-            error = f"{type(wrong).__name__}: {wrong}"[:1000]
-            verdict = running.verdict(self._part, step, wrong)
-        return self._result(not error, result, error, verdict)
-
-    def _result(
-        self, success: bool, result: dict[str, Any], error: str, verdict: str = ""
-    ) -> RecoveryStepResult:
-        return RecoveryStepResult(
-            self.step.key,
-            success,
-            result,
-            error,
-            time.monotonic() - self._begun,
-            self._running.record.attempt,
-            verdict=verdict,
-            validation=self._checked,
-            executed_at=self._executed_at,
-        )
-
-    def give_up(self) -> RecoveryStepResult:
-        """Its time is over: what it writes from now on is refused."""
-        self.slot.end()
-        return self._result(False, {}, f"it took more than {self.end - self._begun:.3g} s")

@@ -7,10 +7,12 @@ goes on there.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from holdfast.errors import (
     InvalidInputError,
@@ -18,10 +20,10 @@ from holdfast.errors import (
     LeaseLostError,
     StoreClosedError,
 )
-from holdfast.recovery.failures import PREFIX, grouped, log
+from holdfast.recovery.failures import grouped, log
 from holdfast.recovery.heal import Healed, check_copies, heal_all, heal_directory
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import notices_scope, write
+from holdfast.recovery.records import book_of, notices_scope
 from holdfast.recovery.recovery import Recovery
 from holdfast.store.inner import LONGEST, Core, Finding, StoreHandle, moment, verify_store
 from holdfast.store.names.arguments import check_function, check_seconds
@@ -31,7 +33,7 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import called
 from holdfast.store.store import Store
 
-POSITION = PREFIX + "scrub"
+POSITION = "scrub"
 LEASE = "recovery/scrub"
 MOST_KNOWN = 1000
 """Findings that are remembered; a store with more damage is told of more than once."""
@@ -51,6 +53,20 @@ class Scrubbed:
     seconds: float
     left: tuple[Finding, ...] = ()
     """All that is wrong and could not be healed, whether it was known before or not."""
+
+
+class ScrubPosition(Struct):
+    """How far it is, as it is kept."""
+
+    passes: int = 0
+    position: str | None = None
+    known: list[str] = []
+    """What was found by the pass before."""
+    seen: list[str] = []
+    """What was found by this pass."""
+    untold: list[str] = []
+    healed: int = 0
+    finished_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +119,7 @@ class Scrubber(Startable):
         if found is not None:
             check_function(found, "found")
         self._handle = StoreHandle(self._core)
+        self._book = book_of(self._handle.line(notices_scope()), ScrubPosition)
         self._budget = float(budget)
         self._found = found
         self._background = Background(self._core, "holdfast-scrub", interval, self.slice)
@@ -132,38 +149,32 @@ class Scrubber(Startable):
     def status(self) -> ScrubStatus:
         """How far it is."""
         kept = self._kept()
-        return ScrubStatus(
-            kept.get("passes", 0),
-            kept.get("position"),
-            len({*kept.get("known", ()), *kept.get("seen", ())}),
-            kept.get("healed", 0),
-            kept.get("finished_at"),
-        )
+        damaged = len({*kept.known, *kept.seen})
+        return ScrubStatus(kept.passes, kept.position, damaged, kept.healed, kept.finished_at)
 
     def _slice(self) -> Scrubbed:
         copies = [Store(StoreHandle(one)) for one in self._copies]
         Recovery(Store(self._handle), copies=copies)._mend_notices()  # it keeps where it is there
         kept = self._kept()
-        known, seen = kept.get("known", []), kept.get("seen", [])
-        untold = set(kept.get("untold", ()))
-        report = verify_store(self._core, budget=self._budget, resume=kept.get("position"))
+        untold = set(kept.untold)
+        report = verify_store(self._core, budget=self._budget, resume=kept.position)
         left, healed = self._heal(report.findings)
         finished = report.resume is None
-        new = tuple(one for one in left if _digest(one) not in {*known, *seen} - untold)
+        new = tuple(one for one in left if _digest(one) not in {*kept.known, *kept.seen} - untold)
         self._set_aside(new)
         for one in new:
             log.error("found by scrubbing: %s: %s: %s", one.scope or "store", one.place, one.kind)
         these = set(map(_digest, new))
         untold = untold - these if self._tell(new) else untold | these
-        seen = list(dict.fromkeys([*seen, *map(_digest, left)]))[:MOST_KNOWN]
-        kept |= {"position": report.resume, "healed": kept.get("healed", 0) + len(healed)}
-        kept |= {"known": known, "seen": seen}
+        kept.seen = list(dict.fromkeys([*kept.seen, *map(_digest, left)]))[:MOST_KNOWN]
+        kept.position = report.resume
+        kept.healed += len(healed)
         if finished:
-            now = moment(self._core.clock.claimed())
-            kept |= {"known": seen, "seen": [], "finished_at": now}
-            kept["passes"] = kept.get("passes", 0) + 1
-        kept["untold"] = sorted(untold & {*kept["known"], *kept["seen"]})
-        write(self._handle.line(notices_scope()), {POSITION: kept})
+            kept.finished_at = moment(self._core.clock.claimed())
+            kept.known, kept.seen = kept.seen, []
+            kept.passes += 1
+        kept.untold = sorted(untold & {*kept.known, *kept.seen})
+        self._book.step(lambda page: page.put(POSITION, kept))
         return Scrubbed(report.entries, new, tuple(healed), finished, report.seconds, tuple(left))
 
     def _tell(self, new: Sequence[Finding]) -> bool:
@@ -179,10 +190,8 @@ class Scrubber(Startable):
             return False
         return True
 
-    def _kept(self) -> dict[str, Any]:
-        reader = self._handle.line(notices_scope()).reader
-        found: Mapping[str, Any] | None = reader.get(POSITION, None, None, False)
-        return dict(found or {})
+    def _kept(self) -> ScrubPosition:
+        return self._book.get(POSITION) or ScrubPosition()
 
     def _heal(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Healed]]:
         """What is still wrong, and what is no more."""
@@ -214,4 +223,5 @@ def _core_of(store: Any) -> Core:
     core = getattr(store, "_core", None)
     if not isinstance(core, Core):
         raise InvalidInputError("a scrubber is made from open stores")
+    core.check_store()
     return core

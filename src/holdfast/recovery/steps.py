@@ -7,13 +7,11 @@ things as if it had been done once.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
-from holdfast.agents.agent_keys import again, own_change
+from msgspec import ValidationError, convert
+
 from holdfast.agents.handover import Handovers
-from holdfast.agents.mailbox_numbers import mend_numbers
 from holdfast.checkpoints.create import plan_request
 from holdfast.checkpoints.request import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restore_request import (
@@ -30,18 +28,15 @@ from holdfast.errors import (
     MissingError,
     RecoveryValidationError,
     ScopeErasedError,
-    ScopeNotFoundError,
     StateIntegrityError,
     Unavailable,
 )
 from holdfast.recovery import failures
 from holdfast.recovery.changes_of_others import (
-    CHECK,
-    changed_since,
     damage_text,
+    first_of_others,
     lost_text,
     of_others,
-    theirs,
     together,
 )
 from holdfast.recovery.context import Context, StepFunction
@@ -49,11 +44,12 @@ from holdfast.recovery.failures import LAST
 from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
 from holdfast.recovery.lost_entries import MOST_NAMED, Salvage, Tails, sticky_replayed
 from holdfast.recovery.procedure import Procedure
-from holdfast.recovery.records import is_erased, scope_now, stays_erased
+from holdfast.recovery.records import stays_erased
 from holdfast.recovery.strategies import (
     RecoveryTarget,
     check_state,
     is_empty,
+    is_erased,
     look,
     missing_text,
     readable,
@@ -63,10 +59,11 @@ from holdfast.recovery.strategies import (
 from holdfast.store.inner import (
     LineHandle,
     StoreHandle,
+    again,
     core_of,
-    erased_ids,
     handle_of,
     index_of,
+    own_change,
     settle_after,
 )
 from holdfast.store.store import Store
@@ -107,7 +104,7 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     plan[0].targets[0].create = False  # an agent that is no more does not come back by this
     record.flush(along=plan)
     made = plan[1]([])
-    if made.sequence - 1 == record.data.get("head"):
+    if made.sequence - 1 == record.data.head:
         record.note(hold=True, head=made.sequence)  # the state at an entry before it may be pruned
     return {**result, "backup": made.id, "entry": head}
 
@@ -176,17 +173,14 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     else:
         entry, backup = _back(context, target.point, reason, damaged)
     more |= _reconciled(context)
-    if context.record.absent and (made := scope_now(context.store.core, context.agent)) is not None:
+    made = context.store.core.known(context.agent)
+    if made is not None and context.record.data.scope is None:  # it may end, too
         context.record.note(hold=True, scope=made.id)
     return {"restored": entry, "backup": backup, "lost": lost, **more}
 
 
 def _reconciled(context: Context) -> dict[str, Any]:
-    """Tasks that were made to fit what was handed over: one of two agents has each, not both.
-
-    Letters that are left after damage are made to fit how far they were processed.
-    """
-    again(lambda: mend_numbers(context.state))
+    """Tasks that were made to fit what was handed over: one of two agents has each, not both."""
     try:
         done = Handovers(Store(context.store)).reconcile(context.handle.scope)
     except StateIntegrityError as error:  # of what the other one keeps: that stops nobody here
@@ -265,8 +259,8 @@ def _from_copy(context: Context, target: RecoveryTarget, reason: str) -> tuple[s
     assert target.copy is not None
     there = _copy(context, target.copy)
     source = there.history.points.view("main", _number(target.point))
-    handle, core = context.handle, context.store.core
-    if is_erased(context.record, core, there, erased_ids(core, context.agent)):
+    handle = context.handle
+    if is_erased(context, there):
         raise ScopeErasedError(stays_erased(context.agent))
     label = f"copy {target.copy}, {target.point}"
     known = (context.had("backup_current") or {}).get("backup") is not None
@@ -278,7 +272,7 @@ def _from_copy(context: Context, target: RecoveryTarget, reason: str) -> tuple[s
 
 
 def _defaults(context: Context, reason: str, damaged: list[str]) -> tuple[str, str | None]:
-    there = not context.record.absent or scope_now(context.store.core, context.agent) is not None
+    there = context.store.core.known(context.agent) is not None
     done = _back(context, 0, reason, damaged) if there else None
     state = context.state
     assert context.defaults is not None
@@ -366,60 +360,36 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     """Put back the state before the recovery; the rollback of every procedure that names none."""
     del action
     handle = context.handle
-    if context.record.absent and again(lambda: _taken_back(context)):
-        context.record.note(hold=True, scope=None)
-        return {"restored": None}
-    head = context.record.data.get("head")
+    head = context.record.data.head
     if head == handle.place()[2]:
         return {"restored": None}  # nothing was written
     if head is None or "why" in (context.had("backup_current") or {}):
         raise StateIntegrityError(
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
-    point = f"{handle.timeline}@{head}"
-    return again(lambda: _put_back(context, point))
+    return again(lambda: _put_back(context, head))
 
 
-def _taken_back(context: Context) -> bool:
-    """End the scope that the recovery made, for there was none; not if others wrote to it."""
+def _put_back(context: Context, head: int) -> dict[str, Any]:
+    """Return to the state before, unless others wrote since: that stands, and so does the rest."""
     handle = context.handle
-    head = handle.place()[2]
-    others = of_others(handle, context.record.id, 0)
-    if any(one.cause.component != CHECK for one in others):
-        return False
-    with suppress(ScopeNotFoundError):  # nothing was written
-        change, finish = context.store.plan_delete(handle.scope, None)
-        for target in change.targets:
-            if target.timeline == handle.timeline:
-                target.head = head  # else somebody wrote to it meanwhile
-        finish(context.store.core.run(change))
-    return True
-
-
-def _put_back(context: Context, point: str) -> dict[str, Any]:
-    """Return to a point, but for keys that others changed since: those are as they left them."""
-    handle = context.handle
-    head = handle.place()[2]
-    left = theirs(handle, context.record)
-    if "" in left:
+    now = handle.place()[2]
+    other = first_of_others(handle, context.record.id, head)
+    if other is not None:
         raise RecoveryValidationError(
-            f"{context.agent}: somebody else put it back meanwhile (entry {left['']}): that stands"
+            f"{context.agent}: others wrote meanwhile (entry {other.sequence}), and nothing is "
+            f"undone over that; the state before is {handle.timeline}@{head}: restore it, or the "
+            "keys of it that you want"
         )
+    point = f"{handle.timeline}@{head}"
     then = handle.history.points.view(*handle.history.points.find(point))
+    if handle.root() == index_of(then).hash.hex():
+        return {"restored": None}
     reason = f"recovery {context.record.id} failed"
-    asked = RestoreRequest(point, dependencies="ignore", reason=reason, if_head=head)
-    if not left:
-        if handle.root() == index_of(then).hash.hex():
-            return {"restored": None}
-        return {"restored": restore(handle, replace(asked, past_damage=True)).restored_to}
-    changed = changed_since(handle, then.sequence)
-    if keys := tuple(key for key in changed if key not in left):
-        restore(handle, replace(asked, keys=keys))
-    for entry in sorted(set(left.values())):  # what the recovery had put back over them
-        those = tuple(key for key, last in left.items() if last == entry)
-        point = f"{handle.timeline}@{entry}"
-        restore(handle, replace(asked, point=point, keys=those, if_head=None))
-    return {"restored": f"{handle.timeline}@{handle.place()[2]}", "left": sorted(left)[:1000]}
+    asked = RestoreRequest(
+        point, past_damage=True, dependencies="ignore", reason=reason, if_head=now
+    )
+    return {"restored": restore(handle, asked).restored_to}
 
 
 STEPS: dict[str, StepFunction] = {
@@ -446,13 +416,11 @@ before it does; a crash before that only has them done again."""
 
 # What may be wrong with the steps of a procedure, so far as they are of types that are there.
 
-LOCATED = frozenset(("verify_integrity", "restore_state"))
-"""Types that rest on what locate_checkpoint found."""
-_FIELDS = {
-    "backup_current": ("budget",),
-    "locate_checkpoint": ("strategies",),
-    "validate_state": ("keys",),
-    "notify_systems": ("message",),
+_FIELDS: dict[str, dict[str, Any]] = {
+    "backup_current": {"budget": float},
+    "locate_checkpoint": {"strategies": list[str]},
+    "validate_state": {"keys": list[str]},
+    "notify_systems": {"message": str},
 }
 """What the actions of steps take that are there without being registered."""
 
@@ -460,53 +428,29 @@ _FIELDS = {
 def action_problems(
     procedure: Procedure, types: Mapping[str, StepFunction], strategies: Collection[str]
 ) -> Iterator[str]:
-    """What is wrong with the actions of the steps that are there without being registered, and
-    with their order."""
-    yield from _order_problems(procedure, types)
+    """What is wrong with the actions of the steps that are there without being registered."""
     for name, part in procedure.parts():
         for step in part:
             if types.get(step.type) is not STEPS.get(step.type):
                 continue  # the user's own says itself what it takes
-            taken = _FIELDS.get(step.type, ())
-            for other in sorted(str(one) for one in step.action.keys() - set(taken)):
-                takes = f"it takes {', '.join(taken)}" if taken else "it takes nothing"
-                yield f"{name}: {step.key}: {other} is no field of its action: {takes}"
+            taken = _FIELDS.get(step.type, {})
             for field, given in step.action.items():
-                wrong = _problem(field, given, strategies)
-                if wrong:
-                    yield f"{name}: {step.key}: {field} {wrong}"
+                if field not in taken:
+                    takes = f"it takes {', '.join(taken) or 'nothing'}"
+                    yield f"{name}: {step.key}: {field} is no field of its action: {takes}"
+                elif wrong := _problem(taken[field], given):
+                    yield f"{name}: {step.key}: {field}: {wrong}"
+            known = set(map(str, step.action.get("strategies", ()))) - set(strategies)
+            if known and step.type == "locate_checkpoint":
+                there = ", ".join(strategies)
+                names = ", ".join(sorted(known))
+                yield f"{name}: {step.key}: no strategy is called {names}; there are {there}"
 
 
-def _order_problems(procedure: Procedure, types: Mapping[str, StepFunction]) -> Iterator[str]:
-    """Steps that rest on a state that was located, and do not wait for that."""
-    found = {step.key for step in procedure.steps if step.type == "locate_checkpoint"}
-    for name, part in procedure.parts():
-        needs = procedure.needs(part)
-        for step in part:
-            if step.type not in LOCATED or types.get(step.type) is not STEPS.get(step.type):
-                continue
-            before = {one.key for one in procedure.steps} if name != "steps" else set[str]()
-            waiting = [step.key] if name == "steps" else []
-            while waiting:
-                more = set(needs.get(waiting.pop(), ())) - before
-                before |= more
-                waiting += more
-            if not before & found:
-                yield f"{name}: {step.key} rests on a step of type locate_checkpoint before it"
-
-
-def _problem(field: str, given: Any, strategies: Collection[str]) -> str:
+def _problem(kind: Any, given: Any) -> str:
     """What is wrong with a field of an action; empty if nothing is."""
-    some = isinstance(given, list | tuple)
-    if field == "strategies" and some and given:
-        unknown = [name for name in given if not isinstance(name, str) or name not in strategies]
-        names = ", ".join(map(repr, unknown))
-        there = ", ".join(strategies)
-        return f"has no strategy called {names}; there are {there}" if unknown else ""
-    good, kind = {
-        "strategies": (False, "a list of names of strategies"),
-        "keys": (some and all(isinstance(key, str) for key in given), "a list of keys"),
-        "budget": (type(given) in (int, float) and given >= 0, "a number of seconds"),
-        "message": (isinstance(given, str), "a text"),
-    }.get(field, (True, ""))
-    return "" if good else f"is {kind}"
+    try:
+        found = convert(given, kind)
+    except ValidationError as error:
+        return str(error)
+    return "" if found or kind is not list[str] else "it has one or more"

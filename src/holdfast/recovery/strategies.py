@@ -8,7 +8,6 @@
 | `keys` | the newest state, damaged keys as in the newest whole checkpoint | those keys |
 | `journal` | the newest entry whose state is whole, later entries replayed | damaged entries |
 | `newest_valid` | the newest whole checkpoint that no restore left behind | what came after it |
-| `timeline` | the newest state of another timeline that can be read whole | what that one lacks |
 | `copy` | the newest state that any copy of the store holds | what the copy lacks |
 | `defaults` | an empty state with the defaults given, and a warning | everything but sticky keys |
 
@@ -19,16 +18,14 @@ reached, or a strategy of a user's own that raises, has failed, and the next is 
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoints.locate import Lineage, candidates, examine
 from holdfast.checkpoints.request import Locator
-from holdfast.checkpoints.restore_request import damaged_keys, failed, is_put_together
+from holdfast.checkpoints.restore_request import damaged_keys, failed
 from holdfast.errors import (
     Conflict,
     HoldfastError,
@@ -46,22 +43,21 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.changes_of_others import (
     CHECK,
-    changed_since,
     changes_after,
     lost_text,
     maker_of,
 )
 from holdfast.recovery.changes_of_others import named as names_of
 from holdfast.recovery.context import Context
-from holdfast.recovery.failures import DEFAULTS, NOTHING, log
+from holdfast.recovery.failures import DEFAULTS, LAST, NOTHING
 from holdfast.recovery.lost_entries import MAIN, Salvage
-from holdfast.recovery.records import SUCCEEDED, Records, is_erased, stays_erased
+from holdfast.recovery.records import stays_erased
 from holdfast.store.inner import (
     Core,
     LineHandle,
     StoreHandle,
     core_of,
-    end_line,
+    derived,
     erased_ids,
     index_of,
     keep_sticky,
@@ -70,7 +66,7 @@ from holdfast.store.inner import (
 from holdfast.store.inner import entry as entries
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_count, check_text, listed
-from holdfast.store.names.cause import acting, cause_now
+from holdfast.store.names.cause import acting
 from holdfast.store.names.scope import RESERVED, check_key
 from holdfast.store.names.threads import called
 from holdfast.store.state import State
@@ -79,13 +75,10 @@ from holdfast.store.state import State
 #
 # A state that a check refuses is not to be returned to. So checks are asked of a view of each
 # before it is put back, unless sticky keys, which stay, are others by now; and of the agent itself
-# once it is put back. A group goes back in one commit, so there they are asked before, of what
-# returning would give, on a timeline of its own (a trial).
+# once it is put back. A group goes back in one commit, so there they are asked before alone.
 
 VALIDATE = "validate_state"
 """The type of step that asks them."""
-_REASON = "a trial of a recovery"
-_TRIAL = re.compile("recovery-trial-[0-9a-f]{12}")
 UNANSWERED = (OSError, LeaseLostError, OutcomeUnknown, StoreClosedError, Unavailable)
 """Raised by a check that could not be made: that says nothing of the state, and is tried again."""
 
@@ -127,43 +120,6 @@ def _is_for_elsewhere(error: BaseException, state: Any) -> bool:
     return type(error) is InvalidInputError or isinstance(error, ReadOnlyError)
 
 
-@contextmanager
-def trial(handle: LineHandle, point: str) -> Iterator[State]:
-    """What returning to a point would give, with the sticky keys of now, on a timeline of its own
-    that is ended behind the block with all that a check wrote."""
-    name, cause = f"recovery-trial-{os.urandom(6).hex()}", cause_now(reason=_REASON)
-    fork, forked = handle.history.plan_fork(name, handle.place()[2], cause)
-    line = handle.on(forked(handle.core.run(fork)))
-    try:
-        change, finish = line.history.plan_restore(point, verify="none", cause=cause)
-        finish(handle.core.run(change))
-        yield State(line)
-    finally:
-        _end(line)
-
-
-def is_trial(timeline: str) -> bool:
-    """Whether a timeline was made for a trial, by its name."""
-    return _TRIAL.fullmatch(timeline) is not None
-
-
-def end_trials(handle: LineHandle) -> None:
-    """End what a process that was killed, or a look that was given up, has left of trials.
-
-    Only for who holds the lease under which the agent is recovered.
-    """
-    for one in handle.history.timelines():
-        if is_trial(one.name):
-            _end(handle.on(one.name))
-
-
-def _end(line: LineHandle) -> None:
-    try:
-        end_line(line, _REASON)
-    except HoldfastError as error:  # the next recovery of a group ends it
-        log.warning("%s: the timeline %s is left behind: %s", line.scope, line.timeline, error)
-
-
 def missing_text(keys: Iterable[str]) -> str:
     """Which keys a state lacks, for people."""
     return f"missing keys: {', '.join(sorted(keys))}"
@@ -184,20 +140,13 @@ class Unreached(UnfitTarget):
     """It could not be tried to the end; it may serve when it is tried again."""
 
 
-PASSING = (Conflict, LeaseLostError, OutcomeUnknown, Unavailable)
+PASSING = (Conflict, LeaseLostError, OutcomeUnknown, Unavailable, OSError)
 
 
 def failing(error: Exception, what: str = "failed") -> UnfitTarget:
-    """What an error says of a strategy: that it may serve when it is tried again, or not.
-
-    Of Holdfast's errors those that say so, and what the system raises (`OSError`), may pass; other
-    built-in ones are bugs, which stay; what libraries raise, nobody knows.
-    """
-    if isinstance(error, HoldfastError):
-        passes = isinstance(error, PASSING)
-    else:
-        passes = isinstance(error, OSError) or type(error).__module__ != "builtins"
-    return (Unreached if passes else UnfitTarget)(f"{what}: {type(error).__name__}: {error}")
+    """What an error says of a strategy: that it may serve when it is tried again, or not."""
+    kind = Unreached if isinstance(error, PASSING) else UnfitTarget
+    return kind(f"{what}: {type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +302,7 @@ def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: in
         missing = {key for key in missing if not key.startswith(sticky)}
     if missing:
         return missing_text(missing)
-    if not checks or (context.had("backup_current") or {}).get("why"):
+    if not checks:
         return None
     unlike = _sticky_differ(context.handle, handle, timeline, sequence)
     return None if unlike else refusal(checks, then, later=True)
@@ -361,14 +310,15 @@ def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: in
 
 def _sticky_differ(here: LineHandle, source: LineHandle, timeline: str, sequence: int) -> bool:
     """Whether the state would have other sticky keys, of the user's, once it is put back."""
-    now = here.reader.now()
-    if now is None or source.core is not here.core:
+    if source.core is not here.core:
         return False
-    then = here.history.points.view(timeline, sequence)
-    with suppress(StateIntegrityError):  # unknown: then as it is
-        prefixes = sticky_prefixes(here.reader.declared())
-        kept = keep_sticky(now.ledger.trees, index_of(then), index_of(now), prefixes)
-        return not all(key.startswith(RESERVED) for key in kept.keys)
+    with suppress(StateIntegrityError):  # they cannot be read: then as it is
+        now = here.reader.now()
+        if now is not None:
+            then = here.history.points.view(timeline, sequence)
+            prefixes = sticky_prefixes(here.reader.declared())
+            kept = keep_sticky(now.ledger.trees, index_of(then), index_of(now), prefixes)
+            return not all(key.startswith(RESERVED) for key in kept.keys)
     return False
 
 
@@ -405,34 +355,32 @@ def readable(handle: LineHandle) -> bool:
 def is_empty(handle: LineHandle) -> bool:
     """Whether nothing of an agent is left: there is no such scope, or all its entries are lost.
 
-    Recoveries that came to nothing may have left entries of theirs, and sticky keys, which are not
-    undone. What one put there that succeeded, or that was ended where it stood, is a state.
+    Recoveries that came to nothing may have left entries of theirs.
     """
     try:
         line = handle.history.points.line()
+        before = line.ledger.before
+        if line.sequence == before:
+            return True
+        every = handle.history.entries()
+        return all(maker_of(body.cause) for *_, body in every) and not any(
+            key for key, _ in line.scan("") if not derived(key) and key != LAST
+        )
     except ScopeNotFoundError:
         return True
-    before = line.ledger.before
-    if line.sequence == before:
-        return True
-    made = set()
-    try:
-        for _, _, body in handle.history.entries():
-            maker = maker_of(body.cause)
-            if not maker or any(op[0] == entries.LOST for op in body.ops):
-                return False
-            made.add(maker)
-        return not (changed_since(handle, before) or any(_succeeded(handle, id) for id in made))
     except (PrunedError, StateIntegrityError):
         return False  # there is something, and it is damaged, or goes on from what was pruned
 
 
-def _succeeded(handle: LineHandle, recovery: str) -> bool:
-    """Whether a recovery of an agent came to a good end, as far as is known here."""
-    try:
-        return Records(StoreHandle(handle.core), handle.scope).get(recovery).status == SUCCEEDED
-    except MissingError:
+def is_erased(context: Context, there: LineHandle) -> bool:
+    """Whether what a copy has was erased here.
+
+    If nothing but a recovery made the name again, nothing of it comes back, from whatever store.
+    """
+    erased = erased_ids(context.store.core, context.agent)
+    if not erased:
         return False
+    return is_empty(context.handle) or there.history.points.line().ledger.id in erased
 
 
 def newest_of(handle: LineHandle) -> int:
@@ -458,22 +406,11 @@ def _whole(context: Context, strategy: str, timeline: str, sequence: int) -> Rec
     _accepted(context, context.handle, timeline, sequence)
     if timeline == context.handle.timeline:
         return RecoveryTarget(strategy, point, _after(context, sequence))
-    return RecoveryTarget(strategy, point, lacking(context.handle, timeline, context.first_head()))
-
-
-def lacking(handle: LineHandle, timeline: str, head: int) -> str:
-    """What is lost by taking the state of another timeline, for people."""
-    for one in handle.history.timelines():
-        if one.name == timeline and one.parent == handle.timeline:
-            lost = lost_text(changes_after(handle, one.start, head), 0)
-            return lost.replace("after it", f"after {handle.timeline}@{one.start}, where it began")
-    return "what that timeline lacks"
+    return RecoveryTarget(strategy, point, f"what {point} lacks")
 
 
 def as_it_is(context: Context) -> RecoveryTarget:
     """The newest state."""
-    if context.record.unread:
-        raise UnfitTarget("the state before could not be read")
     return _whole(context, failures.NOTHING, context.handle.timeline, newest_of(context.handle))
 
 
@@ -580,25 +517,6 @@ def journal(context: Context) -> RecoveryTarget:
     return RecoveryTarget(failures.JOURNAL, point, lost, replay=last if last > low else 0)
 
 
-def timeline(context: Context) -> RecoveryTarget:
-    """The newest state of another timeline, the one written last."""
-    handle = context.handle
-    why = "there is no other timeline"
-    lines = handle.history.timelines()
-    others = [
-        one
-        for one in lines
-        if not (one.name == MAIN or is_put_together(one.name) or is_trial(one.name))
-    ]
-    for one in sorted(others, key=lambda info: _written(handle.on(info.name)), reverse=True):
-        try:
-            sequence = handle.on(one.name).place()[2]
-            return _whole(context, failures.TIMELINE, one.name, sequence)
-        except UNFIT as error:  # another timeline may serve
-            why = f"{one.name}: {error}"
-    raise UnfitTarget(why)
-
-
 def _written(handle: LineHandle) -> float:
     """When the newest entry of a timeline was written; 0 if that cannot be read."""
     try:
@@ -615,16 +533,14 @@ def copy(context: Context) -> RecoveryTarget:
     One that only has what is here does not serve, if what is here can be kept.
     """
     wrong = [] if context.copies else [UnfitTarget("no copies of the store were given")]
-    erased: set[bytes] = set()
     if context.copies:
         context.handle.place()  # raises if nothing can be written
-        erased = erased_ids(context.store.core, context.agent)
     found: list[tuple[float, int, int]] = []
     for number, store in enumerate(context.copies):
         try:
             there = StoreHandle(core_of(store)).line(context.agent)
             sequence = newest_of(there)
-            if is_erased(context.record, context.store.core, there, erased):
+            if is_erased(context, there):
                 raise UnfitTarget(stays_erased(context.agent))
             check_state(there, MAIN, sequence)
             if _has_foreign_subjects(context.store.core, there.core):
@@ -711,7 +627,6 @@ STRATEGIES: dict[str, Callable[[Context], RecoveryTarget]] = {
     failures.KEYS: keys,
     failures.JOURNAL: journal,
     failures.NEWEST: newest_valid,
-    failures.TIMELINE: timeline,
     failures.COPY: copy,
     failures.DEFAULTS: defaults,
 }

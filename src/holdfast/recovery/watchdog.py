@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
+from holdfast.agents.agent_keys import OWN_DRIFT
 from holdfast.agents.drift import STATUS, Drift, Status
 from holdfast.errors import (
     InvalidInputError,
@@ -33,16 +35,19 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.recovery.failures import DAMAGED, PREFIX, AgentFailure, found_failure, grouped, log
-from holdfast.recovery.lost_entries import Tails, tail_text
-from holdfast.recovery.records import ROLLED_BACK, check_there, is_own, notices_scope, write
+from holdfast.recovery.heal import damage_of
+from holdfast.recovery.records import ROLLED_BACK, book_of, check_there, is_own, notices_scope
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.run import LEASE
 from holdfast.recovery.scrub import Scrubber
-from holdfast.recovery.strategies import check_state
+from holdfast.recovery.strategies import refusal
 from holdfast.store.inner import (
     Asking,
+    Book,
+    BookPage,
     Core,
+    Finding,
     Lease,
     LeaseInfo,
     LineHandle,
@@ -57,7 +62,7 @@ from holdfast.store.names.cause import acting
 from holdfast.store.names.face import calls, ends, faced, here, writes
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import called
-from holdfast.store.state import State
+from holdfast.store.state import State, View
 from holdfast.store.store import Store
 
 # Failures that were found and are not answered yet, as they are kept.
@@ -65,7 +70,7 @@ from holdfast.store.store import Store
 SILENT = ("agent_crash", "missed_beats")
 """Kinds of failure of which nobody is heard any more: whoever ran the agent does not."""
 
-OPEN = PREFIX + "watch/open/"
+OPEN = "watch/open/"
 CYCLES = PREFIX + "watch/cycles/"
 """For each agent the cycle up to which its alarms are answered."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
@@ -104,12 +109,27 @@ class Unanswered:
     """Whether its state is recovered, and only its start is missing."""
 
 
+class SightingRecord(Struct):
+    """What is kept of such a failure."""
+
+    agent: str
+    failure: dict[str, Any]
+    found_at: datetime
+    tries: int
+    error: str
+    due: datetime
+    term: int = 0
+    cycle: int = 0
+    recovered: bool = False
+
+
 class Sightings:
     """The failures of a store's agents that are not answered."""
 
     def __init__(self, store: StoreHandle) -> None:
         self._store = store
         self._handle = store.line(notices_scope())
+        self._book = book_of(self._handle, SightingRecord)
         self._pauses: dict[Scope, tuple[int, float]] = {}
         """For each failure that was answered in vain here: how often, and when it is tried again by
         the monotonic clock. Wall clocks of several machines say nothing of each other."""
@@ -119,8 +139,8 @@ class Sightings:
 
     def all(self) -> list[Unanswered]:
         """All of them, those found first in front."""
-        items = self._handle.reader.items(OPEN, None, "", False)
-        return sorted((_read(value) for _, value in items), key=lambda one: one.found_at)
+        found = self._book.all(OPEN).values()
+        return sorted(map(_read, found), key=lambda one: one.found_at)
 
     def due(self) -> list[Unanswered]:
         """Those that are to be answered now: all but those for which a pause lasts here."""
@@ -135,7 +155,7 @@ class Sightings:
 
         What gives way is found again, if it is still so once that is answered.
         """
-        kept = self._handle.reader.get(OPEN + _name(sighting.scope), None, None, False)
+        kept = self._book.get(OPEN + _name(sighting.scope))
         if kept is not None and _grave(sighting.failure) <= _grave(_read(kept).failure):
             return
         now, failure = self._now(), sighting.failure.check()
@@ -145,8 +165,8 @@ class Sightings:
             )
         )
 
-    def _keep(self, one: Unanswered, **more: Any) -> None:
-        write(self._handle, {OPEN + _name(one.agent): _data(one), **more})
+    def _keep(self, one: Unanswered) -> None:
+        self._book.step(lambda page: page.put(OPEN + _name(one.agent), _data(one)))
 
     def failed(self, one: Unanswered, error: str, *, recovered: bool = False) -> None:
         """An answer failed; the next is tried after a pause, which doubles each time."""
@@ -159,11 +179,23 @@ class Sightings:
         """It is over."""
         self._pauses.pop(one.agent, None)
         name = _name(one.agent)
-        write(self._handle, {CYCLES + name: one.cycle} if one.cycle else {}, drop=OPEN + name)
+
+        def over(page: BookPage[SightingRecord]) -> None:
+            page.delete(OPEN + name)
+            if one.cycle:
+                page.change.set(CYCLES + name, one.cycle)
+
+        self._book.step(over)
 
     def settled(self, one: Unanswered) -> None:
         """Its state is recovered: whatever else is to be done, its alarms are answered."""
-        self._keep(replace(one, recovered=True), **{CYCLES + _name(one.agent): one.cycle})
+        name = _name(one.agent)
+
+        def settled(page: BookPage[SightingRecord]) -> None:
+            page.put(OPEN + name, _data(replace(one, recovered=True)))
+            page.change.set(CYCLES + name, one.cycle)
+
+        self._book.step(settled)
 
     def cycle(self, scope: Scope) -> int:
         """The cycle up to which alarms of an agent are answered."""
@@ -180,15 +212,14 @@ def _name(scope: Scope) -> str:
     return hashlib.sha256(str(scope).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _data(one: Unanswered) -> dict[str, Any]:
+def _data(one: Unanswered) -> SightingRecord:
     plain = {name: getattr(one, name) for name in one.__slots__}
-    return plain | {"agent": str(one.agent), "failure": one.failure.data()}
+    return SightingRecord(**plain | {"agent": str(one.agent), "failure": one.failure.data()})
 
 
-def _read(data: Any) -> Unanswered:
-    scope, failure = Scope.parse(data["agent"]), AgentFailure.of(data["failure"])
-    kept = {name: value for name, value in data.items() if name in Unanswered.__slots__}
-    return Unanswered(**{**kept, "agent": scope, "failure": failure})
+def _read(kept: SightingRecord) -> Unanswered:
+    scope, failure = Scope.parse(kept.agent), AgentFailure.of(kept.failure)
+    return Unanswered(**{**asdict(kept), "agent": scope, "failure": failure})
 
 
 # What a watchdog looks at: leases without beats, processes that are gone, alarms of drift.
@@ -268,21 +299,9 @@ def lease_of(scope: Scope) -> str | None:
     return running_lease(scope) if scope.kind == "agent" else None
 
 
-def damage_of(handle: LineHandle, tails: Tails) -> AgentFailure | None:
-    """What is wrong with the newest state of a scope; damage that is past harms nobody now."""
-    try:
-        check_state(handle, handle.timeline, handle.place()[2])
-    except StateIntegrityError as error:  # the newest state; what is past harms nobody
-        return AgentFailure("corruption_detected", str(error)[:1000])
-    tail = tails.lost(handle.scope)
-    if tail is not None:  # nothing in what is left of it shows that
-        return AgentFailure("structure_invalid", f"lost: {tail_text(tail)}")
-    return None
-
-
 def status_of(handle: LineHandle) -> Status:
     """What is kept of the drift of an agent."""
-    return msgspec.convert(handle.reader.get(STATUS, None, None, False) or {}, Status)
+    return Book(State(handle), OWN_DRIFT, Status).get(STATUS) or Status()
 
 
 class Astray:
@@ -376,6 +395,8 @@ class Watchdog(Startable):
     alarms of `Drift` that stand for two looks (`drift`, `error_rate`), and a share of failed cycles
     above `error_rate`; a state that cannot be read; and all that a `scrubber` finds of states that
     cannot be read or have lost their newest entries, also if another was told of it before.
+    Of `states`, whoever runs them, the newest one is given to the checks of `recovery` (`validate`)
+    when it is another: one that they refuse is `validation_failed`.
     Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
     then `restart(id)` is called, for example `agents.spawn`, if somebody ran it. Or
@@ -396,6 +417,7 @@ class Watchdog(Startable):
         on_failure: Callable[[Scope, AgentFailure], Any] | None = None,
         restart: Callable[[str], Any] | None = None,
         scrubber: Scrubber | None = None,
+        states: Sequence[Scope] = (),
         error_rate: float = 0.5,
         interval: float = 5.0,
         lease: float = 30.0,
@@ -424,6 +446,8 @@ class Watchdog(Startable):
         self._on_failure = on_failure
         self._restart = restart
         self._scrubber = scrubber
+        self._states = dict.fromkeys(states, 0)
+        """Whose newest state is checked, and the entry up to which it was found good."""
         self._beats = Beats(core)
         self._astray = Astray(core, error_rate)
         self._sightings = Sightings(self._handle)
@@ -435,6 +459,7 @@ class Watchdog(Startable):
         """Those of which a failure is being answered."""
         self._answers: list[Future[Answered]] = []
         self._over = False
+        core.check_store()
         Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
         self._background = Background(core, "holdfast-watchdog", interval, self._turn, self._wait)
 
@@ -546,8 +571,38 @@ class Watchdog(Startable):
     def _found(self) -> Iterator[Sighting]:
         yield from self._beats.silent()
         yield from self._astray.found(self._sightings.cycle)
+        for scope in self._states:
+            if why := self._refusal(scope):
+                failure = AgentFailure("validation_failed", why[:1000])
+                yield Sighting(scope, failure, term=self._runs(scope))
         scrubbed = self._scrubber.slice() if self._scrubber is not None else None
-        for text, findings in grouped(scrubbed.left if scrubbed is not None else ()).items():
+        yield from self._harmed(scrubbed.left if scrubbed is not None else ())
+
+    def _refusal(self, scope: Scope) -> str | None:
+        """Why the checks refuse the newest state of a scope; damage is found by other ways."""
+        handle = self._handle.line(scope)
+        with suppress(ScopeNotFoundError, StateIntegrityError):
+            head = handle.place()[2]
+            if not head or self._states.get(scope) == head:
+                return None
+            checks = self._recovery._settings.validate
+            why = refusal(checks, View(handle.view(head)))
+            if why is None and scope in self._states:
+                self._states[scope] = head
+            return why
+        return None
+
+    @writes
+    def report(self, findings: Sequence[Finding]) -> None:
+        """Take note of damage that a scrubber found (`found=watchdog.report`), to be answered by
+        the watchdog that acts."""
+        for sighting in self._harmed(findings):
+            self._sightings.add(sighting)
+        self._background.wake()
+
+    def _harmed(self, found: Sequence[Finding]) -> Iterator[Sighting]:
+        """The scopes among findings whose newest state is damaged."""
+        for text, findings in grouped(found).items():
             failure = found_failure(findings)
             if text and failure is not None and self._is_damaged(scope := Scope.parse(text)):
                 yield Sighting(scope, failure, term=self._runs(scope))
@@ -660,6 +715,8 @@ class Watchdog(Startable):
 
         Damage is theirs, too, as long as it is there.
         """
+        if one.failure.kind == "validation_failed" and one.agent in self._states:
+            return self._refusal(one.agent) is None
         if one.failure.kind in DAMAGED:
             return one.tries > 0 and not self._is_damaged(one.agent)
         if info is None or info.owner is None or info.owner.startswith(WATCHDOG_OWNER):
